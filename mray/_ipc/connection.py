@@ -1,0 +1,268 @@
+"""Connections: framed messages over a unix stream socket between two processes of a session.
+
+Whichever thread holds the reactor's reading turn reads; any thread writes. A frame is a little-endian u32 length and a
+``marshal`` of the message tuple: builtin values only, so reading one builds no object of the user and runs no code.
+
+Writing is in two halves, so that many small messages share a system call: `post` queues, `flush` sends. What the kernel does
+not take at once stays queued and goes out when the socket is writable; a slow reader never blocks the writer's thread.
+
+The peer's user id is checked before a byte is read. A connection that ends, by hang-up or by a broken frame, calls `on_hangup`
+exactly once, in the reading thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mray._ipc.reactor import Reactor
+
+Message = tuple[Any, ...]
+MessageCallback = Callable[["Connection", Message], None]
+HangupCallback = Callable[["Connection"], None]
+
+_HEADER = struct.Struct("<I")
+_CREDENTIALS = struct.Struct("3i")
+
+#: Unsent bytes above which `post` flushes by itself.
+FLUSH_BYTES = 32 * 1024
+
+
+def encode(message: Message) -> bytes:
+    """The frame of a message."""
+    body = marshal.dumps(message)
+    return _HEADER.pack(len(body)) + body
+
+
+class Connection:
+    """One end of a conversation."""
+
+    __slots__ = (
+        "__weakref__",
+        "_lock",
+        "_out",
+        "_out_bytes",
+        "_partial",
+        "_reactor",
+        "_sending",
+        "_want_write",
+        "calls",
+        "closed",
+        "facts",
+        "fd",
+        "on_hangup",
+        "on_message",
+        "pid",
+        "process",
+        "reads",
+        "role",
+        "socket",
+    )
+
+    def __init__(self, sock: socket.socket, reactor: Reactor, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
+        sock.setblocking(False)
+        self.socket = sock
+        self.fd = sock.fileno()
+        self.closed = False
+        #: Who is at the other end, from its HELLO.
+        self.process = ""
+        self.role = ""
+        self.pid = 0
+        #: Calls sent and not yet answered, by task id, in the order sent.
+        self.calls: dict[bytes, Any] = {}
+        #: Whatever else the owner of this end wants to remember of the peer.
+        self.facts: dict[str, Any] = {}
+        self.on_message = on_message
+        self.on_hangup = on_hangup
+        self._reactor = reactor
+        self._lock = threading.Lock()
+        #: Frames not yet given to the kernel. Invariant: only touched under `_lock`.
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._want_write = False
+        #: True from before a send to after its book-keeping: found true, an interrupt fell between, and how much went out is unknown.
+        self._sending = False
+        #: The beginning of a frame whose rest has not arrived.
+        self._partial = bytearray()
+        #: Successful reads so far.
+        self.reads = 0
+
+    # ------------------------------------------------------------------------------------ writing
+    def post(self, message: Message) -> None:
+        """Queue a message; it leaves with the next `flush`, or by itself when much is queued."""
+        body = marshal.dumps(message)
+        frame = _HEADER.pack(len(body)) + body
+        with self._lock:
+            if self.closed:
+                return
+            self._out.append(frame)
+            self._out_bytes += len(frame)
+            if self._out_bytes > FLUSH_BYTES:
+                self._flush_locked()
+
+    def send(self, message: Message) -> None:
+        """Queue a message and give the queue to the kernel now."""
+        body = marshal.dumps(message)
+        frame = _HEADER.pack(len(body)) + body
+        with self._lock:
+            if self.closed:
+                return
+            self._out.append(frame)
+            self._out_bytes += len(frame)
+            self._flush_locked()
+
+    def flush(self) -> None:
+        """Give what is queued to the kernel."""
+        if self._out:
+            with self._lock:
+                self._flush_locked()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes queued in this process."""
+        return self._out_bytes
+
+    def _flush_locked(self) -> None:
+        if not self._out or self.closed or self._want_write:
+            return
+        if self._sending:
+            # An interrupt hit between a send and its book-keeping: repeating or skipping bytes would corrupt the stream.
+            self._break()
+            return
+        out = self._out
+        chunk = out[0] if len(out) == 1 else b"".join(out)
+        self._sending = True
+        try:
+            sent = self.socket.send(chunk)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            # Broken pipe or reset: the reading side sees the hang-up and reports it with what had arrived before.
+            sent = len(chunk)
+        if sent == len(chunk):
+            out.clear()
+            self._out_bytes = 0
+        else:
+            self._out = [chunk[sent:]]
+            self._out_bytes = len(chunk) - sent
+            self._want_write = True
+            self._reactor.watch_writable(self.fd, True)
+        self._sending = False
+
+    def writable(self) -> None:
+        """The socket takes bytes again (called by the reactor)."""
+        with self._lock:
+            self._want_write = False
+            self._flush_locked()
+            if not self._want_write and not self.closed:
+                self._reactor.watch_writable(self.fd, False)
+
+    # ------------------------------------------------------------------------------------ reading
+    def readable(self, buffer: memoryview) -> None:
+        """Read what has arrived and hand on every whole message (called by the reactor, in the reading thread)."""
+        try:
+            count = self.socket.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            count = 0
+        if not count:
+            self.hang_up()
+            return
+        self.reads += 1
+        if self._partial:
+            self._partial += buffer[:count]
+            whole = self._take(memoryview(self._partial), len(self._partial))
+            del self._partial[:whole]
+        else:
+            whole = self._take(buffer, count)
+            if whole < count and not self.closed:
+                self._partial += buffer[whole:count]
+
+    def _take(self, buffer: memoryview, count: int) -> int:
+        """Hand on the whole frames in the first `count` bytes; returns how many bytes they were."""
+        on_message = self.on_message
+        messages = []
+        start = 0
+        while start + 4 <= count:
+            end = start + 4 + _HEADER.unpack_from(buffer, start)[0]
+            if end > count:
+                break
+            messages.append(marshal.loads(buffer[start + 4 : end]))
+            start = end
+        buffer.release() if buffer.obj is self._partial else None
+        for message in messages:
+            on_message(self, message)
+        return start
+
+    # ------------------------------------------------------------------------------------ ending
+    def hang_up(self) -> None:
+        """End this connection and report it; called when the peer has gone."""
+        if self.closed:
+            return
+        self.close()
+        self.on_hangup(self)
+
+    def _break(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End this connection without a report. Closing twice is safe."""
+        if self.closed:
+            return
+        self.closed = True
+        self._reactor.forget(self.fd)
+        self.socket.close()
+        self._out.clear()
+        self._out_bytes = 0
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until the kernel has taken everything that is queued, `timeout` seconds at most."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        while True:
+            with self._lock:
+                if self.closed or not self._out:
+                    return True
+                self._want_write = False
+                self._flush_locked()
+                if not self._out:
+                    return True
+            if not poll.poll(timeout * 1000):
+                return False
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Connection to {self.role or '?'} {self.process or '?'} pid {self.pid} ({state})>"
+
+
+def peer_is_ours(sock: socket.socket) -> bool:
+    """Whether the process at the other end runs as our user."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _pid, uid, _gid = _CREDENTIALS.unpack(raw)
+    return bool(uid == os.getuid())
+
+
+def connect(path: str) -> socket.socket:
+    """A stream socket connected to the listener at `path`.
+
+    Raises ConnectionRefusedError or FileNotFoundError when nobody listens there, PermissionError when it is not our user.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(path)
+        if not peer_is_ours(sock):
+            raise PermissionError(f"the process that listens at {path} belongs to another user")
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,53 @@
+"""Doorbells: how a process that sleeps is told to look again.
+
+Each process has one, made by itself: an eventfd that its reactor watches beside its sockets (edge-triggered, so that a
+wake-up costs no read), and the STATE word of its row in the session's table. Whoever publishes something for it calls
+`Doorbell.ring`, which costs no system call while the process is awake. A bell is a hint to look again and never the
+state itself; a ring too many is harmless.
+
+Rejected: named POSIX semaphores. Measured parked, they cost the same (55 µs a round trip, 75 µs through a chain of four on
+two cores), but a thread that waits on one cannot wait for its sockets as well, so each ordinary call to an actor in a graph and
+each death would have to pass through a second thread; and a semaphore has a name that a crash leaves behind. An eventfd
+travels over a unix socket and has none.
+
+Fork: a child must not ring or close in its parent's name; `mray._ipc.reactor` drops everything after a fork.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mray._ipc.memory_order import fence
+from mray._ipc.table import PARKED, ROW_WORDS, STATE, SessionTable
+
+
+class Doorbell:
+    """The bell of one process, as it or a peer holds it."""
+
+    __slots__ = ("_index", "_words", "fd")
+
+    def __init__(self, fd: int, table: SessionTable, row: int) -> None:
+        self.fd = fd
+        self._words = table.words
+        self._index = row * ROW_WORDS + STATE
+
+    def ring(self) -> None:
+        """Wake the process if it sleeps. Call after publishing."""
+        # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
+        fence()
+        if self._words[self._index] == PARKED:
+            os.eventfd_write(self.fd, 1)
+
+    def ring_always(self) -> None:
+        """Make the process's wait return whether or not it says that it sleeps."""
+        os.eventfd_write(self.fd, 1)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def new_bell_fd() -> int:
+    """A fresh eventfd."""
+    return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

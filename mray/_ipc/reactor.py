@@ -1,0 +1,441 @@
+"""The reactor: the one place where a process waits.
+
+Every process of a session has one. It watches the sockets, the doorbell and the timers with a single epoll, and is built so
+that *the thread that waits is the thread that reads*: no call pays for a hand-over between threads.
+
+    thread that waits          other threads that wait         relief thread
+    -----------------          -----------------------         ---------------------------------
+    holds the reading turn     sleep on a lock each; the       holds the turn only while nobody waits:
+    polls, dispatches,         reader wakes those whose        user code computes, yet peers want answers
+    checks its predicate       predicate holds
+
+The reading turn is a lock. Who leaves `wait_until` gives it to another waiter, if there is one. The relief thread looks every few
+milliseconds whether nobody reads (then it reads itself, until a waiter asks for the turn) and sleeps without a tick while a
+waiter reads. The node uses none of this: it has one thread and calls `turn` in a loop.
+
+Dispatch runs callbacks in the reading thread, one at a time. A callback must not wait.
+
+Finalizers (``__del__``) may run between any two byte codes of any thread, so they may not take locks: they call `defer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import os
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, peer_is_ours
+from mray._ipc.doorbell import new_bell_fd
+from mray._ipc.memory_order import fence
+from mray._ipc.spin import Spinner
+from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
+
+Predicate = Callable[[], bool]
+
+_READ = select.EPOLLIN | select.EPOLLRDHUP
+_READ_WRITE = _READ | select.EPOLLOUT
+_BUFFER_BYTES = 256 * 1024
+
+#: How often the relief thread looks whether anybody reads, in seconds, while the process is active.
+TICK = 0.004
+
+
+class _Waiter:
+    """A thread in `wait_until` that does not hold the reading turn."""
+
+    __slots__ = ("lock", "predicate")
+
+    def __init__(self, predicate: Predicate) -> None:
+        self.predicate = predicate
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def nudge(self) -> None:
+        with contextlib.suppress(RuntimeError):  # nudged twice before it woke: once is enough
+            self.lock.release()
+
+
+class Reactor:
+    """The waiting place of one process."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_numbers = itertools.count()
+        self._deferred: deque[Callable[[], None]] = deque()
+        self._dirty: dict[int, Connection] = {}
+
+        #: The reading turn. Invariant: only its holder polls and dispatches.
+        self._turn = threading.Lock()
+        self._waiters: list[_Waiter] = []
+        #: True while the holder of the turn is inside epoll and may sleep long.
+        self.asleep = False
+        #: Counts API activity, so that the relief thread keeps out of the way of a busy thread.
+        self.activity = 0
+
+        self._relief: threading.Thread | None = None
+        self._relief_alarm = threading.Lock()
+        self._relief_alarm.acquire()
+        self._relief_reads = False
+        self._relief_dormant = False
+        self.closed = False
+
+        self.table: SessionTable | None = None
+        self.row = 0
+        self._state_index = STATE
+        self.spinner: Spinner | None = None
+        #: The doorbell of this process (see `mray._ipc.doorbell`); also how its own threads wake its reader.
+        self.bell_fd = new_bell_fd()
+        self._epoll.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
+
+    def join_table(self, table: SessionTable, row: int) -> None:
+        """From now on this process says in its row of the table whether it sleeps."""
+        self.table = table
+        self.row = row
+        self._state_index = row * ROW_WORDS + STATE
+        table.words[self._state_index] = AWAKE
+        self.spinner = Spinner(table, row, table.rows_in_use)
+
+    # ------------------------------------------------------------------------------------ what is watched
+    def add_fd(self, fd: int, callback: Callable[[int], None]) -> None:
+        """Call `callback(events)` in the reading thread whenever `fd` is readable or hangs up."""
+        self._callbacks[fd] = callback
+        self._epoll.register(fd, _READ)
+
+    def remove_fd(self, fd: int) -> None:
+        """Stop watching; safe when it is not watched."""
+        self.forget(fd)
+
+    def forget(self, fd: int) -> None:
+        """Stop watching a descriptor that is about to be closed."""
+        if self._callbacks.pop(fd, None) is not None:
+            self._dirty.pop(fd, None)
+            with contextlib.suppress(OSError, ValueError):
+                self._epoll.unregister(fd)
+
+    def watch_writable(self, fd: int, wanted: bool) -> None:
+        """For connections: report when the socket takes bytes again."""
+        with contextlib.suppress(OSError, ValueError):
+            self._epoll.modify(fd, _READ_WRITE if wanted else _READ)
+
+    def register(self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback) -> Connection:
+        """Make a connection of a connected socket and read it from now on."""
+        connection = Connection(sock, self, on_message, on_hangup)
+        buffer = self._buffer
+
+        def ready(events: int) -> None:
+            if events & select.EPOLLOUT:
+                connection.writable()
+            if events & ~select.EPOLLOUT and not connection.closed:
+                connection.readable(buffer)
+
+        self.add_fd(connection.fd, ready)
+        return connection
+
+    def connect(self, path: str, on_message: MessageCallback, on_hangup: HangupCallback) -> Connection:
+        """Connect to the listener at `path`; errors as `mray._ipc.connection.connect`."""
+        return self.register(connect(path), on_message, on_hangup)
+
+    def listen(self, path: str, on_connection: Callable[[Connection], None], on_message: MessageCallback, on_hangup: HangupCallback) -> socket.socket:
+        """Accept connections of our own user at `path`; each is announced, then read."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(4096)
+        listener.setblocking(False)
+
+        def accept(_events: int) -> None:
+            while True:
+                try:
+                    sock, _address = listener.accept()
+                except OSError:
+                    return
+                if not peer_is_ours(sock):
+                    sock.close()
+                    continue
+                on_connection(self.register(sock, on_message, on_hangup))
+
+        self.add_fd(listener.fileno(), accept)
+        return listener
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call `callback` in the reading thread after `seconds`."""
+        heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), callback))
+        if self.asleep:
+            self.wake()
+
+    def defer(self, callback: Callable[[], None]) -> None:
+        """Have the reading thread call `callback` soon. Takes no lock: for finalizers and signal handlers."""
+        self._deferred.append(callback)
+        if self.asleep:
+            self.wake()
+
+    def post_later(self, connection: Connection) -> None:
+        """Remember that a connection has posted messages that nobody has flushed."""
+        self._dirty[connection.fd] = connection
+
+    def flush(self) -> None:
+        """Give every remembered post to the kernel."""
+        dirty = self._dirty
+        while dirty:
+            try:
+                _fd, connection = dirty.popitem()
+            except KeyError:
+                return
+            connection.flush()
+
+    def poll_now(self) -> None:
+        """Dispatch what has arrived, if nobody else reads; does not wait."""
+        if self._turn.acquire(False):
+            try:
+                self._turn_and_tell(0)
+            finally:
+                self._give_turn()
+
+    def want_relief(self) -> None:
+        """Somebody waits outside `wait_until` (a callback, a future): let the relief thread read at once."""
+        if self._relief_dormant or not self.asleep:
+            with contextlib.suppress(RuntimeError):
+                self._relief_alarm.release()
+
+    def wake(self) -> None:
+        """Make the reader look again; from any thread."""
+        if not self.closed:
+            os.eventfd_write(self.bell_fd, 1)
+
+    # ------------------------------------------------------------------------------------ one turn
+    def turn(self, timeout: float | None = None) -> None:
+        """Poll once, `timeout` seconds at most (``None``: until something happens), and dispatch.
+
+        Only for the holder of the reading turn, or in a process with one thread.
+        """
+        if self._deferred:
+            self.run_deferred()
+            timeout = 0  # it may have been what somebody waits for
+        if self._timers:
+            due = self._timers[0][0] - monotonic()
+            if timeout is None or due < timeout:
+                timeout = max(due, 0.0)
+        events = self._epoll.poll(-1 if timeout is None else timeout)
+        callbacks = self._callbacks
+        for fd, mask in events:
+            callback = callbacks.get(fd)
+            if callback is not None:
+                callback(mask)
+        if self._timers:
+            self._run_timers()
+        if self._deferred:
+            self.run_deferred()
+
+    def _run_timers(self) -> None:
+        now = monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
+
+    def run_deferred(self) -> None:
+        """Do what finalizers have left to do; from any thread that holds no lock of its own."""
+        deferred = self._deferred
+        while deferred:
+            try:
+                callback = deferred.popleft()
+            except IndexError:
+                return
+            callback()
+
+    # ------------------------------------------------------------------------------------ waiting
+    def wait_until(self, predicate: Predicate, timeout: float | None = None) -> bool:
+        """Wait until `predicate()` is true, reading meanwhile; from any thread.
+
+        `timeout` in seconds: ``None`` waits for ever, ``0`` reads what has arrived and does not wait. Returns the predicate's last
+        value. The predicate is called often and in other threads too: it must be quick and without side effects. Something that
+        changes its value outside this process's dispatch must ring the doorbell or call `wake`.
+        """
+        self.activity += 1
+        if self._dirty:
+            self.flush()
+        if predicate():
+            return True
+        deadline = None if timeout is None else monotonic() + timeout
+        if not self._take_turn(predicate, deadline):
+            return predicate()
+        try:
+            return self._read_until(predicate, deadline)
+        finally:
+            self._give_turn()
+
+    def _take_turn(self, predicate: Predicate, deadline: float | None) -> bool:
+        """Become the reader (True), or sleep as a waiter until the predicate holds or the deadline has passed (False)."""
+        turn = self._turn
+        if turn.acquire(False):
+            return True
+        waiter = _Waiter(predicate)
+        self._waiters.append(waiter)
+        try:
+            while True:
+                if turn.acquire(False):
+                    return True
+                if predicate():
+                    return False
+                if self._relief_reads and self.asleep:
+                    self.wake()  # the relief thread leaves as soon as somebody waits, and nudges a waiter
+                remaining = -1.0 if deadline is None else deadline - monotonic()
+                if deadline is not None and remaining <= 0:
+                    return False
+                waiter.lock.acquire(True, remaining)
+        finally:
+            self._waiters.remove(waiter)
+            if not turn.locked():
+                self._nudge_one()
+
+    def _nudge_one(self) -> None:
+        for waiter in self._waiters:
+            waiter.nudge()
+            return
+
+    def _give_turn(self) -> None:
+        self._turn.release()
+        if self._waiters:
+            self._nudge_one()
+        elif self._relief_dormant:
+            self._relief_dormant = False
+            with contextlib.suppress(RuntimeError):
+                self._relief_alarm.release()
+
+    def _read_until(self, predicate: Predicate, deadline: float | None) -> bool:
+        spinner = self.spinner
+        if spinner is not None and spinner.may_spin():
+            until = monotonic() + spinner.window
+            if deadline is not None and deadline < until:
+                until = deadline
+            while True:
+                self._turn_and_tell(0)
+                if predicate():
+                    spinner.succeeded()
+                    return True
+                if monotonic() >= until:
+                    spinner.failed()
+                    break
+        while True:
+            remaining = None
+            if deadline is not None:
+                remaining = deadline - monotonic()
+                if remaining <= 0:
+                    self._turn_and_tell(0)
+                    return predicate()
+            self._park(predicate, remaining)
+            if predicate():
+                return True
+
+    def _park(self, predicate: Predicate, timeout: float | None) -> None:
+        """One turn that may sleep."""
+        table = self.table
+        self.asleep = True
+        try:
+            if table is None:
+                if not predicate():
+                    self._turn_and_tell(timeout)
+                return
+            # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
+            table.words[self._state_index] = PARKED
+            fence()
+            if self._deferred or predicate() or self._any_waiter_ready():
+                timeout = 0
+            self._turn_and_tell(timeout)
+        finally:
+            self.asleep = False
+            if table is not None and not self.closed:
+                table.words[self._state_index] = AWAKE
+
+    def _any_waiter_ready(self) -> bool:
+        return any(waiter.predicate() for waiter in tuple(self._waiters))
+
+    def _turn_and_tell(self, timeout: float | None) -> None:
+        """A turn, and the other waiters are told whose time has come."""
+        self.turn(timeout)
+        if self._waiters:
+            for waiter in tuple(self._waiters):
+                if waiter.predicate():
+                    waiter.nudge()
+
+    # ------------------------------------------------------------------------------------ relief
+    def start_relief(self) -> None:
+        """Start the thread that reads while no other thread waits."""
+        self._relief = threading.Thread(target=self._relieve, name="mray-relief", daemon=True)
+        self._relief.start()
+
+    def _relieve(self) -> None:
+        seen = -1
+        alarm = self._relief_alarm
+        while not self.closed:
+            # A reader that sleeps needs no relief until it leaves; it sees the flag then, or we see that it has left.
+            self._relief_dormant = True
+            if not (self.asleep and seen == self.activity):
+                self._relief_dormant = False
+            alarm.acquire(True, -1 if self._relief_dormant else TICK)
+            self._relief_dormant = False
+            if self._dirty:
+                self.flush()
+            active = seen != self.activity
+            seen = self.activity
+            if self._waiters or not self._turn.acquire(False):
+                continue
+            self._relief_reads = True
+            try:
+                self._relief_turns(0 if active else None)
+            finally:
+                self._relief_reads = False
+                self._give_turn()
+
+    def _relief_turns(self, timeout: float | None) -> None:
+        """Read until a thread waits, or the process becomes active again."""
+        seen = self.activity
+        table = self.table
+        while not self.closed and not self._waiters:
+            self.asleep = timeout != 0
+            if table is not None:
+                table.words[self._state_index] = DOZING
+            try:
+                self.turn(0 if self._deferred or self._waiters else timeout)
+            finally:
+                self.asleep = False
+                if table is not None and not self.closed:
+                    table.words[self._state_index] = AWAKE
+            if timeout == 0 or seen != self.activity:
+                return
+
+    # ------------------------------------------------------------------------------------ ending
+    def close(self) -> None:
+        """Stop everything; the thread that calls must not hold the reading turn. Closing twice is safe."""
+        if self.closed:
+            return
+        self.wake()
+        self.closed = True
+        with contextlib.suppress(RuntimeError):
+            self._relief_alarm.release()
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self.bell_fd, 1)
+        relief = self._relief
+        if relief is not None and relief is not threading.current_thread():
+            relief.join()
+        for waiter in tuple(self._waiters):
+            waiter.nudge()
+        self._epoll.close()
+        os.close(self.bell_fd)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's descriptors without a word to anybody."""
+        self.closed = True
+        for fd in [*self._callbacks, self.bell_fd, self._epoll.fileno()]:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._callbacks.clear()
+        self._dirty.clear()
+        self._deferred.clear()

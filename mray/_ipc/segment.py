@@ -1,0 +1,109 @@
+"""Named shared memory: one POSIX shared-memory object, mapped.
+
+Any process of a session creates and opens segments. A name is ``/mray-<session>-<rest>``, so that whoever cleans
+after the dead (`mray._ipc.reaper`) finds every name of a session; it is 0600, and unlinked as soon as everyone
+who needs it has it open, or when its owner lets it go.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+
+import posix_ipc
+
+from mray.exceptions import ObjectStoreFullError
+
+PAGE = mmap.PAGESIZE
+
+
+def round_up(size: int, unit: int = PAGE) -> int:
+    """The least multiple of `unit` that is at least `size` (and at least one unit)."""
+    return max(unit, (size + unit - 1) // unit * unit)
+
+
+class Segment:
+    """A shared-memory object and this process's mapping of it."""
+
+    __slots__ = ("__weakref__", "memory", "name", "size")
+
+    def __init__(self, name: str, size: int, memory: mmap.mmap) -> None:
+        self.name = name
+        self.size = size
+        self.memory = memory
+
+    @classmethod
+    def create(cls, name: str, size: int) -> Segment:
+        """Make a segment of at least `size` bytes and reserve its pages.
+
+        Raises `ObjectStoreFullError` when the machine's shared memory is full (and never SIGBUS later).
+        """
+        size = round_up(size)
+        try:
+            shared = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT):
+                raise _full(name, size) from error
+            raise
+        try:
+            # Without its pages reserved, the first touch of a full /dev/shm would be a SIGBUS.
+            os.posix_fallocate(shared.fd, 0, size)
+            memory = mmap.mmap(shared.fd, size)
+        except OSError as error:
+            shared.unlink()
+            if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT):
+                raise _full(name, size) from error
+            raise
+        finally:
+            shared.close_fd()
+        return cls(name, size, memory)
+
+    @classmethod
+    def open(cls, name: str, *, writable: bool = False) -> Segment:
+        """Map an existing segment; FileNotFoundError if its name is gone."""
+        try:
+            shared = posix_ipc.SharedMemory(name, read_only=not writable)
+        except posix_ipc.ExistentialError as error:
+            raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
+        try:
+            size = shared.size
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            memory = mmap.mmap(shared.fd, size, access=access)
+        finally:
+            shared.close_fd()
+        return cls(name, size, memory)
+
+    def words(self, start: int = 0, count: int | None = None) -> memoryview:
+        """The eight-byte words from byte offset `start` on."""
+        end = self.size if count is None else start + 8 * count
+        return memoryview(self.memory)[start:end].cast("Q")
+
+    def close(self) -> None:
+        """Unmap, unless views of the memory are still held: then the mapping goes with the last of them."""
+        try:
+            self.memory.close()
+        except BufferError:
+            pass
+
+    def unlink(self) -> None:
+        """Take the name away; what is mapped stays mapped. Unlinking twice is safe."""
+        try:
+            posix_ipc.unlink_shared_memory(self.name)
+        except posix_ipc.ExistentialError:
+            pass
+
+
+def unlink(name: str) -> None:
+    """Take away a name whose segment this process need not have mapped. Safe when it is gone."""
+    try:
+        posix_ipc.unlink_shared_memory(name)
+    except posix_ipc.ExistentialError:
+        pass
+
+
+def _full(name: str, size: int) -> ObjectStoreFullError:
+    return ObjectStoreFullError(
+        f"shared memory is full: {size} bytes could not be reserved for {name}. Free objects (drop their refs), "
+        "lower object_store_memory, or give /dev/shm more room (docker: --shm-size)."
+    )

@@ -1,0 +1,177 @@
+"""The reactor and its connections, with both ends in this process or in a forked one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+from mray._ipc.connection import encode
+from mray._ipc.reactor import Reactor
+from mray._ipc.table import SessionTable
+
+
+@pytest.fixture
+def pair():
+    """Two reactors with a connection between them; messages land in lists."""
+    ends = []
+    for sock in socket.socketpair():
+        reactor = Reactor()
+        got, gone = [], []
+        connection = reactor.register(sock, lambda _c, message, got=got: got.append(message), lambda c, gone=gone: gone.append(c))
+        ends.append((reactor, connection, got, gone))
+    yield ends
+    for reactor, connection, _got, _gone in ends:
+        connection.close()
+        reactor.close()
+
+
+def test_messages_arrive_in_order_and_whole(pair):
+    (writer, left, _, _), (reactor, _, got, _) = pair
+    sent = [(1, i, b"x" * (i * 37 % 5000)) for i in range(500)]
+    for message in sent:
+        left.post(message)
+    left.flush()
+    pump = threading.Thread(target=lambda: writer.wait_until(lambda: left.unsent == 0, 10))
+    pump.start()
+    assert reactor.wait_until(lambda: len(got) == len(sent), 10)
+    pump.join()
+    assert got == sent
+
+
+def test_a_message_larger_than_every_buffer_arrives(pair):
+    (writer, left, _, _), (reactor, _, got, _) = pair
+    left.send((1, b"y" * 10_000_000))
+    assert left.unsent > 0
+    pump = threading.Thread(target=lambda: writer.wait_until(lambda: left.unsent == 0, 10))
+    pump.start()
+    assert reactor.wait_until(lambda: bool(got), 10)
+    pump.join()
+    assert len(got[0][1]) == 10_000_000
+
+
+def test_a_frame_in_pieces_is_put_together(pair):
+    reactor, connection, got, _ = pair[1]
+    raw = pair[0][1].socket
+    frame = encode((7, "word"))
+    for byte in frame[:-1]:
+        raw.send(bytes([byte]))
+        reactor.turn(0)
+    assert got == []
+    raw.send(frame[-1:] + encode((8,)))
+    assert reactor.wait_until(lambda: len(got) == 2, 5)
+    assert got == [(7, "word"), (8,)]
+
+
+def test_hang_up_is_reported_once_and_after_what_was_sent(pair):
+    (_, left, _, _), (reactor, right, got, gone) = pair
+    left.send((1, "last words"))
+    left.close()
+    assert reactor.wait_until(lambda: bool(gone), 5)
+    reactor.turn(0)
+    assert got == [(1, "last words")]
+    assert gone == [right]
+
+
+def test_sending_to_a_closed_peer_does_not_raise(pair):
+    (_, left, _, _), (_, right, _, _) = pair
+    right.close()
+    for _ in range(3):
+        left.send((1, "nobody"))
+
+
+def test_a_wait_ends_at_its_time_limit(pair):
+    reactor = pair[0][0]
+    began = time.monotonic()
+    assert reactor.wait_until(lambda: False, 0.05) is False
+    assert time.monotonic() - began >= 0.05
+
+
+def test_every_waiting_thread_is_woken_when_its_turn_comes(pair):
+    (_, left, _, _), (reactor, _, got, _) = pair
+    done = []
+
+    def wait_for(number):
+        assert reactor.wait_until(lambda: (number,) in got, 10)
+        done.append(number)
+
+    threads = [threading.Thread(target=wait_for, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for number in reversed(range(20)):
+        left.send((number,))
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == list(range(20))
+
+
+def test_the_relief_thread_reads_while_nobody_waits(pair):
+    (_, left, _, _), (reactor, _, got, _) = pair
+    reactor.start_relief()
+    left.send((1,))
+    end = time.monotonic() + 10
+    while not got and time.monotonic() < end:
+        time.sleep(0.001)
+    assert got == [(1,)]
+
+
+def test_a_waiter_takes_over_from_the_relief_thread(pair):
+    (_, left, _, _), (reactor, _, got, _) = pair
+    reactor.start_relief()
+    for number in range(30):
+        time.sleep(0.001 * (number % 15))
+        left.send((number,))
+        assert reactor.wait_until(lambda number=number: (number,) in got, 10)
+
+
+def test_deferred_work_and_timers_run_in_the_waiting_thread(pair):
+    reactor = pair[0][0]
+    ran = []
+    reactor.call_later(0.01, lambda: ran.append("timer"))
+    reactor.defer(lambda: ran.append("deferred"))
+    assert reactor.wait_until(lambda: len(ran) == 2, 5)
+    assert ran == ["deferred", "timer"]
+
+
+def test_defer_wakes_a_sleeping_reader(pair):
+    reactor = pair[0][0]
+    ran = []
+    threading.Timer(0.05, lambda: reactor.defer(lambda: ran.append(1))).start()
+    assert reactor.wait_until(lambda: bool(ran), 10)
+
+
+@pytest.fixture
+def table():
+    table = SessionTable.create(f"/mray-test-{os.getpid()}-table")
+    table.segment.unlink()
+    table.set_rows_in_use(2)
+    yield table
+    table.close()
+
+
+def test_a_reader_says_in_the_table_that_it_sleeps_and_a_ring_wakes_it(table):
+    from mray._ipc.doorbell import Doorbell
+    from mray._ipc.table import AWAKE, PARKED, ROW_WORDS
+
+    reactor = Reactor()
+    reactor.join_table(table, 1)
+    bell = Doorbell(os.dup(reactor.bell_fd), table, 1)
+    flag = []
+
+    def ring():
+        while table.words[ROW_WORDS] != PARKED:
+            time.sleep(0.001)
+        flag.append(1)
+        bell.ring()
+
+    ringer = threading.Thread(target=ring)
+    ringer.start()
+    assert reactor.wait_until(lambda: bool(flag), 10)
+    assert table.words[ROW_WORDS] == AWAKE
+    ringer.join()
+    bell.close()
+    reactor.close()
+    del reactor
