@@ -1,0 +1,120 @@
+"""The words that processes of a session say to each other.
+
+A message is a flat tuple of builtin values whose first item is one of the codes below. It crosses a
+connection as ``marshal`` (which builds no objects of the user and runs no code): user values travel
+inside as ``bytes`` that only the addressee unpickles, in the thread that wants the value.
+
+Every code is declared once, with the fields that follow it. ``process`` is a process id of ours
+(16 hex digits; it also names the socket file), ``pid`` the kernel's.
+
+Value triples
+-------------
+A value in a message is three consecutive fields ``form, payload, refs``:
+
+* ``PICKLED``: payload is a pickle.
+* ``PACKED``:  payload is a pickle with its out-of-band buffers behind it (`mray._objects.serializer`).
+* ``SEGMENT``: payload is ``(segment name, length, producer process)``; the value lies in shared memory, PACKED (or PICKLED: length is negative).
+* ``FAILED``:  payload is the pickle of the exception that `get` raises.
+
+``refs`` is ``None`` or the list of ``(object id, owner process)`` that are pickled inside the value;
+an actor handle inside a value stands there as ``(actor id, "")``.
+"""
+
+from __future__ import annotations
+
+# ------------------------------------------------------------------------------------- value forms
+PICKLED = 0
+PACKED = 1
+SEGMENT = 2
+FAILED = 3
+
+# --------------------------------------------------------------------------- first on any connection
+HELLO = 1  # role, process, pid    role: one of the ROLE_ words; both ends send it first
+ROLE_DRIVER = "driver"
+ROLE_WORKER = "worker"
+ROLE_NODE = "node"
+ROLE_ZYGOTE = "zygote"
+#: Asks for the file descriptor of the listener's doorbell instead of opening a conversation.
+ROLE_BELL = "bell"
+
+# ------------------------------------------------------------------------------- peer to peer: calls
+FUNCTION = 10  # function id, pickle                     precedes the first call that uses it, once per connection
+CALL = 11  # task id, method name, num_returns, form, payload, refs, arguments, options
+#            a method of the actor that lives at the other end
+#            `arguments`: None or a list of (form, payload) in the order of the placeholders among the arguments
+#            `options`: None or a dict of what is rarely set ("retry", "group", "trace", ...)
+TASK = 12  # task id, function id, num_returns, form, payload, refs, arguments, options, name
+REPLY = 13  # task id, form, payload, refs                a call or task with one return value
+REPLIES = 14  # task id, list of (form, payload, refs)     one with several (or none)
+LEASED = 15  # lease id, resources, gpu ids, num_cpus       what the tasks that follow may use
+RECLAIM = 16  # most                                     give back at most so many tasks that have not started
+GIVEN_BACK = 17  # list of task ids                         tasks that will not run here: push them elsewhere
+CANCEL = 18  # task id, force, recursive
+ATTEMPT = 19  # task id                                   an application error that the caller asked to be retried
+
+# ---------------------------------------------------------------------------- peer to peer: ownership
+BORROW = 30  # number, object ids                     I hold these refs; answer BORROWED when number > 0
+BORROWED = 31  # number
+RELEASE = 32  # object ids                            I hold them no more
+FETCH = 33  # object id                                 send me OBJECT once it is ready
+OBJECT = 34  # object id, form, payload, refs
+FREE_SEGMENT = 35  # names                             segments you produced that nobody needs any more
+UNPIN = 36  # task id                                   the refs inside that reply are borrowed: drop your pins
+
+# --------------------------------------------------------------------------------- graphs (peer to peer)
+GRAPH = 40  # number, verb, payload                     verb: "allocate" | "start" | "stop"; answered by GRAPHED
+GRAPHED = 41  # number, ok, payload                      payload: a pickle, of the exception when not ok
+
+# ----------------------------------------------------------------------------------- client to the node
+LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._scheduler.records.Demand`
+LEASE_CANCEL = 51  # request                               no more needed; a grant that crosses it is returned
+LEASE_RETURN = 52  # lease id
+BLOCKED = 53  # -                                        this worker's task waits in get/wait: its CPUs are free
+UNBLOCKED = 54  # -
+ACTOR_CREATE = 55  # request, actor id, spec                  spec: a dict, see `mray._scheduler.records.ActorSpec`
+ACTOR_SUBSCRIBE = 56  # actor id                              answered by ACTOR_STATE now and at each change
+ACTOR_HOLD = 57  # number, actor ids                        this process holds handles of these; answered by HELD if number > 0
+ACTOR_DROP = 58  # actor ids                               ... and no more
+ACTOR_KILL = 59  # actor id, no_restart
+NAME_LOOKUP = 60  # request, name, namespace               answered by ANSWER with the actor's public spec
+QUERY = 61  # request, what, arguments                    what: "cluster_resources", "available_resources", "nodes", "actors", ...
+SHUTDOWN = 62  # -                                        the driver: end the session
+TRIM = 63  # -                                           store is full: ask everyone to give free segments back
+CODE = 64  # function id, pickle                           code that outlives its caller (classes of actors)
+
+# ----------------------------------------------------------------------------------- worker to the node
+ACTOR_READY = 70  # actor id                              its constructor returned
+ACTOR_FAILED = 71  # actor id, pickle of the exception    its constructor raised
+EXITING = 72  # cause kind, text                           this worker ends on purpose (see CAUSE_ words)
+
+# ----------------------------------------------------------------------------------- node to a client
+WELCOME = 80  # facts: dict                                session directory, resources, table name, settings
+LEASE_GRANT = 81  # request, lease id, worker process, resources, gpu ids
+LEASE_REFUSED = 82  # request, text                        this machine can never satisfy it
+LEASE_LOST = 83  # lease id, cause                         the leased worker died; cause as in ACTOR_STATE
+LEASE_RECALL = 84  # lease id                               others wait: return it as soon as it is idle
+ACTOR_STATE = 85  # actor id, state, process, incarnation, cause
+#                   state: "pending" | "alive" | "restarting" | "dead"; cause: None or
+#                   (kind, text, pid, signal or exit status or None, pickled exception or None)
+HELD = 86  # number
+ANSWER = 87  # request, ok, value                         value: builtin values; a text when not ok
+OUTPUT = 88  # pid, stream, name, text                    what a worker printed (driver only); stream: 1 or 2
+TRIM_NOW = 89  # -
+ACTOR_START = 90  # actor id, spec, incarnation               to a worker: become this actor
+EXIT = 91  # cause kind, text                                to a worker: finish what is queued and end
+WORKER_GONE = 92  # process                                  a process of the session died: its borrows and objects go
+
+# ----------------------------------------------------------------------------- node and zygote
+SPAWN = 100  # worker process, environment                   fork a worker
+SPAWNED = 101  # worker process, pid
+REAPED = 102  # pid, wait status
+
+# ----------------------------------------------------------------------------- causes of a death
+CAUSE_CRASH = "crash"  # a signal or exit status that nobody asked for
+CAUSE_KILL = "kill"  # ray.kill
+CAUSE_EXIT = "exit"  # exit_actor(), or max_calls reached
+CAUSE_SCOPE = "scope"  # the last handle went away, or __ray_terminate__
+CAUSE_OWNER = "owner"  # the process that created it died
+CAUSE_INIT = "init"  # the constructor raised
+CAUSE_NODE = "node"  # the node died, or the session ended
+CAUSE_REFUSED = "refused"  # could never be placed on this machine

@@ -1,0 +1,111 @@
+"""Entries: what a process knows of one object, and when it is needed no more.
+
+Every ref a process holds of an object points to the same `Entry`, and Python's reference counts do the counting: refs, calls in flight
+that have it as an argument, zero-copy views of its value and borrowers' records all hold the entry. When nothing holds it, its guard
+acts: the owner gives the memory back, a borrower tells the owner.
+
+    owner's process                                borrower's process
+    ObjectRef --+                                  ObjectRef --+
+    call      --+--> Entry -> SegmentGuard         array ------+--> Entry -> BorrowGuard -- RELEASE --> owner
+    borrowers --+
+
+Rejected: counts in messages for each copy of a ref. Two processes would have to agree on a number; here each tells only whether it holds
+the object at all, and a connection that hangs up returns everything.
+
+Guards are finalizers: they take no locks and hand their work to the reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Waiter = Callable[[], None]
+
+
+class Entry:
+    """An object as this process sees it.
+
+    Invariant: `form` is ``None`` while the value is pending and is written last; a thread that sees it not ``None`` may read the rest.
+    """
+
+    # Class attributes rather than slots and a constructor: entries are made for every call, most fields stay as they are.
+
+    #: The process that owns the object, or None for this one.
+    owner: str | None = None
+    form: int | None = None
+    payload: Any = None
+    #: Refs and handles inside the value: alive as long as the bytes are.
+    refs: list[Any] | None = None
+    #: What ends with the entry.
+    guard: Any = None
+    #: Called once when the value is there, in the reading thread, with the client's lock held.
+    waiters: list[Waiter] | None = None
+    #: Borrowed: the object's id, and whether its value has been asked for.
+    object_id = b""
+    fetching = False
+    #: The call that makes the value, while it is pending (for `cancel`).
+    task: Any = None
+
+    def complete(self, form: int, payload: Any, refs: list[Any] | None = None) -> None:
+        """The value (or error) is there. A second completion is ignored."""
+        if self.form is not None:
+            return
+        self.payload = payload
+        self.refs = refs
+        self.task = None
+        self.form = form
+        waiters = self.waiters
+        if waiters:
+            self.waiters = None
+            for waiter in waiters:
+                waiter()
+
+    def add_waiter(self, waiter: Waiter) -> bool:
+        """Have `waiter` called at completion; False (and not called) if the value is there already. Client's lock held."""
+        if self.form is not None:
+            return False
+        if self.waiters is None:
+            self.waiters = [waiter]
+        else:
+            self.waiters.append(waiter)
+        return True
+
+
+class Guard:
+    """Calls `action(*facts)` through `defer` when it dies."""
+
+    __slots__ = ("_action", "_defer", "_facts")
+
+    def __init__(self, defer: Callable[[Callable[[], None]], None], action: Callable[..., None], *facts: Any) -> None:
+        self._defer = defer
+        self._action = action
+        self._facts = facts
+
+    def __del__(self) -> None:
+        action, facts = self._action, self._facts
+        self._defer(lambda: action(*facts))
+
+
+class Countdown:
+    """Counts entries down to the moment a `get` or `wait` can answer. Client's lock held, except when reading."""
+
+    __slots__ = ("failed", "left")
+
+    def __init__(self) -> None:
+        self.left = 0
+        #: An entry that failed, as soon as there is one.
+        self.failed: Entry | None = None
+
+    def watch(self, entry: Entry, failed_form: int) -> None:
+        """Count this entry, if it is still pending; note it if it has failed."""
+
+        def done() -> None:
+            self.left -= 1
+            if entry.form == failed_form and self.failed is None:
+                self.failed = entry
+
+        if entry.add_waiter(done):
+            self.left += 1
+        elif entry.form == failed_form and self.failed is None:
+            self.failed = entry

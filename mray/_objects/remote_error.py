@@ -1,0 +1,223 @@
+"""Errors on their way from the process where they happened to the one that asks for the result.
+
+In both. A worker turns an exception into a `RayTaskError` with the traceback reduced to the frames of the user's code (`task_error`) and
+pickles it so that something always arrives (`pickle_error`); the reader gets the exception to raise (`unpickle_error`)::
+
+    exception --task_error--> RayTaskError --pickle_error--> bytes ~~~~> unpickle_error --> RayTaskError(ValueError)
+
+The bytes are a pickle of builtin values: the text of the error, and inside it the pickle of the error itself, which may fail to load (its
+class may want arguments that it was not given, or not be there).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from mray._common.serializability import explain
+from mray.exceptions import RayError, RayTaskError, UnserializableException
+
+_HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_")
+_OURS = "mray.exceptions."
+#: Programs look for Ray's name of the module in the text.
+_RAYS = "ray.exceptions."
+_HEAD = "Traceback (most recent call last):\n"
+
+
+# ------------------------------------------------------------------------------------------------ making
+class DependencyError(BaseException):
+    """Raised in place of a task whose argument `error` is. No user code sees it; a retry would not help."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def dependency_error(error: BaseException) -> DependencyError:
+    """What to raise when an argument of a task is this error; `task_error` knows it."""
+    return DependencyError(error)
+
+
+def import_error(error: BaseException, name: str, *, actor: bool) -> RuntimeError:
+    """The error of code that could not be unpickled in the worker, mostly because a module is not there."""
+    what = f"The actor with name {name} failed to import on the worker." if actor else "The remote function failed to import on the worker."
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    failure = RuntimeError(f"{what} The code of {name} was shipped, but what it imports could not be found or raised here:\n\n{text}")
+    failure.__suppress_context__ = True
+    return failure
+
+
+def task_error(
+    function_name: str,
+    exception: BaseException,
+    *,
+    pid: int | None = None,
+    ip: str | None = None,
+    actor_id: bytes | str | None = None,
+    actor_repr: str | None = None,
+    name: str | None = None,
+) -> RayTaskError:
+    """The error that a task's caller gets for an exception of the task.
+
+    `function_name` as it stands in ``ray::f()``: ``f`` or ``A.m``; `name` replaces it there (the option ``name``). `actor_id` is in
+    hex digits if it is text.
+    """
+    if isinstance(exception, DependencyError):
+        exception = exception.error
+        own = str(exception) if not isinstance(exception, RayTaskError) else RayTaskError.__str__(exception)
+        kind = RayTaskError if isinstance(exception, RayTaskError) else type(exception)
+        text = f"{_HEAD}  At least one of the input arguments for this task could not be computed:\n{_named(kind)}: {own}"
+    else:
+        text = format_exception(exception)
+    cause = exception.cause if isinstance(exception, RayTaskError) else exception
+    return RayTaskError(
+        function_name,
+        text,
+        cause,
+        f"ray::{name or function_name}",
+        os.getpid() if pid is None else pid,
+        ip,
+        actor_repr,
+        actor_id.hex() if isinstance(actor_id, bytes) else actor_id,
+    )
+
+
+def _named(kind: type) -> str:
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return name.replace(_OURS, _RAYS) if name.startswith(_OURS) else name
+
+
+def format_exception(exception: BaseException) -> str:
+    """The traceback of an exception and of what it came from, with the frames of the user's code only."""
+    report = traceback.TracebackException(type(exception), exception, _from_user(exception.__traceback__), compact=True)
+    _reduce(report, set())
+    text = "".join(report.format())
+    if _HEAD not in text and "Exception Group Traceback" not in text:
+        # Nothing of the user's is in the traceback (or there is none): the header stands for the process all the same.
+        text = _HEAD + text
+    return "".join(
+        line.replace(_OURS, _RAYS, 1) if line.lstrip(" |").startswith(_OURS) else line for line in text.splitlines(keepends=True)
+    )
+
+
+def _from_user(tb: TracebackType | None) -> TracebackType | None:
+    """Without the leading frames of the executor."""
+    while tb is not None and is_internal(tb.tb_frame.f_code.co_filename):
+        tb = tb.tb_next
+    return tb
+
+
+def is_internal(filename: str) -> bool:
+    """Whether a frame of this file belongs to mray itself, not to what it runs."""
+    return filename.startswith(_HERE)
+
+
+def _reduce(report: traceback.TracebackException, seen: set[int]) -> None:
+    """Drop our frames from the report, its causes and the members of a group."""
+    if id(report) in seen:
+        return
+    seen.add(id(report))
+    report.stack[:] = [frame for frame in report.stack if not is_internal(frame.filename)]
+    for other in (report.__cause__, report.__context__, *(getattr(report, "exceptions", None) or ())):
+        if other is not None:
+            _reduce(other, seen)
+
+
+# ---------------------------------------------------------------------------------------------- pickling
+def pickle_error(error: BaseException, dumps: Callable[[Any], bytes] | None = None) -> bytes:
+    """Bytes for `unpickle_error`; never raises because of what the error holds.
+
+    A `RayTaskError` whose cause cannot be pickled arrives with a `RayError` in its place that tells so.
+    """
+    dumps = dumps or _dumps
+    text = _text_of(error)
+    try:
+        inner = dumps(error)
+    except Exception as reason:
+        inner = _dumps(_without_cause(error, reason))
+    return pickle.dumps((text, inner), 5)
+
+
+def _dumps(value: Any) -> bytes:
+    """With the C pickler when every name in it can be imported elsewhere."""
+    try:
+        pickled = pickle.dumps(value, 5)
+        if b"__main__" not in pickled and b"__mp_main__" not in pickled:
+            return pickled
+    except (pickle.PicklingError, AttributeError, TypeError, ImportError):
+        pass
+    import cloudpickle  # noqa: PLC0415  (10 ms: only for values that need it)
+
+    pickled = cloudpickle.dumps(value, 5)
+    assert isinstance(pickled, bytes)
+    return pickled
+
+
+def _text_of(error: BaseException) -> str:
+    kind = RayTaskError if isinstance(error, RayTaskError) else type(error)
+    try:
+        return f"{_named(kind)}: {error}"
+    except Exception:  # a `__str__` of the user that raises
+        return f"{_named(kind)}: <exception str() failed>"
+
+
+def _without_cause(error: BaseException, reason: BaseException) -> BaseException:
+    if not isinstance(error, RayTaskError):
+        return RayError(f"Exception {_named(type(error))} isn't serializable: {reason}.\nOriginal exception details:\n{_text_of(error)}")
+    cause = RayError(f"Exception {_named(type(error.cause))} isn't serializable: {reason}.\nOriginal exception details:\n{error.traceback_str}")
+    return RayTaskError(
+        error.function_name, error.traceback_str, cause, error.proctitle, error.pid, error.ip, error.actor_repr, error.actor_id
+    )
+
+
+def unpickle_error(data: bytes, loads: Callable[[bytes], Any] | None = None) -> BaseException:
+    """The exception to raise, a new one each time: a `RayTaskError` that is an instance of its cause's class too, or another error.
+
+    `UnserializableException`, which has the text of the original, for what cannot be unpickled here.
+    """
+    text, inner = pickle.loads(data)
+    try:
+        error = (loads or pickle.loads)(inner)
+    except Exception as reason:
+        unreadable = UnserializableException(text)
+        unreadable.__cause__ = reason
+        return unreadable
+    if isinstance(error, RayTaskError):
+        return error.as_instanceof_cause()
+    if isinstance(error, BaseException):
+        return error
+    return UnserializableException(text)
+
+
+def serialization_error(error: BaseException, value: Any, what: str) -> TypeError:
+    """The error for a value that cannot be pickled: what it was, and the path to what is in the way.
+
+    `what` says what was being pickled ("the put value {}"); ``{}`` stands for the value. When it begins with "the argument", `value` is
+    ``(args, kwargs)`` and ``{}`` stands for the argument that is to blame.
+    """
+    if what.startswith("the argument") and isinstance(value, tuple) and len(value) == 2:
+        value = _culprit(*value)
+    shown = _shown(value)
+    return TypeError(f"Could not serialize {what.format(shown)}:\n{explain(value, error)}")
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = object.__repr__(value)
+    return text if len(text) <= 1000 else f"{text[:1000]}..."
+
+
+def _culprit(args: Any, kwargs: Any) -> Any:
+    """The first argument that cannot be pickled."""
+    for argument in (*args, *(kwargs or {}).values()):
+        try:
+            _dumps(argument)
+        except Exception:
+            return argument
+    return (args, kwargs)

@@ -1,0 +1,264 @@
+"""Values to bytes and back.
+
+Any process, in the thread that calls. Two ways in, one way out:
+
+* builtin values and numpy arrays go through the C pickler alone;
+* what lives in ``__main__`` or has no importable name goes through cloudpickle (which pickles it by value), and so does
+  everything once the fast way has failed. A pickle that names ``__main__`` is such a failure: it would load another module there.
+
+Buffers of arrays are taken out of band (pickle protocol 5) and laid behind the pickle, 64 bytes aligned, so that a reader that maps
+the bytes gets arrays that are views of them::
+
+    PACKED = u32 number of buffers, u32 0, u64 length of the pickle, (u64 offset, u64 length) * number, pickle, buffers
+
+Refs and actor handles inside a value are noted while it is pickled (`noting_refs`), because whoever keeps the bytes must keep
+them alive.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from mray._common.messages import PACKED, PICKLED
+
+_PREFIX = struct.Struct("<IIQ")
+_SPAN = struct.Struct("<QQ")
+_ALIGN = 64
+
+#: Values of exactly these types need neither cloudpickle nor a look inside.
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
+
+
+class _Noted(threading.local):
+    """Refs seen while this thread pickles one value."""
+
+    refs: list[Any] | None = None
+
+
+_noted = _Noted()
+
+#: type -> (serializer, deserializer), by `register_serializer`.
+_custom: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+
+
+def note_ref(ref: Any) -> None:
+    """Called by the reducers of refs and handles: this one is inside the value being pickled."""
+    if _noted.refs is not None:
+        _noted.refs.append(ref)
+
+
+def is_noting() -> bool:
+    """Whether this thread is inside `serialize`: a ref pickled elsewhere travels out of band."""
+    return _noted.refs is not None
+
+
+class Serialized:
+    """A value as bytes, not yet laid out."""
+
+    __slots__ = ("buffers", "pickled", "refs", "size")
+
+    def __init__(self, pickled: bytes, buffers: list[memoryview], refs: list[Any] | None) -> None:
+        self.pickled = pickled
+        self.buffers = buffers
+        #: The refs and handles inside the value; they must live as long as the bytes do.
+        self.refs = refs
+        if buffers:
+            size = _PREFIX.size + _SPAN.size * len(buffers) + len(pickled)
+            for buffer in buffers:
+                size = (size + _ALIGN - 1) // _ALIGN * _ALIGN + buffer.nbytes
+            self.size = size
+        else:
+            self.size = len(pickled)
+
+    @property
+    def form(self) -> int:
+        """How `to_bytes` and `write_into` lay it out: PICKLED or PACKED."""
+        return PACKED if self.buffers else PICKLED
+
+    def to_bytes(self) -> bytes:
+        """The layout as an object of its own, for values that travel inside a message."""
+        if not self.buffers:
+            return self.pickled
+        out = bytearray(self.size)
+        self.write_into(memoryview(out))
+        return bytes(out)
+
+    def write_into(self, target: memoryview) -> None:
+        """Lay the value out at the beginning of `target` (writable bytes, at least `size` of them)."""
+        pickled = self.pickled
+        buffers = self.buffers
+        if not buffers:
+            target[: len(pickled)] = pickled
+            return
+        _PREFIX.pack_into(target, 0, len(buffers), 0, len(pickled))
+        span = _PREFIX.size
+        end = span + _SPAN.size * len(buffers)
+        start = end
+        end += len(pickled)
+        target[start:end] = pickled
+        for buffer in buffers:
+            start = (end + _ALIGN - 1) // _ALIGN * _ALIGN
+            length = buffer.nbytes
+            _SPAN.pack_into(target, span, start, length)
+            span += _SPAN.size
+            end = start + length
+            target[start:end] = buffer
+
+
+def serialize(value: Any) -> Serialized:
+    """Pickle a value, as fast as its types allow.
+
+    Raises whatever the pickling of the user's types raises; TypeError or PicklingError when something cannot be pickled at all.
+    """
+    if type(value) in _PLAIN_TYPES:
+        return Serialized(pickle.dumps(value, 5), [], None)
+    outer = _noted.refs
+    _noted.refs = refs = []
+    try:
+        pickled, buffers = _pickle_fast(value)
+        if pickled is None:
+            refs.clear()
+            pickled, buffers = _pickle_thoroughly(value)
+    finally:
+        _noted.refs = outer
+    return Serialized(pickled, buffers, refs or None)
+
+
+def _pickle_fast(value: Any) -> tuple[bytes | None, list[memoryview]]:
+    """The C pickler alone; (None, []) when the value needs more."""
+    buffers: list[memoryview] = []
+    keep = _keeper(buffers)
+    table = _special_types()
+    try:
+        if table is None:
+            pickled = pickle.dumps(value, 5, buffer_callback=keep)
+        else:
+            stream = io.BytesIO()
+            pickler = pickle.Pickler(stream, 5, buffer_callback=keep)
+            pickler.dispatch_table = table
+            pickler.dump(value)
+            pickled = stream.getvalue()
+    except (pickle.PicklingError, AttributeError, TypeError, ImportError):
+        # What cloudpickle cannot pickle either is reported by its attempt.
+        return None, []
+    # Whatever is named by its module may be the user's script, whose name means another module in a worker.
+    if b"__main__" in pickled or b"__mp_main__" in pickled:
+        return None, []
+    return pickled, buffers
+
+
+def _pickle_thoroughly(value: Any) -> tuple[bytes, list[memoryview]]:
+    import cloudpickle  # noqa: PLC0415  (10 ms: only for values that need it)
+
+    kind = cloudpickle.Pickler
+    table = _special_types()
+    if table is not None:
+        # The C pickler reads the table of a subclass once, from the class.
+        kind = type("Pickler", (kind,), {"dispatch_table": {**dict(kind.dispatch_table), **table}})
+    buffers: list[memoryview] = []
+    stream = io.BytesIO()
+    kind(stream, 5, buffer_callback=_keeper(buffers)).dump(value)
+    return stream.getvalue(), buffers
+
+
+def _keeper(buffers: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]:
+    """A buffer_callback: True keeps the buffer inside the pickle."""
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        buffers.append(raw)
+        return False
+
+    return keep
+
+
+# ------------------------------------------------------------------------------------------ special types
+def register_serializer(cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
+    """Pickle instances of `cls` in this process as ``deserializer(serializer(instance))`` from now on."""
+    _custom[cls] = (serializer, deserializer)
+
+
+def deregister_serializer(cls: type) -> None:
+    """Undo `register_serializer`; harmless when there is nothing to undo."""
+    _custom.pop(cls, None)
+
+
+def _restore_custom(deserializer: Callable[[Any], Any], state: Any) -> Any:
+    return deserializer(state)
+
+
+def _special_types() -> dict[type, Callable[[Any], Any]] | None:
+    """The dispatch table of types that are not pickled by their own methods, or None when there is none."""
+    torch = sys.modules.get("torch")
+    tensor_type = getattr(torch, "Tensor", None) if torch is not None else None
+    if tensor_type is None and not _custom:
+        return None
+    table: dict[type, Callable[[Any], Any]] = dict(copyreg.dispatch_table)
+    if tensor_type is not None:
+        table[tensor_type] = _reduce_tensor
+    for cls, (serializer, deserializer) in _custom.items():
+        table[cls] = lambda value, s=serializer, d=deserializer: (_restore_custom, (d, s(value)))
+    return table
+
+
+def _reduce_tensor(tensor: Any) -> Any:
+    """A CPU torch tensor as the bytes of its storage: contiguous ones are not copied."""
+    import torch  # noqa: PLC0415
+
+    plain = (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.requires_grad
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and tensor.numel() > 0
+        and not tensor.__dict__
+    )
+    if not plain:
+        return tensor.__reduce_ex__(5)
+    if not tensor.is_contiguous():
+        tensor = tensor.contiguous()
+    array = tensor.reshape(-1).view(torch.uint8).numpy()
+    return _restore_tensor, (pickle.PickleBuffer(array), tensor.dtype, tuple(tensor.shape))
+
+
+def _restore_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    import warnings  # noqa: PLC0415
+
+    import torch  # noqa: PLC0415
+
+    with warnings.catch_warnings():
+        # A tensor over read-only memory is what zero-copy means here; torch has no read-only tensors and warns.
+        warnings.simplefilter("ignore")
+        return torch.frombuffer(buffer, dtype=dtype).reshape(shape)
+
+
+# ------------------------------------------------------------------------------------------ back
+def deserialize(form: int, payload: Any, pin: Any = None) -> Any:
+    """The value of a PICKLED or PACKED payload (any bytes-like object).
+
+    With `pin`, an exporter of the very same bytes, arrays are views that hold it; without, they are views of `payload` itself, which must
+    then be immutable. Either way they are read-only.
+    """
+    if form == PICKLED:
+        return pickle.loads(payload)
+    view = memoryview(payload if pin is None else pin).toreadonly()
+    count, _zero, length = _PREFIX.unpack_from(view, 0)
+    buffers = []
+    at = _PREFIX.size
+    for _ in range(count):
+        start, size = _SPAN.unpack_from(view, at)
+        at += _SPAN.size
+        buffers.append(view[start : start + size])
+    return pickle.loads(view[at : at + length], buffers=buffers)

@@ -1,0 +1,199 @@
+"""The object store of a process: values above the inline limit, each written once into a shared-memory segment.
+
+The producer of a value writes it into a segment and tells the owner its name; whoever reads the value maps the segment read-only.
+When the owner's last ref is gone, the segment goes back to its producer, which keeps it mapped for the next value: touching fresh pages
+costs ten times the copy itself.
+
+    producer: write -> (name, length) ------ reply -----> owner -------> readers: `read` maps it; arrays hold the mapping,
+       ^                                                    |                      the mapping holds the entry of the object
+       +---------------- FREE_SEGMENT (pooled) <------------+
+
+Names carry the process that *owns* the value, ``/mray-<session>-<owner>-<producer><number>``: when an owner dies, the node unlinks what was its.
+
+How much all processes hold together is read from the session's table, where each writes its own words. Two processes that create at the same
+moment may overshoot the limit by one object each; the pages themselves are reserved by the kernel, so the limit is never a crash.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import threading
+from typing import Any
+
+import posix_ipc
+
+from mray._ipc.segment import Segment, round_up, unlink
+from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SessionTable
+from mray._objects.serializer import Serialized, deserialize
+from mray._common.messages import PACKED, PICKLED
+from mray.exceptions import ObjectStoreFullError
+
+#: A pooled segment serves a value if it is at most this many times too large.
+_SLACK = 2
+#: The share of the store's limit that one process keeps mapped for reuse.
+_POOL_SHARE = 0.3
+
+
+class Mapping(mmap.mmap):
+    """A read-only mapping of a stored value. Views of it keep it alive; it keeps `holder` alive, so the segment is not reused."""
+
+    holder: Any
+
+
+def size_class(size: int) -> int:
+    """Sizes are rounded up to four steps per power of two, so that pooled segments fit again."""
+    size = round_up(size)
+    step = 1 << max(12, size.bit_length() - 3)
+    return round_up(size, step)
+
+
+class SegmentStore:
+    """The segments this process has produced."""
+
+    def __init__(self, prefix: str, process: str, table: SessionTable, row: int, rows: Any, limit: int) -> None:
+        self._prefix = prefix
+        self._process = process
+        self._words = table.words
+        self._table = table
+        self._rows = rows
+        self._bytes = row * ROW_WORDS + BYTES
+        self._pooled = row * ROW_WORDS + POOLED
+        self.limit = limit
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        #: Segments whose value is alive, by name.
+        self._used: dict[str, Segment] = {}
+        #: Segments free for reuse, by owner process.
+        self._free: dict[str, list[Segment]] = {}
+
+    def write(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+        """Store a value for `owner`; returns ``(name, length, producer)``, the payload of form SEGMENT.
+
+        Raises `ObjectStoreFullError` when the store's limit or the machine's shared memory is reached.
+        """
+        segment = self._take(value.size, owner)
+        try:
+            view = memoryview(segment.memory)
+            value.write_into(view)
+            view.release()
+        except BaseException:
+            self.free(segment.name)
+            raise
+        return segment.name, value.size if value.buffers else -value.size, self._process
+
+    def _take(self, size: int, owner: str) -> Segment:
+        with self._lock:
+            free = self._free.get(owner)
+            if free:
+                best = None
+                for segment in free:
+                    if size <= segment.size <= max(size * _SLACK, 1 << 20) and (best is None or segment.size < best.size):
+                        best = segment
+                if best is not None:
+                    free.remove(best)
+                    self._words[self._pooled] -= best.size
+                    self._used[best.name] = best
+                    return best
+            wanted = size_class(size)
+            if not self._fits(wanted):
+                self._trim_locked()
+                if not self._fits(wanted):
+                    # Without the rounding, it may.
+                    wanted = round_up(size)
+                    if not self._fits(wanted):
+                        raise ObjectStoreFullError(self._full_text(size))
+            name = f"{self._prefix}{owner}-{self._process}{next(self._numbers)}"
+            segment = Segment.create(name, wanted)
+            self._words[self._bytes] += segment.size
+            self._used[name] = segment
+            return segment
+
+    def _fits(self, size: int) -> bool:
+        return self._table.total(BYTES, self._rows()) + size <= self.limit
+
+    def _full_text(self, size: int) -> str:
+        total = self._table.total(BYTES, self._rows())
+        pooled = self._table.total(POOLED, self._rows())
+        return (
+            f"The object store is full: an object of {size} bytes does not fit, {total - pooled} of {self.limit} bytes hold live objects"
+            f" and {pooled} are kept for reuse by other processes. Drop refs that are no longer needed, or start with a larger"
+            " object_store_memory."
+        )
+
+    def free(self, name: str) -> None:
+        """The owner of the value in this segment needs it no more: keep it for reuse, or let it go."""
+        with self._lock:
+            segment = self._used.pop(name, None)
+            if segment is None:
+                return
+            pooled = self._words[self._pooled] + segment.size
+            if pooled > self.limit * _POOL_SHARE or len(self._free) > 64:
+                self._drop(segment)
+                return
+            self._words[self._pooled] = pooled
+            owner = name[len(self._prefix) :].partition("-")[0]
+            self._free.setdefault(owner, []).append(segment)
+
+    def trim(self) -> None:
+        """Let go of everything that is kept for reuse."""
+        with self._lock:
+            self._trim_locked()
+
+    def forget_owner(self, owner: str) -> None:
+        """A process has died: what it owned is unlinked by the node; let go of the mappings."""
+        with self._lock:
+            for segment in self._free.pop(owner, []):
+                self._words[self._pooled] -= segment.size
+                self._drop(segment)
+            for name in [name for name in self._used if name.startswith(f"{self._prefix}{owner}-")]:
+                self._drop(self._used.pop(name))
+
+    def _trim_locked(self) -> None:
+        for segments in self._free.values():
+            for segment in segments:
+                self._drop(segment)
+        self._free.clear()
+        self._words[self._pooled] = 0
+
+    def _drop(self, segment: Segment) -> None:
+        self._words[self._bytes] -= segment.size
+        segment.unlink()
+        segment.close()
+
+    def close(self) -> None:
+        """The process ends in order: unlink what it owns itself and what is pooled; values it produced for others stay theirs."""
+        with self._lock:
+            self._trim_locked()
+            mine = f"{self._prefix}{self._process}-"
+            for name, segment in self._used.items():
+                if name.startswith(mine):
+                    segment.unlink()
+                segment.close()
+            self._used.clear()
+
+
+def read(payload: tuple[str, int, str], holder: Any) -> Any:
+    """The value in a segment. Arrays in it are read-only views that keep `holder` alive.
+
+    Raises FileNotFoundError when the segment's name is gone (its owner has died).
+    """
+    name, length, _producer = payload
+    try:
+        shared = posix_ipc.SharedMemory(name, read_only=True)
+    except posix_ipc.ExistentialError as error:
+        raise FileNotFoundError(f"the shared memory {name} of the object is gone") from error
+    try:
+        mapping = Mapping(shared.fd, abs(length), access=mmap.ACCESS_READ)
+    finally:
+        shared.close_fd()
+    if length < 0:
+        value = deserialize(PICKLED, memoryview(mapping))
+        return value
+    mapping.holder = holder
+    return deserialize(PACKED, None, mapping)
+
+
+def discard(name: str) -> None:
+    """Unlink a segment whose producer is dead."""
+    unlink(name)

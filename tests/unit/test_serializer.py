@@ -1,0 +1,129 @@
+"""Values to bytes and back, in one process."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+from mray._common.messages import PACKED, PICKLED
+from mray._objects.serializer import deregister_serializer, deserialize, register_serializer, serialize
+
+
+def round_trip(value):
+    packed = serialize(value)
+    return deserialize(packed.form, packed.to_bytes())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 2.5, "text", b"bytes", [1, [2, {"a": (3, None)}]], {"k": {1, 2}}, 1j, range(3), slice(1, 2)],
+    ids=repr,
+)
+def test_builtin_values_come_back_equal(value):
+    assert round_trip(value) == value
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "c16", "?", "M8[ns]", "S3", "O"])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (1000, 3)], ids=str)
+def test_numpy_arrays_come_back_equal(dtype, shape):
+    array = numpy.zeros(shape, dtype=dtype)
+    result = round_trip({"x": [array]})["x"][0]
+    assert result.dtype == array.dtype
+    assert result.shape == array.shape
+    assert numpy.array_equal(result, array)
+
+
+@pytest.mark.parametrize("size", [1, 10, 100_000])
+def test_numpy_arrays_come_back_read_only(size):
+    result = round_trip(numpy.arange(size))
+    with pytest.raises(ValueError, match="assignment destination is read-only"):
+        result[0] = 1
+
+
+def test_arrays_lie_at_aligned_addresses():
+    for result in round_trip([numpy.arange(5, dtype="u1"), numpy.arange(7.0)]):
+        assert result.ctypes.data % 8 == 0
+
+
+def test_fortran_and_strided_arrays_keep_their_values():
+    array = numpy.arange(24).reshape(4, 6)
+    assert numpy.array_equal(round_trip(array.T), array.T)
+    assert numpy.array_equal(round_trip(array[::2, ::3]), array[::2, ::3])
+
+
+def test_several_buffers_do_not_overlap():
+    arrays = [numpy.full(n, n % 256, dtype="u1") for n in range(1, 300, 7)]
+    for array, result in zip(arrays, round_trip(arrays), strict=True):
+        assert numpy.array_equal(array, result)
+
+
+def test_plain_values_have_no_buffers_and_arrays_have():
+    assert serialize([1, "a"]).form == PICKLED
+    assert serialize(numpy.zeros(3)).form == PACKED
+
+
+def test_a_lambda_and_a_local_class_travel_by_value():
+    offset = 3
+
+    class Local:
+        def __init__(self, x):
+            self.x = x
+
+    assert round_trip(lambda x: x + offset)(4) == 7
+    assert round_trip(Local(5)).x == 5
+
+
+def test_what_lives_in_main_travels_by_value():
+    script = (
+        "import sys, pickle, subprocess\n"
+        "from mray._objects.serializer import serialize\n"
+        "class Mine:\n"
+        "    def __init__(self): self.x = 7\n"
+        "sys.stdout.buffer.write(serialize([Mine()]).to_bytes())\n"
+    )
+    pickled = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+    assert pickle.loads(pickled)[0].x == 7
+
+
+def test_what_cannot_be_pickled_raises():
+    with pytest.raises(TypeError, match="lock"):
+        import threading
+
+        serialize(threading.Lock())
+
+
+class Celsius:
+    def __init__(self, degrees):
+        self.degrees = degrees
+        self.history = (degrees for _ in ())  # cannot be pickled
+
+
+def test_a_registered_serializer_is_used_wherever_the_value_stands():
+    register_serializer(Celsius, lambda value: value.degrees, lambda degrees: Celsius(degrees))
+    try:
+        assert round_trip({"t": [Celsius(21)]})["t"][0].degrees == 21
+    finally:
+        deregister_serializer(Celsius)
+    with pytest.raises(TypeError):
+        serialize(Celsius(21))
+
+
+def test_torch_tensors_keep_dtype_shape_and_values():
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.complex64, torch.int8):
+        tensor = torch.arange(12).reshape(3, 4).to(dtype)
+        result = round_trip([tensor, {"n": tensor.t()}])
+        assert result[0].dtype == dtype
+        assert torch.equal(result[0], tensor)
+        assert torch.equal(result[1]["n"], tensor.t())
+
+
+def test_large_torch_tensors_are_not_copied_into_the_pickle():
+    torch = pytest.importorskip("torch")
+    packed = serialize(torch.zeros(100_000))
+    assert packed.form == PACKED
+    assert len(packed.pickled) < 1000
