@@ -12,7 +12,6 @@ exactly once, in the reading thread.
 
 from __future__ import annotations
 
-import contextlib
 import marshal
 import os
 import select
@@ -52,7 +51,6 @@ class Connection:
         "_out_bytes",
         "_partial",
         "_reactor",
-        "_sending",
         "_want_write",
         "calls",
         "closed",
@@ -88,8 +86,6 @@ class Connection:
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._want_write = False
-        #: True from before a send to after its book-keeping: found true, an interrupt fell between, and how much went out is unknown.
-        self._sending = False
         #: The beginning of a frame whose rest has not arrived.
         self._partial = bytearray()
         #: Successful reads so far.
@@ -133,13 +129,11 @@ class Connection:
     def _flush_locked(self) -> None:
         if not self._out or self.closed or self._want_write:
             return
-        if self._sending:
-            # An interrupt hit between a send and its book-keeping: repeating or skipping bytes would corrupt the stream.
-            self._break()
-            return
         out = self._out
         chunk = out[0] if len(out) == 1 else b"".join(out)
-        self._sending = True
+        # An interrupt between the send and its book-keeping would repeat or skip bytes.
+        guard = self._reactor.guard
+        held = guard.enter()
         try:
             sent = self.socket.send(chunk)
         except (BlockingIOError, InterruptedError):
@@ -155,7 +149,7 @@ class Connection:
             self._out_bytes = len(chunk) - sent
             self._want_write = True
             self._reactor.watch_writable(self.fd, True)
-        self._sending = False
+        guard.leave(held)
 
     def writable(self) -> None:
         """The socket takes bytes again (called by the reactor)."""
@@ -210,10 +204,6 @@ class Connection:
             return
         self.close()
         self.on_hangup(self)
-
-    def _break(self) -> None:
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End this connection without a report. Closing twice is safe."""

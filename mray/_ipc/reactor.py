@@ -33,6 +33,7 @@ from time import monotonic
 
 from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, peer_is_ours
 from mray._ipc.doorbell import new_bell_fd
+from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.memory_order import fence
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
@@ -88,6 +89,7 @@ class Reactor:
         self._relief_reads = False
         self._relief_dormant = False
         self.closed = False
+        self.guard = InterruptGuard()
 
         self.table: SessionTable | None = None
         self.row = 0
@@ -225,15 +227,19 @@ class Reactor:
             if timeout is None or due < timeout:
                 timeout = max(due, 0.0)
         events = self._epoll.poll(-1 if timeout is None else timeout)
-        callbacks = self._callbacks
-        for fd, mask in events:
-            callback = callbacks.get(fd)
-            if callback is not None:
-                callback(mask)
-        if self._timers:
-            self._run_timers()
-        if self._deferred:
-            self.run_deferred()
+        held = self.guard.enter()
+        try:
+            callbacks = self._callbacks
+            for fd, mask in events:
+                callback = callbacks.get(fd)
+                if callback is not None:
+                    callback(mask)
+            if self._timers:
+                self._run_timers()
+            if self._deferred:
+                self.run_deferred()
+        finally:
+            self.guard.leave(held)
 
     def _run_timers(self) -> None:
         now = monotonic()

@@ -1,0 +1,17 @@
+"""What a user holds: functions, classes, handles, refs, DAG nodes and verbs; and the contract of the engine behind them.
+
+In every process. Nothing here knows a socket, a segment or a scheduler::
+
+    f.remote(x)  A.remote(x)  h.m.remote(x)  get  put  wait ...          this package
+          \\            |            |          |
+           `------------+-----+------+----------'
+                              |
+                  current_backend(): Backend                             loaded by name: `mray._backends.native`, ...
+
+The signature of a call is checked here, so that a wrong call fails where it stands; options are checked when they are written. A plain
+call costs well under a microsecond before the backend has it: arity is compared first, and `inspect` is asked only when that leaves a
+doubt.
+
+Rejected: one handle object per method kept on the actor handle (a cycle would keep the actor alive), and `__getattr__` for methods
+(three times as slow as a class made for the purpose).
+"""

@@ -1,0 +1,383 @@
+"""Actors as a user holds them: the class made remote, handles, and methods of handles.
+
+In every process. `handle.m` makes an `ActorMethod` anew each time: one that were kept on the handle would point back to it, and the
+actor lives as long as its handle does. To make it quickly each class of actors has a subclass of `ActorHandle` of its own, with a
+descriptor per method.
+
+A handle holds a token of the backend; a weak handle (`get_actor`, ``current_actor``) holds none and keeps nothing alive.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
+from mray._api.current import backend_if_started, current_backend
+from mray._common.ids import ActorID
+from mray._common.options import METHOD_OPTIONS, check_actor_options, check_namespace, check_num_returns, complete_actor_options
+
+__all__ = ["ActorClass", "ActorClassInheritanceException", "ActorHandle", "ActorMethod", "ActorMethodSpec", "exit_actor", "make_handle", "method"]
+
+
+class ActorClassInheritanceException(TypeError):
+    """A class was derived from an actor class."""
+
+
+# ---------------------------------------------------------------------------------------------- classes
+class ActorClass:
+    """What `remote` makes of a class. ``A.remote(...)`` starts an actor and returns its handle.
+
+    Attributes of the user's class can be read through it. For backends: `_blueprint` (an `ActorBlueprint`), `_default_options`
+    (complete; always the same dict).
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_blueprint", "_default_options", "_given_options")
+
+    _blueprint: ActorBlueprint
+    _default_options: dict[str, Any]
+    _given_options: dict[str, Any]
+
+    def __init__(self, user_class: Any, options: Mapping[str, Any], _namespace: object = None) -> None:
+        if not isinstance(user_class, type):
+            # ``class B(A)``: Python calls the type of A with a name, the bases and the body.
+            bases = ", ".join(repr(base._blueprint.class_name) for base in options if isinstance(base, ActorClass))
+            raise ActorClassInheritanceException(
+                f"Attempted to define subclass '{user_class}' of actor class {bases}. Inheriting from actor classes is not currently "
+                "supported. You can instead inherit from a non-actor base class and make the derived class an actor class (with @ray.remote)."
+            )
+        check_actor_options(options)
+        self.__setstate__((ActorBlueprint.of(user_class), dict(options), user_class.__doc__))
+
+    def __setstate__(self, state: tuple[ActorBlueprint, dict[str, Any], str | None]) -> None:
+        self._blueprint, self._given_options, doc = state
+        self._default_options = complete_actor_options(self._given_options)
+        self.__dict__.update(__doc__=doc, __module__=self._blueprint.module)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _new_actor_class, (), (self._blueprint, self._given_options, self.__doc__)
+
+    def __copy__(self) -> ActorClass:
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> ActorClass:
+        return self
+
+    __class_getitem__: Any = classmethod(types.GenericAlias)
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+        """Start an actor; returns its handle at once. TypeError when the constructor cannot be called like this."""
+        return self._create(args, kwargs, self._default_options)
+
+    def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> ActorHandle:
+        """As `remote`, arguments and options given as such."""
+        return self._create(args or (), kwargs or {}, self._merged(options) if options else self._default_options)
+
+    def _merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        given = {**self._given_options, **options}
+        check_actor_options(options)
+        check_actor_options(given)
+        return complete_actor_options(given)
+
+    def _create(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
+        self._blueprint.init.signature.check(args, kwargs)
+        if options["name"] == "":
+            raise ValueError("Actor name cannot be an empty string.")
+        check_namespace(options["namespace"])
+        return current_backend().create_actor(self, tuple(args), kwargs, options)
+
+    def options(self, **options: Any) -> ActorClassWithOptions:
+        """The class with other options: ``A.options(num_cpus=2).remote(...)``."""
+        return ActorClassWithOptions(self, options)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """A DAG node that makes an actor."""
+        from mray._api.dag_node import ClassNode  # noqa: PLC0415
+
+        return ClassNode(self, args, kwargs, dict(self._given_options))
+
+    def __getattr__(self, name: str) -> Any:
+        # Dunder names are asked for by protocols (copy, pickle, inspect) that must see this object, not the class.
+        if not (name.startswith("__") and name.endswith("__")) and (user_class := self._blueprint.cls) is not None:
+            try:
+                return getattr(user_class, name)
+            except AttributeError:
+                pass
+        raise AttributeError(f"'ActorClass({self._blueprint.class_name})' object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *(dir(self._blueprint.cls) if self._blueprint.cls is not None else ())})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = self._blueprint.class_name
+        raise TypeError(f"Actors cannot be instantiated directly. Instead of '{name}()', use '{name}.remote()'.")
+
+    def __repr__(self) -> str:
+        return f"ActorClass({self._blueprint.class_name})"
+
+
+def _new_actor_class() -> ActorClass:
+    return ActorClass.__new__(ActorClass)
+
+
+class ActorClassWithOptions:
+    """What `ActorClass.options` returns."""
+
+    __slots__ = ("_actor_class", "_given", "_options")
+
+    def __init__(self, actor_class: ActorClass, options: Mapping[str, Any]) -> None:
+        self._actor_class = actor_class
+        self._options = actor_class._merged(options)
+        self._given = {**actor_class._given_options, **options}
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+        """As `ActorClass.remote`."""
+        return self._actor_class._create(args, kwargs, self._options)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """As `ActorClass.bind`."""
+        from mray._api.dag_node import ClassNode  # noqa: PLC0415
+
+        return ClassNode(self._actor_class, args, kwargs, dict(self._given))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActorClassWithOptions, (self._actor_class, self._given)
+
+
+# ---------------------------------------------------------------------------------------------- handles
+#: Options of an actor that its callers need to know; builtin values only.
+_CALLERS_OPTIONS = ("max_task_retries", "max_pending_calls", "name", "namespace", "enable_tensor_transport", "max_concurrency")
+
+
+class ActorHandle:
+    """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
+
+    For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_options` (what callers need to know), `_blueprint`.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_id", "_options", "_token")
+
+    _blueprint: ActorBlueprint
+    _id: bytes
+    _token: Any
+    _options: dict[str, Any]
+
+    __class_getitem__: Any = classmethod(types.GenericAlias)
+
+    @property
+    def _actor_id(self) -> ActorID:
+        return ActorID(self._id)
+
+    @property
+    def _ray_actor_id(self) -> ActorID:
+        return ActorID(self._id)
+
+    @property
+    def _is_weak(self) -> bool:
+        return self._token is None
+
+    def __getattr__(self, name: str) -> Any:
+        spec = self._blueprint.methods.get(name)
+        if spec is None:
+            raise AttributeError(f"'ActorHandle' object has no attribute {name!r}")
+        return ActorMethod(spec, self)
+
+    def __dir__(self) -> list[str]:
+        return ["__init__", *self._blueprint.methods]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorHandle) and self._id == other._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __repr__(self) -> str:
+        return f"Actor({self._blueprint.class_name}, {self._id.hex()})"
+
+    def __copy__(self) -> ActorHandle:
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> ActorHandle:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._token is not None:
+            current_backend().export_handle(self)
+        return _restore_handle, (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
+
+
+class _MethodOfHandle:
+    """Descriptor: `ActorMethod` of a handle."""
+
+    __slots__ = ("_spec",)
+
+    def __init__(self, spec: ActorMethodSpec) -> None:
+        self._spec = spec
+
+    def __get__(self, handle: ActorHandle | None, _type: type | None = None) -> Any:
+        return self if handle is None else ActorMethod(self._spec, handle)
+
+
+def _handle_class(blueprint: ActorBlueprint) -> type[ActorHandle]:
+    made: type[ActorHandle] | None = blueprint.handle_class
+    if made is None:
+        # What Python itself calls on a handle (`__repr__`, `__eq__`, ...) stays the handle's own; `__getattr__` finds the rest.
+        body: dict[str, Any] = {
+            name: _MethodOfHandle(spec)
+            for name, spec in blueprint.methods.items()
+            if not hasattr(ActorHandle, name) and (name.startswith("__ray_") or not (name.startswith("__") and name.endswith("__")))
+        }
+        body.update(__slots__=(), __module__="mray.actor", __doc__=ActorHandle.__doc__, _blueprint=blueprint)
+        made = blueprint.handle_class = type("ActorHandle", (ActorHandle,), body)
+    return made
+
+
+def make_handle(blueprint: ActorBlueprint, actor_id: bytes, token: Any, options: Mapping[str, Any] | None = None) -> ActorHandle:
+    """A handle of an actor, for backends. `token` is ``None`` for a weak one; `options` are the actor's complete options or what another
+    handle had.
+    """
+    handle = _handle_class(blueprint)()
+    handle._id = actor_id
+    handle._token = token
+    handle._options = {name: options[name] for name in _CALLERS_OPTIONS if name in options} if options else {}
+    return handle
+
+
+def _restore_handle(actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str, Any], weak: bool) -> ActorHandle:
+    blueprint = ActorBlueprint.known(uuid) or ActorBlueprint.from_wire(wire)
+    return make_handle(blueprint, actor_id, None if weak else current_backend().hold_actor(actor_id), options)
+
+
+# ---------------------------------------------------------------------------------------------- methods
+class ActorMethod:
+    """``handle.m``: ``handle.m.remote(...)`` calls the method. Keeps the handle alive."""
+
+    __slots__ = ("__weakref__", "_handle", "_spec")
+
+    def __init__(self, spec: ActorMethodSpec, handle: ActorHandle) -> None:
+        self._spec = spec
+        self._handle = handle
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the method; returns at once.
+
+        Returns the ref of its value, a list of refs for ``num_returns`` above 1, ``None`` for 0. Calls through one handle run in the
+        order of submission. TypeError when the method cannot be called like this.
+        """
+        spec = self._spec
+        if kwargs or not spec.low <= len(args) <= spec.high:
+            return self._submit(args, kwargs, spec.num_returns, spec.options)
+        return current_backend().submit_method(self._handle, spec, args, kwargs, spec.num_returns, spec.options)
+
+    def _submit(self, args: Sequence[Any], kwargs: dict[str, Any], num_returns: Any, options: dict[str, Any] | None) -> Any:
+        """As `remote`, with every check."""
+        if self._spec.decorator is not None:
+            return self._spec.decorator(lambda args, kwargs: self._submit_checked(args, kwargs, num_returns, options))(args, kwargs)
+        return self._submit_checked(args, kwargs, num_returns, options)
+
+    def _submit_checked(self, args: Sequence[Any], kwargs: dict[str, Any], num_returns: Any, options: dict[str, Any] | None) -> Any:
+        self._spec.signature.check(args, kwargs)
+        return current_backend().submit_method(self._handle, self._spec, tuple(args), kwargs, num_returns, options)
+
+    def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
+        """As `remote`, arguments and options given as such."""
+        num_returns, merged = self._merged(options)
+        return self._submit(args or (), kwargs or {}, num_returns, merged)
+
+    def _merged(self, options: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
+        """num_returns, and the options that are set, over those of `mray.method`."""
+        _check_method_options(options, ("name",))
+        given = {name: value for name, value in options.items() if value is not None}
+        num_returns = given.pop("num_returns", self._spec.num_returns)
+        return num_returns, ({**(self._spec.options or {}), **given} or None)
+
+    def options(self, **options: Any) -> ActorMethodWithOptions:
+        """The method with other options: ``handle.m.options(num_returns=2).remote(...)``."""
+        return ActorMethodWithOptions(self, options)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """A DAG node that calls the method; a tuple with one per value when it returns several."""
+        from mray._api.dag_node import bind_method  # noqa: PLC0415
+
+        return bind_method(self, args, kwargs, {})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = self._spec.name
+        raise TypeError(f"Actor methods cannot be called directly. Instead of running 'object.{name}()', try 'object.{name}.remote()'.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._handle, self._spec.name)
+
+    def __repr__(self) -> str:
+        return f"ActorMethod({self._handle!r}, {self._spec.name})"
+
+
+class ActorMethodWithOptions:
+    """What `ActorMethod.options` returns."""
+
+    __slots__ = ("_given", "_merged", "_method", "_num_returns")
+
+    def __init__(self, method: ActorMethod, options: dict[str, Any]) -> None:
+        self._method = method
+        self._given = options
+        self._num_returns, self._merged = method._merged(options)
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """As `ActorMethod.remote`."""
+        return self._method._submit(args, kwargs, self._num_returns, self._merged)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """As `ActorMethod.bind`."""
+        from mray._api.dag_node import bind_method  # noqa: PLC0415
+
+        return bind_method(self._method, args, kwargs, self._given)
+
+
+def _check_method_options(options: Mapping[str, Any], also: tuple[str, ...] = ()) -> None:
+    for name, value in options.items():
+        option = METHOD_OPTIONS.get(name)
+        if option is None:
+            if name in also:
+                continue
+            raise TypeError(f"got an unexpected keyword argument {name!r}; a method's options are {[*METHOD_OPTIONS, *also]}")
+        if name == "num_returns":
+            check_num_returns(value)
+        elif not isinstance(value, option.types):
+            raise TypeError(f"The type of keyword '{name}' must be {option.types}, but received type {type(value)}")
+        elif option.check is not None and (wrong := option.check(name, value)):
+            raise ValueError(wrong)
+
+
+def method(*args: Any, **options: Any) -> Any:
+    """Decorate a method of an actor class with options: ``@mray.method(num_returns=2)``.
+
+    Options: num_returns, concurrency_group, max_task_retries, retry_exceptions, enable_task_events, tensor_transport,
+    _generator_backpressure_num_objects. ``handle.m.options`` takes the same.
+    """
+    if len(args) == 1 and not options and callable(args[0]):
+        return args[0]
+    if args:
+        raise AssertionError("The @ray.method decorator takes keyword arguments only.")
+    for name in options:
+        if name not in METHOD_OPTIONS:
+            raise AssertionError(f"Unexpected keyword argument to @ray.method: '{name}'. The supported keyword arguments are {list(METHOD_OPTIONS)}")
+    _check_method_options(options)
+
+    def annotate(function: Callable[..., Any]) -> Callable[..., Any]:
+        set_options = {name: value for name, value in options.items() if value is not None}
+        setattr(function, METHOD_ATTRIBUTE, set_options)
+        return function
+
+    return annotate
+
+
+def exit_actor() -> None:
+    """End the actor this is called in once the current call is over. Does not return; nothing can catch it for good.
+
+    TypeError outside an actor.
+    """
+    backend = backend_if_started()
+    if backend is None:
+        raise TypeError("exit_actor API is called on a non-actor worker, None. Call this API inside an actor method to exit the actor gracefully.")
+    backend.exit_actor()

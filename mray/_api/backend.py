@@ -1,0 +1,118 @@
+"""What an engine does for the user's verbs.
+
+Everything in `mray._api` talks to the `Backend` of the process: ``mray._backends.native`` here, later also
+real Ray or a single process. A backend never sees a user's decorator; it gets functions, classes, values and
+checked options.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mray._api.actor import ActorHandle, ActorMethodSpec
+    from mray._api.object_ref import ObjectRef
+
+#: What a call returns: one ref, a list of refs (num_returns > 1), or None (num_returns == 0).
+Returned = Any
+
+
+class Backend(ABC):
+    """One engine. All methods may be called from any thread; those that block say how they end."""
+
+    # -- session -------------------------------------------------------------------------------
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Facts of the session: ``node_id, session_dir, session_name, node_ip_address, namespace, job_id, address``."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """End the session and every process of it. Idempotent."""
+
+    # -- objects -------------------------------------------------------------------------------
+    @abstractmethod
+    def put(self, value: Any) -> ObjectRef:
+        """Store a value; the calling process owns it."""
+
+    @abstractmethod
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None) -> list[Any]:
+        """Values of the refs, in order; raises the first error there is, even if other refs still hang."""
+
+    @abstractmethod
+    def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        """At most `num_returns` refs that are ready, and the others, each in the order given."""
+
+    @abstractmethod
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None]) -> None:
+        """Call `callback` once, in any thread, when the value (or error) is there; at once if it is."""
+
+    @abstractmethod
+    def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
+        """The ref that was pickled as (id, owner): this process borrows it."""
+
+    @abstractmethod
+    def export_ref(self, ref: ObjectRef) -> str:
+        """Called when a ref is pickled: the owner's process; keeps it alive with whatever it is pickled into."""
+
+    # -- tasks -----------------------------------------------------------------------------------
+    @abstractmethod
+    def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Returned:
+        """Run `function` (a `RemoteFunction`) somewhere. `options` are checked and merged with its own."""
+
+    @abstractmethod
+    def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
+        """Cancel the task behind a ref."""
+
+    # -- actors ----------------------------------------------------------------------------------
+    @abstractmethod
+    def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
+        """Start an actor of `actor_class` (an `ActorClass`); returns at once."""
+
+    @abstractmethod
+    def submit_method(
+        self,
+        handle: ActorHandle,
+        method: ActorMethodSpec,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        num_returns: Any,
+        options: dict[str, Any] | None,
+    ) -> Returned:
+        """Call a method; calls of one process reach an actor in the order of submission."""
+
+    @abstractmethod
+    def hold_actor(self, actor_id: bytes) -> Any:
+        """A token whose life is the handle's: when the last token in the last process goes, the actor ends."""
+
+    @abstractmethod
+    def export_handle(self, handle: ActorHandle) -> None:
+        """Called when a handle is pickled: keeps the actor alive with whatever it is pickled into."""
+
+    @abstractmethod
+    def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
+        """End the actor's process at once."""
+
+    @abstractmethod
+    def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
+        """The (weak) handle of a named actor; ValueError if there is none."""
+
+    # -- what there is ---------------------------------------------------------------------------
+    @abstractmethod
+    def query(self, what: str, *arguments: Any) -> Any:
+        """A listing of the node: ``cluster_resources, available_resources, nodes, named_actors, actors``."""
+
+    @abstractmethod
+    def context(self) -> dict[str, Any]:
+        """Where the calling thread runs: ``task_id, task_name, function_name, actor_id, actor_name, worker_id, mode,
+        resources, gpu_ids, namespace, restarted, runtime_env``; ``None`` where there is none."""
+
+    @abstractmethod
+    def exit_actor(self) -> None:
+        """End the actor this is called in after the current call; does not return. TypeError outside an actor."""
+
+    # -- graphs ----------------------------------------------------------------------------------
+    @abstractmethod
+    def compile_graph(self, root: Any, **options: Any) -> Any:
+        """Compile the DAG that ends in `root`; see `mray._graph.compiled.CompiledGraph`."""

@@ -1,0 +1,217 @@
+"""`ActorBlueprint`: what is known of an actor class wherever a handle of it is.
+
+In every process. The process that has the class makes it from the class; it travels with handles as builtin values (`wire`), without
+the class. All handles of a class in a process share one blueprint, found by its `uuid`.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, cast
+
+from mray._api.signature import CallSignature, is_async, returns_generator
+
+#: The attribute of a function in which `mray.method` leaves its options.
+METHOD_ATTRIBUTE = "__mray_method_options__"
+INVOCATION_DECORATOR = "__ray_invocation_decorator__"
+
+#: Names that `type` or `typing` calls, never a user.
+_OF_THE_CLASS = frozenset({"__new__", "__init_subclass__", "__class_getitem__", "__subclasshook__", "__set_name__", "__prepare__"})
+
+
+class ActorMethodSpec:
+    """What a handle knows of one method.
+
+    `num_returns` is an int or "streaming" or "dynamic". `options` are those of `mray.method` that are set, or ``None``:
+    ``concurrency_group, max_task_retries, retry_exceptions, _generator_backpressure_num_objects, enable_task_events, tensor_transport``.
+    ``retry_exceptions`` that is a list stays in the process that has the class; elsewhere it is "declared".
+    """
+
+    __slots__ = ("decorator", "high", "is_async", "is_generator", "low", "name", "num_returns", "options", "signature")
+
+    def __init__(
+        self,
+        name: str,
+        signature: CallSignature,
+        num_returns: int | str | None = None,
+        is_generator: bool = False,
+        is_async: bool = False,
+        options: dict[str, Any] | None = None,
+        decorator: Callable[..., Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.signature = signature
+        self.num_returns = ("streaming" if is_generator else 1) if num_returns is None else num_returns
+        self.is_generator = is_generator
+        self.is_async = is_async
+        self.options = options or None
+        self.decorator = decorator
+        #: Bounds of a call that is right without another look; none for a method whose calls are decorated.
+        self.low, self.high = (signature.low, signature.high) if decorator is None else (1 << 30, 1 << 30)
+
+    @classmethod
+    def of(cls, name: str, member: Any) -> ActorMethodSpec:
+        """Of a member of a class, as it stands in the class's dict."""
+        function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
+        options = dict(getattr(function, METHOD_ATTRIBUTE, None) or {})
+        num_returns = options.pop("num_returns", None)
+        return cls(
+            name,
+            CallSignature.of(function, skip=0 if isinstance(member, staticmethod) else 1),
+            num_returns,
+            returns_generator(function),
+            is_async(function),
+            options,
+            getattr(function, INVOCATION_DECORATOR, None),
+        )
+
+    def facts(self) -> tuple[Any, ...]:
+        """As builtin values; see `from_facts`."""
+        options = self.options
+        if options is not None and isinstance(options.get("retry_exceptions"), (list, tuple)):
+            options = {**options, "retry_exceptions": "declared"}
+        return self.name, self.signature.parameters, self.num_returns, self.is_generator, self.is_async, options
+
+    @classmethod
+    def from_facts(cls, facts: tuple[Any, ...]) -> ActorMethodSpec:
+        name, parameters, *rest = facts
+        return cls(name, CallSignature(parameters), *rest)
+
+
+#: Methods that every actor has; the executor knows them.
+COMMON_METHODS = {
+    "__ray_ready__": ActorMethodSpec("__ray_ready__", CallSignature([])),
+    "__ray_call__": ActorMethodSpec("__ray_call__", CallSignature([("fn", 0, False), ("args", 2, False), ("kwargs", 4, False)])),
+    "__ray_terminate__": ActorMethodSpec("__ray_terminate__", CallSignature([])),
+}
+
+
+class ActorBlueprint:
+    """A class of actors.
+
+    For backends: `cls` (``None`` where only handles are), `name` (qualified), `class_name`, `module`, `uuid`, `methods` (by name, with
+    `COMMON_METHODS`), `init` (the constructor's spec), `is_async` (some method is), `wire`, `export_cache` (theirs).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_wire",
+        "cls",
+        "export_cache",
+        "handle_class",
+        "init",
+        "is_async",
+        "methods",
+        "module",
+        "name",
+        "uuid",
+    )
+
+    def __init__(
+        self, cls: type | None, name: str, module: str, uuid: bytes, is_async: bool, init: ActorMethodSpec, methods: dict[str, ActorMethodSpec]
+    ) -> None:
+        self.cls = cls
+        self.name = name
+        self.module = module
+        self.uuid = uuid
+        self.is_async = is_async
+        self.init = init
+        self.methods = methods
+        self.export_cache: dict[Any, Any] = {}
+        #: The subclass of `ActorHandle` that has these methods; made by `mray._api.actor`.
+        self.handle_class: Any = None
+        self._wire: bytes | None = None
+
+    @property
+    def class_name(self) -> str:
+        """Without what the class was defined in."""
+        return self.name.rpartition(".")[2]
+
+    @classmethod
+    def of(cls, user_class: type) -> ActorBlueprint:
+        """Of a class that the user wrote."""
+        specs = {name: ActorMethodSpec.of(name, member) for name, member in _members(user_class).items()}
+        blueprint = cls(
+            user_class,
+            user_class.__qualname__,
+            user_class.__module__,
+            os.urandom(16),
+            any(spec.is_async for spec in specs.values()),
+            _constructor(user_class, specs.pop("__init__", None)),
+            {**specs, **COMMON_METHODS},
+        )
+        return _known.setdefault(blueprint.uuid, blueprint)
+
+    def wire(self) -> bytes:
+        """Everything but the class and decorators of calls, for `from_wire` in any process."""
+        if self._wire is None:
+            methods = [spec.facts() for name, spec in self.methods.items() if name not in COMMON_METHODS]
+            self._wire = marshal.dumps((self.name, self.module, self.uuid, self.is_async, self.init.facts(), methods))
+        return self._wire
+
+    @classmethod
+    def from_wire(cls, wire: bytes) -> ActorBlueprint:
+        """The blueprint that `wire` was made from, or one that has all but its class."""
+        name, module, uuid, asynchronous, init, methods = marshal.loads(wire)
+        known = _known.get(uuid)
+        if known is not None:
+            return known
+        specs = {spec.name: spec for spec in map(ActorMethodSpec.from_facts, methods)}
+        blueprint = cls(None, name, module, uuid, asynchronous, ActorMethodSpec.from_facts(init), {**specs, **COMMON_METHODS})
+        return _known.setdefault(uuid, blueprint)
+
+    @staticmethod
+    def known(uuid: bytes) -> ActorBlueprint | None:
+        return _known.get(uuid)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_blueprint, (self.wire(),), self.cls
+
+    def __setstate__(self, user_class: type) -> None:
+        # The class may be an empty shell yet: it is being unpickled, and this object is one of its methods' globals.
+        if self.cls is None:
+            self.cls = user_class
+
+
+#: The blueprints of this process.
+_known: weakref.WeakValueDictionary[bytes, ActorBlueprint] = weakref.WeakValueDictionary()
+
+
+def _restore_blueprint(wire: bytes) -> ActorBlueprint:
+    return ActorBlueprint.from_wire(wire)
+
+
+def _members(user_class: type) -> dict[str, Any]:
+    """What can be called on an instance, as it stands in the class's dict: functions, static and class methods."""
+    found: dict[str, Any] = {}
+    for base in reversed(user_class.__mro__):
+        if base is object or base.__module__ == "typing":
+            continue
+        for name, member in vars(base).items():
+            if name in _OF_THE_CLASS:
+                continue
+            if isinstance(member, (types.FunctionType, staticmethod, classmethod)) or _is_compiled(member):
+                found[name] = member
+            else:
+                found.pop(name, None)
+    return found
+
+
+def _is_compiled(member: Any) -> bool:
+    """A method of a class that Cython compiled."""
+    return type(member).__name__ == "cython_function_or_method"
+
+
+def _constructor(user_class: type, spec: ActorMethodSpec | None) -> ActorMethodSpec:
+    if spec is not None:
+        return spec
+    if cast("Any", user_class).__init__ is not object.__init__:
+        return ActorMethodSpec("__init__", CallSignature.of(user_class))
+    if cast("Any", user_class).__new__ is not object.__new__:
+        return ActorMethodSpec("__init__", CallSignature.of(user_class.__new__, skip=1))
+    return ActorMethodSpec("__init__", CallSignature([]))
+

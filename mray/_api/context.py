@@ -1,0 +1,212 @@
+"""`get_runtime_context`: where the code that calls it runs.
+
+In every process. What it tells comes from the backend at each call, which knows the task of the calling thread.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mray._api.actor import ActorHandle
+from mray._api.current import backend_if_started, current_backend
+from mray._api.init import as_hex, warn_deprecated
+from mray._common.ids import ActorID, JobID, NodeID, TaskID, WorkerID
+from mray._common.log import logger
+
+
+class RuntimeContext:
+    """Facts of the job, the process, the task and the actor. Ids are in hex digits; ``None`` where there is none."""
+
+    def get(self) -> dict[str, Any]:
+        """Several at once, as id objects. Deprecated."""
+        warn_deprecated("get_xxx_id() methods to get relevant ids")
+        facts: dict[str, Any] = {
+            "job_id": JobID.from_hex(self.get_job_id()),
+            "node_id": NodeID.from_hex(self.get_node_id()),
+            "namespace": self.namespace,
+        }
+        task, actor = self.get_task_id(), self.get_actor_id()
+        if task is not None:
+            facts["task_id"] = TaskID.from_hex(task)
+        if actor is not None:
+            facts["actor_id"] = ActorID.from_hex(actor)
+        return facts
+
+    # ------------------------------------------------------------------------------------ where
+    def get_job_id(self) -> str:
+        return str(as_hex(current_backend().facts()["job_id"]))
+
+    def get_node_id(self) -> str:
+        return str(as_hex(current_backend().facts()["node_id"]))
+
+    def get_worker_id(self) -> str:
+        """The process, driver or worker."""
+        return str(as_hex(self._here("worker_id")))
+
+    def get_session_name(self) -> str:
+        return str(current_backend().facts()["session_name"])
+
+    def get_temp_dir(self) -> str:
+        """The directory that holds the session's."""
+        return str(current_backend().facts()["session_dir"]).rpartition("/")[0]
+
+    def get_node_labels(self) -> dict[str, str]:
+        facts = current_backend().facts()
+        return {"ray.io/node-id": str(as_hex(facts["node_id"])), **(facts.get("labels") or {})}
+
+    @property
+    def namespace(self) -> str:
+        """Where names of actors are looked up by default."""
+        return str(current_backend().facts()["namespace"])
+
+    @property
+    def gcs_address(self) -> str:
+        return str(current_backend().facts().get("address") or "local")
+
+    # -------------------------------------------------------------------------------- task and actor
+    def get_task_id(self) -> str | None:
+        """The task that runs, also that of an actor's method; ``None`` in the driver."""
+        return self._of_worker("task_id")
+
+    def get_task_name(self) -> str | None:
+        return self._of_worker("task_name")
+
+    def get_task_function_name(self) -> str | None:
+        """Qualified, with its module."""
+        return self._of_worker("function_name")
+
+    def get_actor_id(self) -> str | None:
+        """The actor this is called in."""
+        value = as_hex(self._here("actor_id"))
+        return None if value is None else str(value)
+
+    def get_actor_name(self) -> str | None:
+        """The name the actor was given, "" for none."""
+        return self._of_worker("actor_name")
+
+    @property
+    def current_actor(self) -> ActorHandle:
+        """A handle of the actor this is called in; it does not keep the actor alive. RuntimeError outside an actor."""
+        if self._here("actor_id") is None:
+            raise RuntimeError("This method is only available in an actor.")
+        handle = current_backend().query("current_actor")
+        assert isinstance(handle, ActorHandle)
+        return handle
+
+    @property
+    def was_current_actor_reconstructed(self) -> bool:
+        """Whether the actor has been restarted."""
+        self._require_worker()
+        if self._here("actor_id") is None:
+            raise AssertionError("This method should't be called inside Ray tasks.")
+        return bool(self._here("restarted"))
+
+    def is_canceled(self) -> bool:
+        """Whether `cancel` was called for the task this is called in. RuntimeError in the driver."""
+        if self._mode() != "worker":
+            raise RuntimeError(_only_in_worker(self._mode()))
+        return bool(self._here("canceled"))
+
+    def get_assigned_resources(self) -> dict[str, float]:
+        """What the task or actor holds."""
+        self._require_worker()
+        return {name: float(amount) for name, amount in (self._here("resources") or {}).items()}
+
+    def get_resource_ids(self) -> dict[str, list[str]]:
+        """As `get_accelerator_ids`. Deprecated."""
+        warn_deprecated("get_accelerator_ids()")
+        return self.get_accelerator_ids()
+
+    def get_accelerator_ids(self) -> dict[str, list[str]]:
+        """Kind to ids, as text."""
+        return {"GPU": [str(gpu) for gpu in self._here("gpu_ids") or ()]}
+
+    def get_placement_group_id(self) -> str | None:
+        """``None``: there are no placement groups yet."""
+        value = as_hex(self._here("placement_group_id"))
+        return None if value is None else str(value)
+
+    @property
+    def should_capture_child_tasks_in_placement_group(self) -> bool:
+        return False
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        """What the task, actor or job was given as its environment, merged."""
+        return dict(self._here("runtime_env") or {})
+
+    def get_runtime_env_string(self) -> str:
+        """The same as JSON."""
+        return json.dumps(self.runtime_env, sort_keys=True, default=str)
+
+    # ---------------------------------------------------------------------------------- deprecated
+    @property
+    def job_id(self) -> JobID:
+        warn_deprecated("get_job_id()")
+        return JobID.from_hex(self.get_job_id())
+
+    @property
+    def node_id(self) -> NodeID:
+        warn_deprecated("get_node_id()")
+        return NodeID.from_hex(self.get_node_id())
+
+    @property
+    def worker_id(self) -> WorkerID:
+        warn_deprecated("get_worker_id()")
+        return WorkerID.from_hex(self.get_worker_id())
+
+    @property
+    def task_id(self) -> TaskID | None:
+        warn_deprecated("get_task_id()")
+        value = self.get_task_id()
+        return None if value is None else TaskID.from_hex(value)
+
+    @property
+    def actor_id(self) -> ActorID | None:
+        warn_deprecated("get_actor_id()")
+        value = self.get_actor_id()
+        return None if value is None else ActorID.from_hex(value)
+
+    @property
+    def current_placement_group_id(self) -> None:
+        warn_deprecated("get_placement_group_id()")
+
+    # ----------------------------------------------------------------------------------- plumbing
+    @staticmethod
+    def _here(name: str) -> Any:
+        return current_backend().context().get(name)
+
+    @classmethod
+    def _mode(cls) -> str:
+        return str(cls._here("mode"))
+
+    def _require_worker(self) -> None:
+        if self._mode() != "worker":
+            raise AssertionError(_only_in_worker(self._mode()))
+
+    def _of_worker(self, name: str) -> str | None:
+        if self._mode() != "worker":
+            logger.debug(_only_in_worker(self._mode()))
+            return None
+        value = as_hex(self._here(name))
+        return None if value is None else str(value)
+
+
+def _only_in_worker(mode: str) -> str:
+    return f"This method is only available when the process is a worker. Current mode: {0 if mode == 'driver' else mode}"
+
+
+_context = RuntimeContext()
+
+
+def get_runtime_context() -> RuntimeContext:
+    """Where the calling code runs. Starts a session when there is none and that is allowed."""
+    if backend_if_started() is None:
+        try:
+            current_backend()
+        except RuntimeError:
+            raise
+        except Exception:
+            logger.debug("no session: the runtime context will say so", exc_info=True)
+    return _context

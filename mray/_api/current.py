@@ -1,0 +1,106 @@
+"""The backend of this process: which one it is, and how it comes to be.
+
+In the driver it is started by `init`, or by the first call that needs one; in a worker the worker puts itself here before any user
+code runs. One per process; any thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mray._common import settings
+from mray._common.options import SessionOptions, session_options
+from mray.exceptions import RaySystemError
+
+if TYPE_CHECKING:
+    from mray._api.backend import Backend
+
+NOT_STARTED = "Ray has not been started yet. You can start Ray with 'ray.init()'."
+
+#: Names of the engines, as modules of `mray._backends` and classes there.
+_CLASSES = {"native": "NativeBackend", "ray": "RayBackend"}
+
+_backend: Backend | None = None
+#: After a fork: the parent's backend, of no use here, kept so that nothing of it is finalized.
+_inherited: Backend | None = None
+_lock = threading.RLock()
+
+
+def current_backend() -> Backend:
+    """The backend of this process; starts a session when there is none and that is allowed.
+
+    Raises RaySystemError when it is not (``RAY_ENABLE_AUTO_CONNECT=0``).
+    """
+    backend = _backend
+    if backend is not None:
+        return backend
+    return _start_by_itself()
+
+
+def _start_by_itself() -> Backend:
+    if _inherited is not None:
+        raise RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
+    if not settings.ENABLE_AUTO_CONNECT.get():
+        raise RaySystemError(NOT_STARTED)
+    with _lock:
+        if _backend is not None:
+            return _backend
+        return start(session_options())
+
+
+def backend_if_started() -> Backend | None:
+    """The backend, or ``None``; starts nothing."""
+    return _backend
+
+
+def started_backend(otherwise: str = NOT_STARTED) -> Backend:
+    """The backend; RaySystemError with this text when there is none. Starts nothing."""
+    if _backend is None:
+        raise RaySystemError(otherwise)
+    return _backend
+
+
+def set_backend(backend: Any) -> None:
+    """Install the backend of this process (``None``: there is none any more). For workers and tests."""
+    global _backend
+    _backend = backend
+
+
+def start(options: SessionOptions) -> Backend:
+    """Start a session with the engine that the options name. RuntimeError when this process has one already."""
+    with _lock:
+        if _backend is not None:
+            raise RuntimeError("this process has a session already")
+        module = importlib.import_module(f"mray._backends.{options.backend}")
+        backend: Backend = getattr(module, _CLASSES[options.backend]).start(options)
+        set_backend(backend)
+        return backend
+
+
+def stop() -> None:
+    """End the session, if there is one."""
+    with _lock:
+        backend = _backend
+        if backend is None:
+            return
+        try:
+            backend.shutdown()
+        finally:
+            set_backend(None)
+
+
+def _after_fork() -> None:
+    """The child of a fork has no session: the sockets and threads are its parent's."""
+    global _backend, _inherited, _lock
+    if _backend is not None:
+        _inherited = _backend
+        _backend = None
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(stop)

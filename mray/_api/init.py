@@ -1,0 +1,224 @@
+"""``init``: from what the user asked for to a running session, and the object that tells about it."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import sys
+import warnings
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from types import TracebackType
+from typing import Any
+
+from mray._api.current import backend_if_started, start, stop
+from mray._common import settings
+from mray._common.log import logger
+from mray._common.options import session_options
+from mray._common.version import __version__
+
+#: The Ray whose API this is.
+RAY_VERSION = "2.60.0"
+
+#: Arguments of Ray's `init` that mean nothing on one host.
+_MEANINGLESS = frozenset(
+    {
+        "local_mode",
+        "include_dashboard",
+        "dashboard_host",
+        "dashboard_port",
+        "job_config",
+        "configure_logging",
+        "logging_format",
+        "logging_config",
+        "enable_resource_isolation",
+        "cgroup_path",
+        "system_reserved_cpu",
+        "system_reserved_memory",
+        "proxy_server_url",
+        "_enable_object_reconstruction",
+        "_plasma_directory",
+        "_object_spilling_directory",
+        "_node_ip_address",
+        "_driver_object_store_memory",
+        "_redis_username",
+        "_redis_password",
+        "_metrics_export_port",
+        "_tracing_startup_hook",
+        "_skip_env_hook",
+    }
+)
+
+
+class RayContext(Mapping[str, Any]):
+    """What `init` returns: facts of the session as a mapping; as a context manager it ends the session.
+
+    ``ctx["node_id"]``, ``ctx["session_dir"]``, ``ctx["address"]``, ...; all of them in `address_info`.
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        address = facts.get("address") or "local"
+        self.address_info: dict[str, Any] = {
+            "node_ip_address": facts.get("node_ip_address"),
+            "redis_address": None,
+            "object_store_address": facts.get("session_dir"),
+            "raylet_socket_name": facts.get("session_dir"),
+            "webui_url": "",
+            "session_dir": facts.get("session_dir"),
+            "metrics_export_port": -1,
+            "gcs_address": address,
+            "address": address,
+            "dashboard_agent_listen_port": -1,
+            "node_id": as_hex(facts.get("node_id")),
+        }
+        self.dashboard_url = ""
+        self.python_version = platform.python_version()
+        self.ray_version = RAY_VERSION
+        self.ray_commit = f"mray-{__version__}"
+
+    def __getitem__(self, key: str) -> Any:
+        return self.address_info[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.address_info)
+
+    def __len__(self) -> int:
+        return len(self.address_info)
+
+    def keys(self) -> KeysView[str]:
+        return self.address_info.keys()
+
+    def values(self) -> ValuesView[Any]:
+        return self.address_info.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        return self.address_info.items()
+
+    def __enter__(self) -> RayContext:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """End the session. Twice is fine."""
+        stop()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"RayContext(dashboard_url='', python_version={self.python_version!r}, ray_version={self.ray_version!r}, "
+            f"ray_commit={self.ray_commit!r})"
+        )
+
+
+def as_hex(value: Any) -> Any:
+    """Ids as users see them."""
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: dict[str, float] | None = None,
+    labels: dict[str, str] | None = None,
+    object_store_memory: int | None = None,
+    ignore_reinit_error: bool = False,
+    logging_level: int | str | None = None,
+    log_to_driver: bool | None = None,
+    namespace: str | None = None,
+    runtime_env: dict[str, Any] | None = None,
+    preload: list[str] | tuple[str, ...] = (),
+    **others: Any,
+) -> RayContext:
+    """Start a session on this host; returns its facts when it is ready for work. What Ray's `init` takes is taken.
+
+    `num_cpus` and `num_gpus` default to what this process may use; `resources` are names of your own with quantities; `object_store_memory`
+    bounds the shared memory of objects, in bytes. `preload` names modules that every worker starts with, at the price of one import.
+    `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this process's.
+
+    RuntimeError when there is a session already (unless `ignore_reinit_error`) and for unknown arguments. Arguments of Ray's that mean
+    nothing on one host are named in a debug log.
+    """
+    _set_level(logging_level)
+    unknown = [name for name in others if name not in _MEANINGLESS and name not in _PRIVATE]
+    if unknown:
+        raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
+    backend = backend_if_started()
+    if backend is not None:
+        if not ignore_reinit_error:
+            raise RuntimeError(
+                "Maybe you called ray.init twice by accident? This error can be suppressed by passing in 'ignore_reinit_error=True' or by "
+                "calling 'ray.shutdown()' prior to 'ray.init()'."
+            )
+        logger.info("Calling ray.init() again after it has already been called.")
+        return RayContext(backend.facts())
+    _check_address(address if address is not None else settings.ADDRESS.get())
+    ignored = sorted(_MEANINGLESS & others.keys())
+    if ignored:
+        logger.debug("init: %s mean nothing on one host and are ignored", ", ".join(ignored))
+    options = session_options(
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        resources=resources,
+        labels=labels,
+        memory=others.get("_memory"),
+        object_store_memory=object_store_memory,
+        namespace=namespace,
+        runtime_env=runtime_env,
+        log_to_driver=log_to_driver,
+        preload=preload,
+        temp_dir=others.get("_temp_dir"),
+        node_name=others.get("_node_name"),
+        system_config=others.get("_system_config"),
+        address=address,
+    )
+    context = RayContext(start(options).facts())
+    logger.info("Started a local Ray instance.")
+    return context
+
+
+_PRIVATE = frozenset({"_memory", "_temp_dir", "_node_name", "_system_config"})
+
+
+def _set_level(level: int | str | None) -> None:
+    """Of the logger; messages go to stderr unless the program has handlers of its own."""
+    if not logger.handlers and not logging.getLogger().handlers:
+        handler = _ToStderr()
+        handler.setFormatter(logging.Formatter("%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"))
+        logger.addHandler(handler)
+    if level is not None:
+        logger.setLevel(level.upper() if isinstance(level, str) else level)
+    elif logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+
+
+class _ToStderr(logging.StreamHandler[Any]):
+    """Whatever ``sys.stderr`` is when the message comes: notebooks and tests replace it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+def _check_address(address: str | None) -> None:
+    if address is None or address == "local":
+        return
+    if address == "auto":
+        raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to by leaving `address` out.")
+    if address.startswith("ray://") or ":" in address:
+        raise ConnectionError(
+            f"mray runs on this host and cannot connect to {address!r}; leave `address` out, or set MRAY_BACKEND=ray to run on a Ray cluster."
+        )
+    raise ValueError(f"Invalid address format: {address}")
+
+
+def warn_deprecated(instead: str) -> None:
+    """A DeprecationWarning at the caller's caller."""
+    warnings.warn(f"This API is deprecated and may be removed in future Ray releases. Use {instead} instead", DeprecationWarning, stacklevel=3)

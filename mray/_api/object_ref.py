@@ -1,0 +1,139 @@
+"""`ObjectRef`: the promise of a value, and the handle that keeps it alive.
+
+In every process. A ref holds an `_entry` that belongs to the backend; while any ref in any process lives, the object does. It crosses
+processes inside arguments and values: pickling asks the backend of this process who owns the object, unpickling tells the backend
+of the other that it holds it now.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from mray._api.current import current_backend
+from mray._common.ids import OBJECT_SIZE, TASK_SIZE, BaseID, JobID, TaskID
+
+if TYPE_CHECKING:
+    import asyncio
+    import concurrent.futures
+
+
+class ObjectRef(BaseID):
+    """A reference to a value that `get` returns once it is there.
+
+    Awaitable. Equal to every other ref of the same object. Copies are the ref itself.
+    """
+
+    __slots__ = ("__weakref__", "_entry")
+
+    def __init__(self, object_id: bytes, entry: Any = None) -> None:
+        if len(object_id) != OBJECT_SIZE:
+            raise ValueError(f"ID string needs to have length {OBJECT_SIZE}, got {len(object_id)}")
+        self._id = object_id
+        #: What the backend keeps with the ref; ``None`` for ids that no backend made.
+        self._entry = entry
+
+    __class_getitem__: Any = classmethod(types.GenericAlias)
+
+    def task_id(self) -> TaskID:
+        """The task that returns the value."""
+        return TaskID(self._id[:TASK_SIZE])
+
+    def job_id(self) -> JobID:
+        return JobID(self._id[TASK_SIZE - 4 : TASK_SIZE])
+
+    def call_site(self) -> str:
+        """Where the ref was made; not recorded, hence empty."""
+        return ""
+
+    def future(self) -> concurrent.futures.Future[Any]:
+        """A future of the value. Cancelling it leaves the task alone."""
+        # Deferred: `import mray` is to stay cheap.
+        import concurrent.futures  # noqa: PLC0415
+
+        backend = current_backend()
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()
+
+        def settle() -> None:
+            try:
+                value = backend.get([self], 0)[0]
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+        backend.on_ready(self, settle)
+        return future
+
+    def as_future(self, _internal: bool = False) -> asyncio.Future[Any]:
+        """An asyncio future of the value, of the running loop. Cancelling it leaves the task alone."""
+        # Deferred: `import mray` is to stay cheap; who calls this has asyncio loaded.
+        import asyncio  # noqa: PLC0415
+
+        backend = current_backend()
+        loop = asyncio.get_event_loop()
+        future = loop.create_future()
+
+        def settle() -> None:
+            if future.done():
+                return
+            try:
+                value = backend.get([self], 0)[0]
+            except StopIteration as error:
+                # A future refuses these: they would end the generator that awaits it.
+                future.set_exception(RuntimeError(str(error)))
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+        def ready() -> None:
+            try:
+                loop.call_soon_threadsafe(settle)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                pass
+
+        backend.on_ready(self, ready)
+        return future
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.as_future().__await__()
+
+    def _on_completed(self, callback: Callable[[Any], None]) -> None:
+        """Call back with the value, or the error, once it is there; in any thread."""
+        backend = current_backend()
+
+        def settle() -> None:
+            try:
+                value = backend.get([self], 0)[0]
+            except BaseException as error:
+                value = error
+            callback(value)
+
+        backend.on_ready(self, settle)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectRef) and self._id == other._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __repr__(self) -> str:
+        return f"ObjectRef({self._id.hex()})"
+
+    def __copy__(self) -> ObjectRef:
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> ObjectRef:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._entry is None:
+            return ObjectRef, (self._id,)
+        return _restore, (self._id, current_backend().export_ref(self))
+
+
+def _restore(object_id: bytes, owner: str) -> ObjectRef:
+    return current_backend().restore_ref(object_id, owner)

@@ -1,0 +1,198 @@
+"""`RemoteFunction`: a function that runs elsewhere.
+
+In every process. It is the user's function, its checked options and its signature; the engine that runs it keeps what it knows of it in
+`RemoteFunction.export_cache`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mray._api.current import current_backend
+from mray._api.signature import CallSignature, returns_generator
+from mray._common.options import check_task_options, complete_task_options
+
+#: Ray's name for the attribute by which a decorator gets hold of the calls of a function.
+INVOCATION_DECORATOR = "__ray_invocation_decorator__"
+
+_NEVER = 1 << 30
+
+
+class RemoteFunction:
+    """What `remote` makes of a function. ``f.remote(...)`` starts a task and returns the ref of its result.
+
+    For backends: `function`, `name` (qualified), `module`, `uuid` (the same in every copy of this object), `default_options`
+    (complete; always the same dict, so its identity may serve as a key), `export_cache` (theirs).
+    """
+
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_high",
+        "_low",
+        "decorator",
+        "default_options",
+        "export_cache",
+        "function",
+        "given_options",
+        "is_generator",
+        "module",
+        "name",
+        "signature",
+        "uuid",
+    )
+
+    function: Callable[..., Any]
+    name: str
+    module: str
+    uuid: bytes
+    is_generator: bool
+    signature: CallSignature
+    #: What the user gave, unmerged.
+    given_options: dict[str, Any]
+    default_options: dict[str, Any]
+    export_cache: dict[Any, Any]
+    decorator: Callable[..., Any] | None
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        if inspect.iscoroutinefunction(function):
+            raise ValueError(
+                "'async def' should not be used for remote tasks. You can wrap the async function with `asyncio.run(f())`. "
+                "See more at:https://docs.ray.io/en/latest/ray-core/actors/async_api.html "
+            )
+        is_generator = returns_generator(function)
+        check_task_options(options, is_generator=is_generator)
+        self.__setstate__(
+            (
+                function,
+                getattr(function, "__qualname__", type(function).__name__),
+                getattr(function, "__module__", "") or "",
+                os.urandom(16),
+                is_generator,
+                CallSignature.of(function),
+                dict(options),
+                getattr(function, INVOCATION_DECORATOR, None),
+                getattr(function, "__doc__", None),
+            )
+        )
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        # The function may be an empty shell yet: it is being unpickled, and this object is one of its globals.
+        (self.function, self.name, self.module, self.uuid, self.is_generator, self.signature, self.given_options, self.decorator, doc) = state
+        self.default_options = complete_task_options(self.given_options, is_generator=self.is_generator)
+        self.export_cache = {}
+        self._low, self._high = self.signature.low, self.signature.high
+        if self.decorator is not None:
+            self._low = self._high = _NEVER
+        self.__dict__.update(__doc__=doc, __name__=self.name.rpartition(".")[2], __qualname__=self.name, __module__=self.module)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (
+            self.function,
+            self.name,
+            self.module,
+            self.uuid,
+            self.is_generator,
+            self.signature,
+            self.given_options,
+            self.decorator,
+            self.__doc__,
+        )
+        return _new_remote_function, (), state
+
+    def __copy__(self) -> RemoteFunction:
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> RemoteFunction:
+        return self
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        """Ray's name for `function`, which programs use to call it here."""
+        return self.function
+
+    @property
+    def _function_name(self) -> str:
+        return f"{self.module}.{self.name}"
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a task; returns at once.
+
+        Returns the ref of its value, a list of refs for ``num_returns`` above 1, ``None`` for 0. Arguments that are refs become values
+        before the task starts; refs inside of arguments stay refs. TypeError when the function cannot be called like this.
+        """
+        if kwargs or not self._low <= len(args) <= self._high:
+            return self._submit(args, kwargs, self.default_options)
+        return current_backend().submit_task(self, args, kwargs, self.default_options)
+
+    def _submit(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+        """As `remote`, with every check."""
+        if self.decorator is not None:
+            return self.decorator(lambda args, kwargs: self._submit_checked(args, kwargs, options))(args, kwargs)
+        return self._submit_checked(args, kwargs, options)
+
+    def _submit_checked(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+        self.signature.check(args, kwargs)
+        return current_backend().submit_task(self, tuple(args), kwargs, options)
+
+    def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
+        """As `remote`, arguments and options given as such."""
+        merged = self._merged(options) if options else self.default_options
+        return self._submit(args or (), kwargs or {}, merged)
+
+    def _merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        check_task_options(options, is_generator=self.is_generator, in_options=True)
+        given = {**self.given_options, **options}
+        return complete_task_options(given, is_generator=self.is_generator)
+
+    def options(self, **options: Any) -> RemoteFunctionWithOptions:
+        """The function with other options: ``f.options(num_cpus=2).remote(...)``."""
+        return RemoteFunctionWithOptions(self, options)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """A DAG node that calls the function."""
+        from mray._api.dag_node import FunctionNode  # noqa: PLC0415
+
+        return FunctionNode(self, args, kwargs, dict(self.given_options))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = self._function_name
+        raise TypeError(f"Remote functions cannot be called directly. Instead of running '{name}()', try '{name}.remote()'.")
+
+    def __repr__(self) -> str:
+        return f"RemoteFunction({self._function_name})"
+
+
+def _new_remote_function() -> RemoteFunction:
+    return RemoteFunction.__new__(RemoteFunction)
+
+
+class RemoteFunctionWithOptions:
+    """What `RemoteFunction.options` returns."""
+
+    __slots__ = ("_function", "_given", "_options")
+
+    def __init__(self, function: RemoteFunction, options: Mapping[str, Any]) -> None:
+        self._options = function._merged(options)
+        self._function = function
+        self._given = {**function.given_options, **options}
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """As `RemoteFunction.remote`."""
+        function = self._function
+        if kwargs or not function._low <= len(args) <= function._high:
+            return function._submit(args, kwargs, self._options)
+        return current_backend().submit_task(function, args, kwargs, self._options)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """As `RemoteFunction.bind`."""
+        from mray._api.dag_node import FunctionNode  # noqa: PLC0415
+
+        return FunctionNode(self._function, args, kwargs, dict(self._given))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {name: value for name, value in self._given.items() if name != "max_calls"}
+        return RemoteFunctionWithOptions, (self._function, options)

@@ -1,0 +1,191 @@
+"""The verbs: what a user calls on sessions, objects and actors.
+
+In every process, any thread. Each checks what it was given, in Ray's words, and hands it to the backend of the process; those that need a
+session start one when there is none (`current_backend`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mray._api.actor import ActorHandle
+from mray._api.current import backend_if_started, current_backend, started_backend, stop
+from mray._api.dag_node import GraphRef
+from mray._api.object_ref import ObjectRef
+from mray._common.options import check_namespace
+
+_NO_STATE = "Ray has not been started yet. Trying to use state API before ray.init() has been called."
+
+
+# --------------------------------------------------------------------------------------------- sessions
+def is_initialized() -> bool:
+    """Whether this process has a session."""
+    return backend_if_started() is not None
+
+
+def shutdown(*, wait_for_processes: bool = True, _exiting_interpreter: bool = False) -> None:
+    """End the session: its processes, its objects, its files. Returns when they are gone; harmless when there is none."""
+    stop()
+
+
+# ---------------------------------------------------------------------------------------------- objects
+def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bool = False) -> Any:
+    """The value of a ref, or the values of a list of refs, in order.
+
+    Waits for ever by default; `timeout` in seconds, 0 does not wait: GetTimeoutError, after which the ref is as good as before. Raises what
+    the task raised, as soon as one of the refs has failed even if others are pending; ActorDiedError or WorkerCrashedError at once when
+    the process that worked on it dies.
+    """
+    if isinstance(object_refs, ObjectRef):
+        return current_backend().get((object_refs,), timeout)[0]
+    if isinstance(object_refs, GraphRef):
+        return object_refs.get(timeout)
+    backend = current_backend()
+    if not isinstance(object_refs, list):
+        raise ValueError(
+            f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an ObjectRef or a list of ObjectRefs. "
+        )
+    if any(isinstance(ref, GraphRef) for ref in object_refs):
+        return _get_graph_refs(object_refs, timeout)
+    for ref in object_refs:
+        if not isinstance(ref, ObjectRef):
+            raise TypeError(f"Attempting to call `get` on the value {ref}, which is not an ray.ObjectRef.")
+    return backend.get(object_refs, timeout) if object_refs else []
+
+
+def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
+    if not all(isinstance(ref, GraphRef) for ref in refs):
+        raise ValueError(
+            "Invalid type of object refs. 'object_refs' must be a list of CompiledDAGRefs if there is any CompiledDAGRef within it."
+        )
+    return [ref.get(timeout) for ref in refs]
+
+
+def put(value: Any, *, _owner: ActorHandle | None = None, _tensor_transport: str | None = None) -> ObjectRef:
+    """Store a value and return its ref. Arrays above about 100 KiB are copied once, into shared memory, and read from there."""
+    backend = current_backend()
+    if isinstance(value, ObjectRef):
+        raise TypeError(
+            "Calling 'put' on an ray.ObjectRef is not allowed. If you really want to do this, you can wrap the ray.ObjectRef in a list and "
+            "call 'put' on it."
+        )
+    if _tensor_transport is not None and _tensor_transport.lower() != "object_store":
+        raise NotImplementedError(f"put(_tensor_transport={_tensor_transport!r}) is not there yet: leave it out")
+    return backend.put(value)
+
+
+def wait(
+    ray_waitables: list[ObjectRef], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+) -> tuple[list[ObjectRef], list[ObjectRef]]:
+    """Wait until `num_returns` refs are ready, or `timeout` seconds have passed: (ready, not ready), each in the order given.
+
+    At most `num_returns` are ready, even if more are. A failed ref is ready. `fetch_local` changes nothing: there is one host.
+    """
+    backend = current_backend()
+    if isinstance(ray_waitables, ObjectRef):
+        raise TypeError(
+            f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got a single ray.ObjectRef or ray.ObjectRefGenerator {ray_waitables}"
+        )
+    if not isinstance(ray_waitables, list):
+        raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got {type(ray_waitables)}")
+    if timeout is not None and timeout < 0:
+        raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
+    for ref in ray_waitables:
+        if not isinstance(ref, ObjectRef):
+            raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got list containing {type(ref)}")
+    if not ray_waitables:
+        return [], []
+    if len(set(ray_waitables)) != len(ray_waitables):
+        raise ValueError("Wait requires a list of unique ray_waitables.")
+    if num_returns <= 0:
+        raise ValueError(f"Invalid number of objects to return {num_returns}.")
+    if num_returns > len(ray_waitables):
+        raise ValueError("num_returns cannot be greater than the number of ray_waitables provided to ray.wait.")
+    return backend.wait(ray_waitables, num_returns, timeout)
+
+
+# ---------------------------------------------------------------------------------- tasks and actors
+def cancel(ray_waitable: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
+    """Cancel the task whose result a ref is: it does not start, or is interrupted with KeyboardInterrupt (`force`: its process is killed).
+
+    `get` of the ref raises TaskCancelledError. Nothing happens to a task that is over. `recursive`: the tasks it started too.
+    """
+    backend = current_backend()
+    if not isinstance(ray_waitable, ObjectRef):
+        raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill(). Got: {type(ray_waitable)}.")
+    if force and not ray_waitable.task_id().actor_id().binary().startswith(b"\xff" * 12):
+        raise ValueError("force=True is not supported for actor tasks.")
+    backend.cancel(ray_waitable, force, recursive)
+
+
+def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
+    """End an actor's process at once; neither ``atexit`` nor ``__ray_shutdown__`` runs. With ``no_restart=False`` it may be restarted."""
+    backend = current_backend()
+    if not isinstance(actor, ActorHandle):
+        raise ValueError(f"ray.kill() only supported for actors. For tasks, try ray.cancel(). Got: {type(actor)}.")
+    backend.kill_actor(actor, no_restart)
+
+
+def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
+    """A handle of the actor that has this name, in this session's namespace or another; it does not keep the actor alive.
+
+    ValueError when there is none.
+    """
+    backend = current_backend()
+    if not name:
+        raise ValueError("Please supply a non-empty value to get_actor")
+    if not isinstance(name, str):
+        raise TypeError(f"the name of an actor is a str, got {type(name)}")
+    check_namespace(namespace)
+    return backend.get_actor(name, namespace)
+
+
+# --------------------------------------------------------------------------------------- what there is
+def get_gpu_ids() -> list[int] | list[str]:
+    """The GPUs of the task or actor this is called in: ints when they are plain indices, else UUIDs as text."""
+    ids = current_backend().context().get("gpu_ids") or []
+    return [int(gpu) if str(gpu).isdigit() else gpu for gpu in ids]
+
+
+def nodes() -> list[dict[str, Any]]:
+    """What is known of the node: a list of one dict."""
+    listing = started_backend(_NO_STATE).query("nodes")
+    assert isinstance(listing, list)
+    return listing
+
+
+def cluster_resources() -> dict[str, float]:
+    """The resources that the session has."""
+    listing = started_backend(_NO_STATE).query("cluster_resources")
+    assert isinstance(listing, dict)
+    return listing
+
+
+def available_resources() -> dict[str, float]:
+    """The resources that nobody holds. What is used up is not listed."""
+    listing = started_backend(_NO_STATE).query("available_resources")
+    assert isinstance(listing, dict)
+    return {name: amount for name, amount in listing.items() if amount > 0}
+
+
+def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
+    """Events of all tasks as a Chrome trace: not recorded yet."""
+    if backend_if_started() is None:
+        raise RuntimeError("Ray has not been started yet. Timeline requires Ray to be initialized first.")
+    raise NotImplementedError("timeline() has nothing to show: this version of mray records no events of tasks")
+
+
+# -------------------------------------------------------------------------------- what one host cannot do
+def client(address: str | None = None) -> Any:
+    """Ray's connection to a remote cluster: there is none."""
+    raise NotImplementedError("client() connects to a Ray cluster elsewhere; mray runs on this host. Call init() instead.")
+
+
+def java_function(class_name: str, function_name: str) -> Any:
+    """Ray's functions in Java: there are none."""
+    raise NotImplementedError("java_function() needs workers in Java; mray's are Python.")
+
+
+def java_actor_class(class_name: str) -> Any:
+    """Ray's actors in Java: there are none."""
+    raise NotImplementedError("java_actor_class() needs workers in Java; mray's are Python.")

@@ -1,0 +1,102 @@
+"""Where the processes of a session begin: node, zygote, and workers that need an interpreter of their own.
+
+The driver starts one fresh interpreter. It forks the zygote at once, so that both import what they need at the same time, and then is the
+node. This file stands above the runtime to hand the zygote the main function of workers, which wires the runtime with the graphs; that is
+loaded by name, since the node must not import it.
+
+::
+
+    driver ──exec──▶ [ entry ] ──fork──▶ zygote ──fork──▶ workers
+                         └─ becomes the node ──exec──▶ a worker with its own interpreter, a new zygote
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import marshal
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mray._ipc.process import close_all_but
+from mray._runtime.launch import WORKER_VARIABLE, new_channel
+
+if TYPE_CHECKING:
+    from mray._runtime.zygote import WorkerMain
+
+#: Module with the function ``worker_main(start)``.
+WORKER_MODULE = "mray._backends.worker_process"
+
+# Descriptors that a process of ours is started with.
+NODE_LISTENER, NODE_LOCK = 3, 4
+ZYGOTE_NODE, ZYGOTE_LIFELINE, ZYGOTE_LOCK = 3, 4, 5
+WORKER_LIFELINE = 3
+
+
+def main(role: str, session_dir: str, process: str, options: dict[str, Any]) -> None:
+    """Run one process of a session to its end; does not return."""
+    sys.argv = [""]
+    code = 1
+    try:
+        if role == "node":
+            code = _run_node(session_dir, options)
+        elif role == "zygote":
+            code = _run_zygote(session_dir, options, ZYGOTE_NODE, ZYGOTE_LIFELINE, ZYGOTE_LOCK)
+        else:
+            code = _run_worker(session_dir, process, options)
+    except BaseException:  # noqa: BLE001  (the last frame of the process)
+        sys.excepthook(*sys.exc_info())
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        # No finalization: the kernel takes everything back faster, and user hooks have run where they should.
+        os._exit(code)
+
+
+def _settle(descriptors: tuple[int, ...]) -> None:
+    """Keep these descriptors to ourselves, close what else came along, and be deaf to the terminal."""
+    for fd in descriptors:
+        os.set_inheritable(fd, False)
+    close_all_but(descriptors)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _load_worker_main(options: dict[str, Any]) -> WorkerMain:
+    module = importlib.import_module(options.get("worker_module") or WORKER_MODULE)
+    return module.worker_main  # type: ignore[no-any-return]
+
+
+def _run_node(session_dir: str, options: dict[str, Any]) -> int:
+    os.setsid()
+    _settle((NODE_LISTENER, NODE_LOCK))
+    channel = new_channel()
+    lifeline = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if not pid:
+        os.close(lifeline[1])
+        channel[0].close()
+        os.close(NODE_LISTENER)
+        return _run_zygote(session_dir, options, channel[1].detach(), lifeline[0], NODE_LOCK)
+    channel[1].close()
+    node = importlib.import_module("mray._runtime.node")
+    return node.run(session_dir, options, NODE_LISTENER, NODE_LOCK, lifeline, pid, channel[0])  # type: ignore[no-any-return]
+
+
+def _run_zygote(session_dir: str, options: dict[str, Any], node: int, lifeline: int, lock: int) -> int:
+    _settle((node, lifeline, lock))
+    zygote = importlib.import_module("mray._runtime.zygote")
+    server = zygote.Zygote(socket.socket(fileno=node), lifeline, lock, session_dir, options)
+    return server.run(lambda: _load_worker_main(options))  # type: ignore[no-any-return]
+
+
+def _run_worker(session_dir: str, process: str, options: dict[str, Any]) -> int:
+    _settle((WORKER_LIFELINE,))
+    zygote = importlib.import_module("mray._runtime.zygote")
+    environment = marshal.loads(bytes.fromhex(os.environ.pop(WORKER_VARIABLE)))
+    return zygote.run_fresh_worker(WORKER_LIFELINE, session_dir, process, environment, options, _load_worker_main(options))  # type: ignore[no-any-return]

@@ -1,0 +1,468 @@
+"""The native engine: mray's own runtime behind the user's verbs, in a driver or in a worker.
+
+Wires what may not know each other: the runtime (processes, calls, objects) and the graphs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._api.actor import make_handle
+from mray._api.backend import Backend
+from mray._api.blueprint import ActorBlueprint
+from mray._api.object_ref import ObjectRef
+from mray._common import messages as m
+from mray._common import options as option_rules
+from mray._common.ids import FIRST, NO_ACTOR, new_actor_id, new_task_id, return_id, worker_id_of
+from mray._graph.compiled import CompiledGraph
+from mray._objects.ownership import Entry
+from mray._objects.remote_error import serialization_error
+from mray._runtime.calls import ActorCaller, Call, pack_arguments
+from mray._runtime.client import Client
+from mray._runtime.executor import Context, ExitActor
+from mray._runtime.output import OutputPrinter
+from mray._runtime.session import Session, start_session
+from mray.exceptions import ActorUnschedulableError, TaskUnschedulableError
+
+if TYPE_CHECKING:
+    from mray._api.actor import ActorHandle, ActorMethodSpec
+    from mray._backends.graph_host import Host
+    from mray._common.options import SessionOptions
+    from mray._runtime.worker import Worker
+
+#: Pickled functions and classes above this are refused, as Ray does.
+LARGEST_CODE = 95 * 1024 * 1024
+
+
+class _Plan:
+    """What is the same for every call of a function with the same options."""
+
+    __slots__ = ("call_options", "code", "label", "num_returns", "options", "pool", "retries")
+
+    def __init__(self, pool: Any, code: tuple[bytes, bytes], options: dict[str, Any], label: str, call_options: dict[str, Any] | None) -> None:
+        self.pool = pool
+        self.code = code
+        self.options = options
+        self.label = label
+        self.num_returns: int = options["num_returns"]
+        self.retries: int = options["max_retries"]
+        self.call_options = call_options
+
+
+class _Creation:
+    """An actor whose constructor's arguments are not there yet."""
+
+    def __init__(self, backend: NativeBackend, call: Call, spec: dict[str, Any]) -> None:
+        self._backend = backend
+        self.call = call
+        self.spec = spec
+
+    def ready(self, call: Call) -> None:
+        if call.waiting == 0:
+            self._backend.send_creation(call, self.spec, 0)
+
+
+class NativeBackend(Backend):
+    """One process's share of the native engine."""
+
+    def __init__(self, client: Client, session: Session | None, worker: Worker | None = None) -> None:
+        self.client = client
+        self._session = session
+        self._worker = worker
+        self._context: Context = worker.context if worker is not None else Context()
+        self._base_env: dict[str, Any] = dict(client.facts.get("runtime_env") or {})
+        self.graph_host: Host | None = None
+
+    @classmethod
+    def start(cls, options: SessionOptions) -> NativeBackend:
+        """Start a session in this process, which becomes its driver."""
+        session = start_session(options)
+        client = session.client
+        backend = cls(client, session)
+        if options.log_to_driver:
+            backend._printer = OutputPrinter()
+            client._node_words[m.OUTPUT] = backend._printer.on_output
+        else:
+            client._node_words[m.OUTPUT] = lambda *_fields: None
+        client.reactor.start_relief()
+        os.register_at_fork(after_in_child=backend._forked)
+        return backend
+
+    _printer: OutputPrinter | None = None
+
+    def _forked(self) -> None:
+        self.client.abandon()
+
+    # ------------------------------------------------------------------------------------ session
+    def facts(self) -> dict[str, Any]:
+        return self.client.facts
+
+    def shutdown(self) -> None:
+        host = self.graph_host
+        if host is not None:
+            host.close()
+        if self._session is not None:
+            self._session.end()
+        else:
+            self.client.close()
+        if self._printer is not None:
+            self._printer.flush()
+
+    # ------------------------------------------------------------------------------------ objects
+    def put(self, value: Any) -> ObjectRef:
+        return self.client.put(value)
+
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None) -> list[Any]:
+        return self.client.get(refs, timeout)
+
+    def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        return self.client.wait(refs, num_returns, timeout)
+
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None]) -> None:
+        self.client.on_ready(ref, callback)
+
+    def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
+        return self.client.borrowing.restore(object_id, owner)
+
+    def export_ref(self, ref: ObjectRef) -> str:
+        return self.client.borrowing.note(ref)
+
+    # ------------------------------------------------------------------------------------ tasks
+    def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+        cache = function.export_cache
+        plan = cache.get("plan")
+        environment = self._context.runtime_env or self._base_env
+        if plan is None or plan[0] is not self or plan[1] is not options or plan[2] is not environment:
+            plan = cache["plan"] = (self, options, environment, self._plan(function, options, environment))
+        plan = plan[3]
+        task_id = new_task_id(NO_ACTOR)
+        num_returns = plan.num_returns
+        entries, returned = _returns(task_id, num_returns)
+        call = Call(task_id, plan.code, num_returns, entries)
+        call.name = plan.label
+        call.retries = plan.retries
+        call.options = plan.call_options
+        client = self.client
+        if client.fatal is not None:
+            raise client.fatal
+        pack_arguments(client, call, args, kwargs, f"{function.module}.{function.name}")
+        with client.lock:
+            for entry in entries:
+                entry.task = call
+            if call.arguments is not None and client.await_arguments(call, plan.pool):
+                call.source = plan.pool
+            else:
+                plan.pool.submit(call)
+        return returned
+
+    def _plan(self, function: Any, options: dict[str, Any], environment: dict[str, Any]) -> _Plan:
+        """Pickle the function, find the pool of its resources and environment; once per function and options."""
+        if not isinstance(options["num_returns"], int):
+            raise NotImplementedError(f"num_returns={options['num_returns']!r}: generator tasks are not supported yet; return a list instead.")
+        code = self._code(function, "function", function.function)
+        resources = option_rules.task_resources(options)
+        label = options["name"] or function.name
+        self._refuse_impossible(resources, f"The task {label}", TaskUnschedulableError)
+        merged = _merge_environment(environment, options["runtime_env"])
+        demand: dict[str, Any] = {
+            "resources": resources,
+            "env": _variables(merged),
+            "label": f"task {label}",
+            "options": {"runtime_env": merged},
+        }
+        single = options["max_calls"] == 1
+        call_options: dict[str, Any] = {}
+        if options["name"]:
+            call_options["name"] = options["name"]
+        if options["max_calls"]:
+            call_options["max_calls"] = options["max_calls"]
+        retry = options["retry_exceptions"]
+        if retry and options["max_retries"]:
+            call_options["retry"] = True if retry is True else _pickle_types(retry)
+        key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single)
+        with self.client.lock:
+            pool = self.client.leases.pool(key, demand, single)
+        return _Plan(pool, code, options, label, call_options or None)
+
+    def _code(self, owner: Any, kind: str, value: Any) -> tuple[bytes, bytes]:
+        """(id, pickle) of a function or class; pickled at its first use, so that later changes of what it captured do not count."""
+        code = owner.export_cache.get("code")
+        if code is None:
+            import cloudpickle  # noqa: PLC0415  (10 ms that `import mray` must not take)
+
+            name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
+            try:
+                pickled = cloudpickle.dumps(value)
+            except Exception as error:
+                raise serialization_error(error, value, f"the {kind} {name}") from error
+            if len(pickled) > LARGEST_CODE:
+                what = "actor" if kind == "actor class" else "remote function"
+                raise ValueError(
+                    f"The {what} {owner.name} is too large ({len(pickled) >> 20} MiB > FUNCTION_SIZE_ERROR_THRESHOLD={LARGEST_CODE >> 20} MiB)."
+                    " Check that its definition is not implicitly capturing a large array or other object in scope. Tip: use ray.put() to put"
+                    " large objects in the Ray object store."
+                )
+            code = owner.export_cache["code"] = (hashlib.sha1(pickled, usedforsecurity=False).digest(), pickled)
+        return code  # type: ignore[no-any-return]
+
+    def _refuse_impossible(self, resources: dict[str, float], what: str, error: type[Exception]) -> None:
+        """At once: waiting for what this machine does not have would be for ever."""
+        there = self.client.facts["resources"]
+        for name, amount in resources.items():
+            if amount > there.get(name, 0.0):
+                has = ", ".join(f"{key}: {value:g}" for key, value in sorted(there.items()) if not key.startswith("node:"))
+                raise error(f"{what} asks for {name}: {amount:g}, and this machine has {{{has}}}. Ask for less, or declare more in init().")
+
+    def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
+        self.client.cancel(ref, force, recursive)
+
+    # ------------------------------------------------------------------------------------ actors
+    def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
+        client = self.client
+        if client.fatal is not None:
+            raise client.fatal
+        blueprint = actor_class._blueprint
+        _refuse_unsupported(blueprint, options)
+        placement, resources = option_rules.actor_resources(options)
+        self._refuse_impossible(placement, f"The actor {blueprint.class_name}", ActorUnschedulableError)
+        namespace = options["namespace"] or client.facts["namespace"]
+        if options["get_if_exists"]:
+            existing = self._named(options["name"], namespace)
+            if existing is not None:
+                return existing
+        _code_id, code = self._code(blueprint, "actor class", blueprint.cls)
+        environment = _merge_environment(self._context.runtime_env or self._base_env, options["runtime_env"])
+        actor_id = new_actor_id()
+        call = Call(new_task_id(actor_id), "__init__", 0, [])
+        pack_arguments(client, call, args, kwargs, f"{blueprint.module}.{blueprint.name}.__init__")
+        spec: dict[str, Any] = {
+            "label": f"actor {blueprint.class_name}",
+            "class_name": blueprint.class_name,
+            "code": code,
+            "owner": client.process,
+            "resources": resources,
+            "placement": placement,
+            "env": _variables(environment),
+            "runtime_env": environment,
+            "name": options["name"],
+            "namespace": namespace,
+            "get_if_exists": options["get_if_exists"],
+            "detached": options["lifetime"] == "detached",
+            "max_restarts": options["max_restarts"],
+            "max_task_retries": options["max_task_retries"],
+            "public": pickle.dumps((blueprint.wire(), options), 5) if options["name"] else b"",
+        }
+        with client.lock:
+            caller = client.actor(actor_id)
+            caller.class_name = spec["class_name"]
+            caller.max_task_retries = options["max_task_retries"]
+            # What the constructor needs must outlive every restart.
+            caller.pins = call
+            token = client.borrowing.token(actor_id, held=True)
+        if spec["name"]:
+            if call.arguments is not None:
+                client.get(list(call.arguments), None)
+            taken = self.send_creation(call, spec, 1, actor_id)
+            if taken is not None:
+                return self._handle_of(taken)
+        else:
+            spec["actor_id"] = actor_id
+            with client.lock:
+                if call.arguments is None or not client.await_arguments(call, _Creation(self, call, spec)):
+                    self.send_creation(call, spec, 0, actor_id)
+                else:
+                    caller.state = "creating"
+        return make_handle(blueprint, actor_id, token, options)
+
+    def send_creation(self, call: Call, spec: dict[str, Any], answer: int, actor_id: bytes | None = None) -> Any:
+        """Ask the node for the actor. With `answer` wait for what it says: the public spec of another actor that has the name, or None."""
+        client = self.client
+        actor_id = actor_id or spec.pop("actor_id")
+        spec["arguments"] = (call.form, call.payload)
+        spec["values"] = call.argument_values(client)
+        if answer:
+            try:
+                return client.ask(m.ACTOR_CREATE, actor_id, spec)
+            except Exception as error:
+                raise ValueError(str(getattr(error, "client_exc", error))) from None
+        caller = client.actor(actor_id)
+        caller.state = "unknown"
+        client.node.send((m.ACTOR_CREATE, 0, actor_id, spec))
+        caller.subscribe()
+        return None
+
+    def submit_method(
+        self,
+        handle: ActorHandle,
+        method: ActorMethodSpec,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        num_returns: Any,
+        options: dict[str, Any] | None,
+    ) -> Any:
+        client = self.client
+        if client.fatal is not None:
+            raise client.fatal
+        actor_id = handle._id
+        task_id = new_task_id(actor_id)
+        if num_returns == 1:
+            entry = Entry()
+            entries = [entry]
+            returned: Any = ObjectRef(task_id + FIRST, entry)
+        else:
+            if not isinstance(num_returns, int):
+                raise NotImplementedError(f"num_returns={num_returns!r}: generator methods are not supported yet; return a list instead.")
+            entries, returned = _returns(task_id, num_returns)
+        call = Call(task_id, method.name, num_returns, entries)
+        call.handle = handle._token
+        pack_arguments(client, call, args, kwargs or None, method.name)
+        with client.lock:
+            caller = client.actors.get(actor_id)
+            if caller is None:
+                caller = client.actor(actor_id)
+                caller.class_name = handle._blueprint.class_name
+                caller.max_task_retries = handle._options.get("max_task_retries") or 0
+            if options is not None or caller.max_task_retries:
+                self._method_options(call, caller, options)
+            if call.arguments is not None:
+                client.await_arguments(call, caller)
+            caller.submit(call)
+        return returned
+
+    @staticmethod
+    def _method_options(call: Call, caller: ActorCaller, options: dict[str, Any] | None) -> None:
+        options = options or {}
+        retries = options.get("max_task_retries")
+        call.retries = caller.max_task_retries if retries is None else retries
+        retry = options.get("retry_exceptions")
+        if retry and call.retries:
+            call.options = {"retry": retry if retry is True or isinstance(retry, str) else _pickle_types(retry)}
+        if options.get("name"):
+            call.options = {**(call.options or {}), "name": options["name"]}
+
+    def hold_actor(self, actor_id: bytes) -> Any:
+        with self.client.lock:
+            return self.client.borrowing.token(actor_id)
+
+    def export_handle(self, handle: ActorHandle) -> None:
+        self.client.borrowing.note_handle(handle._id, handle._token)
+
+    def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
+        client = self.client
+        with client.lock:
+            client.node.send((m.ACTOR_KILL, handle._id, no_restart))
+
+    def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
+        handle = self._named(name, namespace or self.client.facts["namespace"])
+        if handle is None:
+            raise ValueError(
+                f"Failed to look up actor with name '{name}'. This could because 1. You are trying to look up a named actor you didn't create."
+                " 2. The named actor died. 3. You did not use a namespace matching the namespace of the actor."
+            )
+        return handle
+
+    def _named(self, name: str, namespace: str) -> ActorHandle | None:
+        try:
+            public = self.client.ask(m.NAME_LOOKUP, name, namespace)
+        except Exception as error:
+            if getattr(error, "client_exc", None) is None:
+                raise
+            return None
+        return self._handle_of(public)
+
+    @staticmethod
+    def _handle_of(public: dict[str, Any]) -> ActorHandle:
+        wire, options = pickle.loads(public["public"])
+        return make_handle(ActorBlueprint.from_wire(wire), public["actor_id"], None, options)
+
+    # ------------------------------------------------------------------------------------ what there is
+    def query(self, what: str, *arguments: Any) -> Any:
+        client = self.client
+        if what == "available_resources":
+            with client.lock:
+                client.leases.give_back_idle()
+        if what == "object_locations":
+            return [client.location_of(ref) for ref in arguments[0]]
+        return client.ask(m.QUERY, what, list(arguments))
+
+    def context(self) -> dict[str, Any]:
+        context = self._context
+        return {
+            "task_id": context.task_id,
+            "task_name": context.task_name,
+            "function_name": context.function_name,
+            "actor_id": context.actor_id,
+            "actor_name": context.actor_name,
+            "class_name": context.class_name,
+            "worker_id": worker_id_of(self.client.process),
+            "mode": "worker" if self._worker is not None else "driver",
+            "resources": context.resources,
+            "gpu_ids": context.gpu_ids,
+            "namespace": self.client.facts["namespace"],
+            "restarted": context.restarted,
+            "runtime_env": context.runtime_env or self._base_env,
+        }
+
+    def exit_actor(self) -> None:
+        if self._worker is None or self._worker.executor.instance is None:
+            raise TypeError("exit_actor API is called on a non-actor worker, or in a driver.")
+        self._worker.executor.exit_requested = True
+        raise ExitActor
+
+    # ------------------------------------------------------------------------------------ graphs
+    def compile_graph(self, root: Any, **options: Any) -> CompiledGraph:
+        return CompiledGraph(self.host(), root, **options)
+
+    def host(self) -> Host:
+        """What graphs use of this process."""
+        if self.graph_host is None:
+            from mray._backends.graph_host import Host  # noqa: PLC0415
+
+            self.graph_host = Host(self.client, self._worker)
+        return self.graph_host
+
+
+def _returns(task_id: bytes, num_returns: int) -> tuple[list[Entry], Any]:
+    """Entries of the return values, and what the caller gets: a ref, None, or a list of refs."""
+    if num_returns == 1:
+        entry = Entry()
+        return [entry], ObjectRef(task_id + FIRST, entry)
+    entries = [Entry() for _ in range(num_returns)]
+    refs = [ObjectRef(return_id(task_id, index + 1), entry) for index, entry in enumerate(entries)]
+    return entries, refs or None
+
+
+def _refuse_unsupported(blueprint: ActorBlueprint, options: dict[str, Any]) -> None:
+    """Concurrency inside an actor does not exist yet: say so instead of running calls one after the other."""
+    if blueprint.is_async:
+        raise NotImplementedError(f"The actor {blueprint.class_name} has async methods, which are not supported yet.")
+    if (options["max_concurrency"] or 1) > 1 or options["concurrency_groups"]:
+        raise NotImplementedError(f"The actor {blueprint.class_name} asks for max_concurrency or concurrency_groups, which are not supported yet.")
+
+
+def _pickle_types(types: Any) -> bytes:
+    import cloudpickle  # noqa: PLC0415
+
+    return cloudpickle.dumps(tuple(types))  # type: ignore[no-any-return]
+
+
+def _merge_environment(parent: dict[str, Any], own: Any) -> dict[str, Any]:
+    """A child inherits its parent's runtime environment; variables are merged, everything else of its own wins."""
+    if not own:
+        return parent
+    merged = {**parent, **own}
+    variables = {**(parent.get("env_vars") or {}), **(own.get("env_vars") or {})}
+    if variables:
+        merged["env_vars"] = variables
+    return merged
+
+
+def _variables(environment: dict[str, Any]) -> dict[str, str] | None:
+    variables = environment.get("env_vars")
+    if not variables:
+        return None
+    return {key: os.path.expandvars(value) if "${" in value else value for key, value in variables.items()}

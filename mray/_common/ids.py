@@ -1,0 +1,227 @@
+"""Ids: what they are made of, and how a process makes new ones.
+
+Pure; any process, any thread. The sizes are Ray's, so that programs may take ids apart::
+
+    JobID       4   the driver's number
+    ActorID    16   12 unique bytes, job id
+    TaskID     24    8 unique bytes, actor id (12 bytes of 0xff and the job id for a task that is no actor's)
+    ObjectRef  28   task id, 4-byte index of the return value, little endian
+    others     28   unique bytes
+
+The unique part of a task id is a counter that starts at a random 63-bit number in each process: two processes would have to start
+within a few million of each other to meet. Inside mray ids travel as ``bytes``; the classes are for users.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import struct
+from itertools import count
+from typing import TypeVar
+
+_Id = TypeVar("_Id", bound="BaseID")
+
+JOB_SIZE = 4
+ACTOR_SIZE = 16
+TASK_SIZE = 24
+OBJECT_SIZE = 28
+
+#: The job of a session: there is one driver.
+JOB = (1).to_bytes(4, "little")
+#: What stands for the actor in the id of a task that belongs to none.
+NO_ACTOR = b"\xff" * 12 + JOB
+#: Index of the first (often only) return value of a task.
+FIRST = b"\x01\x00\x00\x00"
+#: Index of every object that was `put`.
+PUT = b"\x01\xe1\xf5\x05"
+
+_TASK = struct.Struct("<Q16s")
+_OBJECT = struct.Struct("<Q16s4s")
+_INDEX = struct.Struct("<I")
+
+
+def _start() -> int:
+    return int.from_bytes(os.urandom(8), "little") >> 1
+
+
+# `next` of a counter is one C call: no thread can come in between.
+_next = count(_start()).__next__
+
+
+def _after_fork() -> None:
+    global _next
+    _next = count(_start()).__next__
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def new_task_id(actor: bytes = NO_ACTOR) -> bytes:
+    """A new task id; `actor` is the id of the actor whose method it is."""
+    return _TASK.pack(_next(), actor)
+
+
+def new_object_id() -> bytes:
+    """A new id for a value that no task returned."""
+    return _OBJECT.pack(_next(), NO_ACTOR, PUT)
+
+
+def return_id(task: bytes, index: int) -> bytes:
+    """The id of a task's return value; the first has index 1."""
+    return task + _INDEX.pack(index)
+
+
+def new_actor_id() -> bytes:
+    return os.urandom(ACTOR_SIZE - JOB_SIZE) + JOB
+
+
+def new_unique_id() -> bytes:
+    """For nodes, workers and code."""
+    return os.urandom(OBJECT_SIZE)
+
+
+def worker_id_of(process: str) -> bytes:
+    """The worker id that shows the 16 hex digits of one of our processes."""
+    return bytes.fromhex(process) + b"\x00" * (OBJECT_SIZE - 8)
+
+
+class BaseID:
+    """Some bytes of a fixed length. Immutable, hashable, equal to ids of its own class only."""
+
+    __slots__ = ("_id",)
+    _SIZE = OBJECT_SIZE
+
+    def __init__(self, id: bytes) -> None:  # noqa: A002  (Ray's name)
+        if not isinstance(id, bytes):
+            raise TypeError(f"Unsupported type: {type(id)}, expected bytes")
+        if len(id) != self._SIZE:
+            raise ValueError(f"ID string needs to have length {self._SIZE}, got {len(id)}")
+        self._id = id
+
+    @classmethod
+    def size(cls) -> int:
+        return cls._SIZE
+
+    @classmethod
+    def from_binary(cls: type[_Id], id_bytes: bytes) -> _Id:
+        return cls(id_bytes)
+
+    @classmethod
+    def from_hex(cls: type[_Id], hex_id: str | bytes) -> _Id:
+        """From hex digits; ValueError when they are not twice as many as the id has bytes."""
+        return cls(bytes.fromhex(hex_id.decode() if isinstance(hex_id, bytes) else hex_id))
+
+    @classmethod
+    def from_random(cls: type[_Id]) -> _Id:
+        return cls(os.urandom(cls._SIZE))
+
+    @classmethod
+    def nil(cls: type[_Id]) -> _Id:
+        """The id that names nothing: all bits set."""
+        return cls(b"\xff" * cls._SIZE)
+
+    def is_nil(self) -> bool:
+        return self._id == b"\xff" * self._SIZE
+
+    def binary(self) -> bytes:
+        return self._id
+
+    def hex(self) -> str:
+        return self._id.hex()
+
+    def __bytes__(self) -> bytes:
+        return self._id
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._id == other._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._id.hex()})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._id,)
+
+
+class UniqueID(BaseID):
+    """An id without parts."""
+
+    __slots__ = ()
+
+
+class JobID(BaseID):
+    """A driver's number."""
+
+    __slots__ = ()
+    _SIZE = JOB_SIZE
+
+    @classmethod
+    def from_int(cls, value: builtins.int) -> JobID:
+        return cls(value.to_bytes(JOB_SIZE, "little"))
+
+    def int(self) -> builtins.int:
+        return builtins.int.from_bytes(self._id, "little")
+
+
+class ActorID(BaseID):
+    """An actor's id; ends with its job's."""
+
+    __slots__ = ()
+    _SIZE = ACTOR_SIZE
+
+    @property
+    def job_id(self) -> JobID:
+        return JobID(self._id[-JOB_SIZE:])
+
+
+class TaskID(BaseID):
+    """A task's id; ends with its actor's."""
+
+    __slots__ = ()
+    _SIZE = TASK_SIZE
+
+    def actor_id(self) -> ActorID:
+        return ActorID(self._id[-ACTOR_SIZE:])
+
+    def job_id(self) -> JobID:
+        return JobID(self._id[-JOB_SIZE:])
+
+
+class NodeID(UniqueID):
+    """The id of the node."""
+
+    __slots__ = ()
+
+
+class WorkerID(UniqueID):
+    """The id of a worker or driver process."""
+
+    __slots__ = ()
+
+
+class ClusterID(UniqueID):
+    """The id of a session."""
+
+    __slots__ = ()
+
+
+class FunctionID(UniqueID):
+    """The id of shipped code."""
+
+    __slots__ = ()
+
+
+class ActorClassID(UniqueID):
+    """The id of a shipped class."""
+
+    __slots__ = ()
+
+
+class PlacementGroupID(BaseID):
+    """The id of a placement group."""
+
+    __slots__ = ()
+    _SIZE = 18

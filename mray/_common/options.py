@@ -1,0 +1,438 @@
+"""What may be asked of tasks, actors, methods and sessions: names, types, ranges, defaults.
+
+Pure; any process. Options are checked where they are written (the decorator, ``.options``), not at the call: a call passes a
+complete, checked dict on. The texts are Ray's, because programs and their tests look for them.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mray._common import settings
+
+Check = Callable[[str, Any], "str | None"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: types its value may have, its default, and a check that returns what is wrong with a value."""
+
+    types: Any
+    default: Any
+    check: Check | None = None
+
+
+# ------------------------------------------------------------------------------------------------ checks
+def _count(name: str, value: Any) -> str | None:
+    if value is not None and value < 0:
+        return f"The keyword '{name}' only accepts None, 0 or a positive integer."
+    return None
+
+
+def _count_or_infinite(name: str, value: Any) -> str | None:
+    if value is not None and value < -1:
+        return f"The keyword '{name}' only accepts None, 0, -1 or a positive integer, where -1 represents infinity."
+    return None
+
+
+def _quantity(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if value < 0:
+        return f"The quantity of resource {name} cannot be negative"
+    if value and int(value * 10000) == 0:
+        return f"The precision of the fractional quantity of resource {name} cannot go beyond 0.0001"
+    return None
+
+
+def _gpus(name: str, value: Any) -> str | None:
+    if value is not None and value > 1 and value != int(value):
+        return f"GPU resource quantities >1 must be whole numbers. The specified quantity {value} is invalid."
+    return _quantity(name, value)
+
+
+def _resources(_name: str, value: Any) -> str | None:
+    if not value:
+        return None
+    if "CPU" in value or "GPU" in value:
+        return "Use the 'num_cpus' and 'num_gpus' keyword instead of 'CPU' and 'GPU' in 'resources' keyword"
+    if "bundle" in value:
+        return "A resource named 'bundle' may not be asked for: the name belongs to placement groups."
+    for key, quantity in value.items():
+        if not isinstance(quantity, (int, float)):
+            raise TypeError(f"The quantity of resource {key} must be a number, but received type {type(quantity)}")
+        if wrong := _quantity(str(key), quantity):
+            return wrong
+    return None
+
+
+def _num_returns(_name: str, value: Any) -> str | None:
+    if value is None or value in ("streaming", "dynamic") or (isinstance(value, int) and value >= 0):
+        return None
+    return (
+        "Default None. When None is passed, The default value is 1 for a task and actor task, and 'streaming' for generator tasks and "
+        "generator actor tasks. The keyword 'num_returns' only accepts None, a non-negative integer, 'streaming' (for generators), or "
+        "'dynamic'. 'dynamic' flag will be deprecated in the future, and it is recommended to use 'streaming' instead."
+    )
+
+
+def _exceptions(_name: str, value: Any) -> str | None:
+    if isinstance(value, bool) or all(isinstance(item, type) and issubclass(item, BaseException) for item in value):
+        return None
+    return "retry_exceptions must be either a boolean or a list of exceptions"
+
+
+def _backpressure(name: str, value: Any) -> str | None:
+    if value is None or value == -1 or value > 0:
+        return None
+    return (
+        f"{name}={value} is not allowed. Use a value > 0. If the value is equal to 1, the behavior is identical to Python generator "
+        "(generator 1 object whenever `next` is called). Use -1 to disable this feature. "
+    )
+
+
+def _runtime_env(_name: str, value: Any) -> str | None:
+    check_runtime_env(value)
+    return None
+
+
+def check_runtime_env(value: Mapping[str, Any] | None) -> None:
+    """TypeError unless ``env_vars`` of a runtime environment maps text to text."""
+    variables = None if value is None else value.get("env_vars")
+    if variables is None:
+        return
+    if not isinstance(variables, Mapping):
+        raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], got {type(variables)}")
+    for key, text in variables.items():
+        if not isinstance(key, str):
+            raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], but the key {key} is of type {type(key)}")
+        if not isinstance(text, str):
+            raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], but the value {text} is of type {type(text)}")
+
+
+def _lifetime(_name: str, value: Any) -> str | None:
+    if value in (None, "detached", "non_detached"):
+        return None
+    return "actor `lifetime` argument must be one of 'detached', 'non_detached' and 'None'."
+
+
+def _fallbacks(_name: str, value: Any) -> str | None:
+    for item in value or ():
+        if not isinstance(item, Mapping):
+            return f"Each fallback must be a dict, got {type(item)}."
+        for key in item:
+            if key != "label_selector":
+                return f"Unsupported option found: '{key}'. Only ['label_selector'] is currently supported."
+    return None
+
+
+def _task_store(_name: str, value: Any) -> str | None:
+    return None if value is None else "Setting 'object_store_memory' is not implemented for tasks"
+
+
+_Number = (float, int, type(None))
+_Int = (int, type(None))
+_Bool = (bool, type(None))
+_Text = (str, type(None))
+_Dict = (dict, type(None))
+
+#: What stands for classes that live above this file: an object of a class of this name is fine.
+_STRATEGIES = ("PlacementGroupSchedulingStrategy", "NodeAffinitySchedulingStrategy", "NodeLabelSchedulingStrategy")
+
+_COMMON: dict[str, Option] = {
+    "label_selector": Option(_Dict, None),
+    "fallback_strategy": Option((list, type(None)), None, _fallbacks),
+    "accelerator_type": Option(_Text, None),
+    "memory": Option(_Number, None, _quantity),
+    "name": Option(_Text, None),
+    "num_cpus": Option(_Number, None, _quantity),
+    "num_gpus": Option(_Number, None, _gpus),
+    "object_store_memory": Option(_Int, None, _count),
+    "placement_group": Option((type(None), str, "PlacementGroup"), "default"),
+    "placement_group_bundle_index": Option(int, -1),
+    "placement_group_capture_child_tasks": Option(_Bool, None),
+    "resources": Option(_Dict, None, _resources),
+    "runtime_env": Option(_Dict, None, _runtime_env),
+    "scheduling_strategy": Option((type(None), str, *_STRATEGIES), None),
+    "enable_task_events": Option(bool, True),
+    "_labels": Option(_Dict, None),
+}
+
+TASK_OPTIONS: dict[str, Option] = {
+    **_COMMON,
+    "object_store_memory": Option(_Int, None, _task_store),
+    "max_calls": Option(_Int, None, _count),
+    "max_retries": Option(_Int, None, _count_or_infinite),
+    "num_returns": Option((int, str, type(None)), None, _num_returns),
+    "retry_exceptions": Option((bool, list, tuple), False, _exceptions),
+    "_generator_backpressure_num_objects": Option(_Int, None, _backpressure),
+    "_num_objects_per_yield": Option(_Int, 1),
+}
+
+ACTOR_OPTIONS: dict[str, Option] = {
+    **_COMMON,
+    "concurrency_groups": Option((list, dict, type(None)), None),
+    "enable_tensor_transport": Option(_Bool, None),
+    "lifetime": Option(_Text, None, _lifetime),
+    "max_concurrency": Option(_Int, None, _count),
+    "max_restarts": Option(_Int, 0, _count_or_infinite),
+    "max_task_retries": Option(_Int, 0, _count_or_infinite),
+    "max_pending_calls": Option(_Int, -1, _count_or_infinite),
+    "namespace": Option(_Text, None),
+    "get_if_exists": Option(bool, False),
+    "allow_out_of_order_execution": Option(_Bool, None),
+    "_actor_generator_backpressure_num_objects": Option(_Int, None, _backpressure),
+}
+
+#: What `mray.method` and ``handle.method.options`` take.
+METHOD_OPTIONS: dict[str, Option] = {
+    "num_returns": Option((int, str, type(None)), None),
+    "concurrency_group": Option(_Text, None),
+    "max_task_retries": Option(_Int, None, _count_or_infinite),
+    "retry_exceptions": Option((bool, list, tuple, type(None)), None),
+    "_generator_backpressure_num_objects": Option(_Int, None, _backpressure),
+    "_num_objects_per_yield": Option(_Int, None),
+    "enable_task_events": Option(_Bool, None),
+    "tensor_transport": Option(_Text, None),
+}
+
+
+def _has_type(value: Any, types: Any) -> bool:
+    for kind in types if isinstance(types, tuple) else (types,):
+        if isinstance(kind, str):
+            if type(value).__name__ == kind:
+                return True
+        elif isinstance(value, kind):
+            return True
+    return False
+
+
+def _check(declared: Mapping[str, Option], given: Mapping[str, Any], what: str) -> None:
+    for name, value in given.items():
+        option = declared.get(name)
+        if option is None:
+            raise ValueError(f"Invalid option keyword {name} for {what}. Valid ones are {list(declared)}.")
+        if not _has_type(value, option.types):
+            raise TypeError(f"The type of keyword '{name}' must be {option.types}, but received type {type(value)}")
+        if option.check is not None and (wrong := option.check(name, value)):
+            raise ValueError(wrong)
+
+
+def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_options: bool = False) -> None:
+    """TypeError or ValueError for options that a task cannot have. `in_options`: they stand in ``.options()``."""
+    if in_options and "max_calls" in given:
+        raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
+    _check(TASK_OPTIONS, given, "remote functions")
+    num_returns = given.get("num_returns")
+    if isinstance(num_returns, str):
+        if num_returns == "dynamic":
+            warnings.warn(
+                "num_returns='dynamic' is deprecated and will be removed in a future Ray release. Use num_returns='streaming' instead.",
+                DeprecationWarning,
+                stacklevel=4,
+            )
+        if not is_generator:
+            raise ValueError(
+                f"num_returns='{num_returns}' can only be used with generator functions (functions that use 'yield'). "
+                "The decorated function is not a generator function."
+            )
+
+
+def check_actor_options(given: Mapping[str, Any]) -> None:
+    """TypeError or ValueError for options that an actor cannot have."""
+    _check(ACTOR_OPTIONS, given, "actors")
+    if given.get("get_if_exists") and not given.get("name"):
+        raise ValueError("The actor name must be specified to use `get_if_exists`.")
+
+
+def check_num_returns(value: Any) -> None:
+    """ValueError for a number of return values that a method cannot have."""
+    if isinstance(value, int) and value < 0:
+        raise ValueError(f"num_returns must be >= 0, but got {value}.")
+    if isinstance(value, str) and value not in ("streaming", "dynamic"):
+        raise ValueError(f"num_returns must be an integer, 'streaming' or 'dynamic', but got {value!r}.")
+
+
+def check_namespace(namespace: Any) -> None:
+    """TypeError or ValueError for what cannot be a namespace."""
+    if namespace is None:
+        return
+    if not isinstance(namespace, str):
+        raise TypeError("namespace must be None or a string.")
+    if namespace == "":
+        raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
+
+
+# ------------------------------------------------------------------------------------- complete options
+def complete_task_options(given: Mapping[str, Any], *, is_generator: bool) -> dict[str, Any]:
+    """Every option of a task with a value: given or default."""
+    merged = {name: given.get(name, option.default) for name, option in TASK_OPTIONS.items()}
+    if merged["num_cpus"] is None:
+        merged["num_cpus"] = 1
+    merged["num_gpus"] = merged["num_gpus"] or 0
+    if merged["num_returns"] is None:
+        merged["num_returns"] = "streaming" if is_generator else 1
+    if merged["max_retries"] is None:
+        merged["max_retries"] = settings.TASK_MAX_RETRIES.get()
+    if merged["max_calls"] is None:
+        # GPU memory is only given back for certain by the end of the process.
+        merged["max_calls"] = 1 if merged["num_gpus"] else 0
+    return merged
+
+
+def complete_actor_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option of an actor with a value. ``num_cpus`` stays ``None`` when it was not given; see `actor_resources`."""
+    merged = {name: given.get(name, option.default) for name, option in ACTOR_OPTIONS.items()}
+    merged["num_gpus"] = merged["num_gpus"] or 0
+    for name in ("max_restarts", "max_task_retries"):
+        merged[name] = merged[name] or 0
+    if merged["max_pending_calls"] is None:
+        merged["max_pending_calls"] = -1
+    return merged
+
+
+def _named(options: Mapping[str, Any]) -> dict[str, float]:
+    amounts: dict[str, float] = {str(name): float(amount) for name, amount in (options["resources"] or {}).items() if amount}
+    if options["num_gpus"]:
+        amounts["GPU"] = float(options["num_gpus"])
+    if options["memory"]:
+        amounts["memory"] = float(options["memory"])
+    if options["accelerator_type"]:
+        amounts[f"accelerator_type:{options['accelerator_type']}"] = 0.001
+    return amounts
+
+
+def task_resources(options: Mapping[str, Any]) -> dict[str, float]:
+    """What a task with these complete options holds while it runs."""
+    amounts = _named(options)
+    if options["num_cpus"]:
+        amounts["CPU"] = float(options["num_cpus"])
+    return amounts
+
+
+def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """What must be free to place an actor with these complete options, and what it holds while it lives.
+
+    Without any wish an actor needs a CPU to be placed and holds none; with a GPU or a resource of its own it holds a CPU too.
+    """
+    held = _named(options)
+    num_cpus = options["num_cpus"]
+    if num_cpus is None:
+        if set(held) - {"memory"}:
+            return {**held, "CPU": 1.0}, {**held, "CPU": 1.0}
+        return {**held, "CPU": 1.0}, held
+    if num_cpus:
+        held["CPU"] = float(num_cpus)
+    return held, held
+
+
+# --------------------------------------------------------------------------------------------- sessions
+@dataclass(frozen=True)
+class SessionOptions:
+    """What `init` was asked for, checked. ``None`` leaves the choice to the engine."""
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    resources: Mapping[str, float] | None = None
+    labels: Mapping[str, str] | None = None
+    #: Bytes of main memory that tasks and actors may ask for as ``memory``.
+    memory: int | None = None
+    #: Bytes of shared memory that objects may take.
+    object_store_memory: int | None = None
+    namespace: str | None = None
+    runtime_env: Mapping[str, Any] | None = None
+    log_to_driver: bool = True
+    #: Modules that every worker starts with.
+    preload: tuple[str, ...] = ()
+    #: Absolute path under which the session makes its directory.
+    temp_dir: str | None = None
+    #: A name for the node in listings.
+    node_name: str | None = None
+    #: Internal switches, as given.
+    system_config: Mapping[str, Any] | None = None
+    backend: str = "native"
+    address: str | None = None
+
+
+_MINIMUM_STORE = 75 * 1024 * 1024
+
+
+def _check_amounts(amounts: Mapping[str, Any]) -> None:
+    for name, amount in amounts.items():
+        if not isinstance(amount, (int, float)):
+            raise TypeError(f"The quantity of resource {name} must be a number, but received type {type(amount)}")
+        if amount < 0:
+            raise ValueError(f"Resource quantities must be nonnegative. Violated by resource '{name}' in {dict(amounts)}.")
+        if amount != int(amount):
+            raise ValueError(f"Resource quantities must all be whole numbers. Violated by resource '{name}' in {dict(amounts)}.")
+
+
+def session_options(  # one keyword per argument of `init`
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    labels: Mapping[str, str] | None = None,
+    memory: int | None = None,
+    object_store_memory: int | None = None,
+    namespace: str | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    log_to_driver: bool | None = None,
+    preload: Any = (),
+    temp_dir: str | None = None,
+    node_name: str | None = None,
+    system_config: Mapping[str, Any] | None = None,
+    address: str | None = None,
+) -> SessionOptions:
+    """Check what `init` was given and add what the environment says."""
+    if resources is not None and not isinstance(resources, Mapping):
+        raise TypeError(f"resources must be a dict from name to quantity, got {type(resources)}")
+    for name in ("CPU", "GPU", "memory", "object_store_memory"):
+        if resources and name in resources:
+            keyword = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "_memory"}.get(name, name)
+            raise AssertionError(f"`{name}` cannot be a custom resource because it is one of the default resources. Use `{keyword}` instead.")
+    amounts: dict[str, Any] = {"CPU": num_cpus, "GPU": num_gpus, "memory": memory, "object_store_memory": object_store_memory}
+    amounts = {name: amount for name, amount in {**amounts, **(resources or {})}.items() if amount is not None}
+    amounts.update(settings.OVERRIDE_RESOURCES.get())
+    _check_amounts(amounts)
+    num_cpus, num_gpus, memory = amounts.pop("CPU", None), amounts.pop("GPU", None), amounts.pop("memory", None)
+    store = amounts.pop("object_store_memory", None)
+    if store is not None and store < _MINIMUM_STORE:
+        raise ValueError(
+            f"Attempting to cap object store memory usage at {store} bytes, but the minimum allowed is {_MINIMUM_STORE} bytes."
+        )
+    all_labels = {**(labels or {}), **settings.OVERRIDE_LABELS.get()}
+    for key, text in all_labels.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise TypeError(f"labels must map text to text, got {key!r}: {text!r}")
+    namespace = namespace if namespace is not None else settings.NAMESPACE.get()
+    check_namespace(namespace)
+    if runtime_env is not None and not isinstance(runtime_env, Mapping):
+        raise TypeError(f"runtime_env must be a dict, got {type(runtime_env)}")
+    check_runtime_env(runtime_env)
+    temp_dir = temp_dir if temp_dir is not None else settings.TMPDIR.get()
+    if temp_dir is not None and not os.path.isabs(temp_dir):
+        raise ValueError("temp_dir must be absolute path or None.")
+    if isinstance(preload, str):
+        raise TypeError("preload must be a list of names of modules, got a single str")
+    return SessionOptions(
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        resources=amounts or None,
+        labels=all_labels or None,
+        memory=None if memory is None else int(memory),
+        object_store_memory=None if store is None else int(store),
+        namespace=namespace,
+        runtime_env=dict(runtime_env) if runtime_env is not None else None,
+        log_to_driver=settings.LOG_TO_DRIVER.get() if log_to_driver is None else bool(log_to_driver),
+        preload=tuple(dict.fromkeys((*preload, *settings.PRELOAD.get()))),
+        temp_dir=temp_dir,
+        node_name=node_name,
+        system_config=system_config,
+        backend=settings.BACKEND.get(),
+        address=address,
+    )

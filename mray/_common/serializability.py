@@ -1,0 +1,156 @@
+"""What keeps a value from being pickled, and the path to it.
+
+Pure; any process. `find_unpicklable` walks down from a value that fails to the parts that fail: items of containers, attributes,
+globals and closures of functions, members of classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+#: How deep the walk goes, and how many findings are enough.
+_DEPTH = 8
+_ENOUGH = 5
+
+
+@dataclass(frozen=True, eq=False)
+class FailTuple:
+    """Something that cannot be pickled: `obj`, its `name`, what held it (`parent`), the `path` from the top, and why."""
+
+    obj: Any
+    name: str
+    parent: Any
+    path: str = ""
+    reason: str = ""
+
+    def __repr__(self) -> str:
+        return f"FailTuple({self.name} [path={self.path}, obj={shorten(self.obj)}, parent={shorten(self.parent)}])"
+
+
+def shorten(value: Any, length: int = 200) -> str:
+    """A repr that neither raises nor fills the screen."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = object.__repr__(value)
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
+def why_not(value: Any) -> str | None:
+    """Why a value cannot be pickled; ``None`` when it can."""
+    import cloudpickle  # noqa: PLC0415  (10 ms: only when something has failed)
+
+    try:
+        cloudpickle.dumps(value)
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        return f"{type(error).__name__}: {error}" if not isinstance(error, TypeError) else str(error)
+    return None
+
+
+def find_unpicklable(value: Any, name: str = "") -> list[FailTuple]:
+    """The innermost parts of a value that cannot be pickled, at most a few; [] when the value can be."""
+    reason = why_not(value)
+    if reason is None:
+        return []
+    found: list[FailTuple] = []
+    _search(value, name, None, name, reason, found, {id(value)}, 0)
+    return found
+
+
+def _search(value: Any, name: str, parent: Any, path: str, reason: str, found: list[FailTuple], seen: set[int], depth: int) -> None:
+    failing = []
+    if depth < _DEPTH:
+        for step, part_name, part in _parts(value):
+            if id(part) in seen or _is_plain(part):
+                continue
+            seen.add(id(part))
+            why = why_not(part)
+            if why is not None:
+                failing.append((step, part_name, part, why))
+    if not failing:
+        found.append(FailTuple(value, name or "unknown", parent, path, reason))
+    for step, part_name, part, why in failing:
+        if len(found) >= _ENOUGH:
+            return
+        _search(part, part_name, value, f"{path} -> {step}" if path else step, why, found, seen, depth + 1)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (str, bytes, int, float, complex, bool, type(None), types.ModuleType))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, str, Any]]:
+    """(step of the path, name, part) of what a value is made of."""
+    if isinstance(value, dict):
+        for key, part in list(value.items()):
+            yield f"[{shorten(key, 40)}]", shorten(key, 40), part
+            yield f"key {shorten(key, 40)}", shorten(key, 40), key
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for index, part in enumerate(list(value)):
+            yield f"[{index}]", f"[{index}]", part
+    elif inspect.isfunction(value):
+        yield from _parts_of_function(value)
+    elif inspect.ismethod(value):
+        yield "__self__", "__self__", value.__self__
+        yield "__func__", "__func__", value.__func__
+    elif isinstance(value, type):
+        for name, part in list(vars(value).items()):
+            if isinstance(part, (staticmethod, classmethod)):
+                part = part.__func__
+            if not name.startswith("__") or inspect.isfunction(part):
+                yield name, name, part
+    else:
+        fields = dict(getattr(value, "__dict__", None) or {})
+        for base in type(value).__mro__:
+            slots = base.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if name not in fields and hasattr(value, name):
+                    fields[name] = getattr(value, name)
+        for name, part in fields.items():
+            yield name, name, part
+
+
+def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, str, Any]]:
+    try:
+        closure = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return
+    for variables in (closure.nonlocals, closure.globals):
+        for name, part in variables.items():
+            yield name, name, part
+    for index, part in enumerate(function.__defaults__ or ()):
+        yield f"default {index}", f"default {index}", part
+    for name, part in (function.__kwdefaults__ or {}).items():
+        yield f"default {name}", name, part
+
+
+def explain(value: Any, error: BaseException | None = None, name: str = "") -> str:
+    """A report on why a value cannot be pickled, for texts of errors."""
+    found = find_unpicklable(value, name)
+    line = "=" * min(len(shorten(value)) + len("Checking Serializability of "), 100)
+    lines = [line, f"Checking Serializability of {shorten(value)}", line]
+    if not found:
+        if error is not None:
+            lines.append(f"!!! FAIL serialization: {error}")
+        return "\n".join(lines) + "\n"
+    for failure in found:
+        lines.append(f"!!! FAIL serialization: {failure.reason}")
+        where = failure.path or failure.name
+        lines.append(f"    '{where}' is {shorten(failure.obj)} of type {type(failure.obj).__module__}.{type(failure.obj).__qualname__}")
+        if failure.parent is not None:
+            lines.append(f"    held by {shorten(failure.parent)}")
+    lines += [
+        line,
+        "Variable: ",
+        *(f"\n\t{failure!r}" for failure in found),
+        "\nwas found to be non-serializable. Leave it out, make it where it is used, or register a serializer for its type "
+        "(ray.util.register_serializer).",
+        line,
+    ]
+    return "\n".join(lines) + "\n"

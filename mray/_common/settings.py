@@ -1,0 +1,164 @@
+"""Every environment variable that changes what mray does, declared once.
+
+Any process. Variables are read when asked for, never kept, so that a program (or a test) may set one at any time before the
+session it concerns. Where Ray has a variable for the same thing, its name works too; ours wins when both are set. Nothing else in
+mray reads ``os.environ`` for a setting.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+_Value = TypeVar("_Value")
+
+_FALSE = frozenset({"", "0", "false", "no", "off"})
+
+
+def _flag(text: str) -> bool:
+    return text.strip().lower() not in _FALSE
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("expected a JSON object")
+    return value
+
+
+@dataclass(frozen=True)
+class Setting(Generic[_Value]):
+    """One variable. `get()` reads it."""
+
+    name: str
+    parse: Callable[[str], _Value]
+    default: _Value
+    doc: str
+    #: Ray's name for it, "" if Ray has none.
+    ray: str = ""
+
+    def get(self) -> _Value:
+        """The value now; ValueError that names the variable when its text means nothing."""
+        for name in (self.name, self.ray):
+            text = os.environ.get(name) if name else None
+            if text is None:
+                continue
+            try:
+                return self.parse(text)
+            except ValueError as error:
+                raise ValueError(f"environment variable {name}={text!r}: {error}") from None
+        return self.default
+
+    def is_set(self) -> bool:
+        return self.name in os.environ or (self.ray != "" and self.ray in os.environ)
+
+    @property
+    def kind(self) -> str:
+        """The type of value, in a word."""
+        words = {_flag: "flag", _names: "names", _object: "JSON object", int: "int", float: "float", str: "text"}
+        return words.get(self.parse, "text")
+
+
+#: All of them, by name.
+ALL: dict[str, Setting[Any]] = {}
+
+
+def _declare(name: str, parse: Callable[[str], _Value], default: _Value, doc: str, ray: str = "") -> Setting[_Value]:
+    setting = Setting(name, parse, default, doc, ray)
+    ALL[name] = setting
+    return setting
+
+
+_no_path: str | None = None
+_no_number: float | None = None
+_no_names: tuple[str, ...] = ()
+_no_items: dict[str, Any] = {}
+
+TMPDIR = _declare("MRAY_TMPDIR", str, _no_path, "Directory under which sessions make theirs, instead of the system's.", "RAY_TMPDIR")
+ADDRESS = _declare("MRAY_ADDRESS", str, _no_path, "What `init()` without an address takes as one; `local` starts a session.", "RAY_ADDRESS")
+BACKEND = _declare("MRAY_BACKEND", str, "native", "The engine that `init` starts: a module of `mray._backends`.")
+PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, besides those of `init(preload=...)`.")
+NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")
+ENABLE_AUTO_CONNECT = _declare(
+    "MRAY_ENABLE_AUTO_CONNECT", _flag, True, "Whether the first call starts a session when `init` was not called.", "RAY_ENABLE_AUTO_CONNECT"
+)
+OVERRIDE_RESOURCES = _declare(
+    "MRAY_OVERRIDE_RESOURCES", _object, _no_items, "Resources of the node; beats what `init` is given.", "RAY_OVERRIDE_RESOURCES"
+)
+OVERRIDE_LABELS = _declare("MRAY_OVERRIDE_LABELS", _object, _no_items, "Labels of the node; beats what `init` is given.", "RAY_OVERRIDE_LABELS")
+DEDUP_LOGS = _declare("MRAY_DEDUP_LOGS", _flag, True, "Whether equal lines of several workers are printed once.", "RAY_DEDUP_LOGS")
+LOG_TO_DRIVER = _declare("MRAY_LOG_TO_DRIVER", _flag, True, "Whether the driver prints what workers print.", "RAY_LOG_TO_DRIVER")
+ALLOW_OUT_OF_BAND_REFS = _declare(
+    "MRAY_ALLOW_OUT_OF_BAND_OBJECT_REF_SERIALIZATION",
+    _flag,
+    True,
+    "Whether a ref may be pickled outside of calls and objects; its object is then kept until the session ends.",
+    "RAY_allow_out_of_band_object_ref_serialization",
+)
+NOSET_CUDA_VISIBLE_DEVICES = _declare(
+    "MRAY_NOSET_CUDA_VISIBLE_DEVICES",
+    _flag,
+    False,
+    "Leave CUDA_VISIBLE_DEVICES of tasks and actors alone.",
+    "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
+)
+ZERO_COPY_TORCH_TENSORS = _declare(
+    "MRAY_ENABLE_ZERO_COPY_TORCH_TENSORS",
+    _flag,
+    False,
+    "Share the memory of CPU tensors nested in any value.",
+    "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS",
+)
+IGNORE_UNHANDLED_ERRORS = _declare(
+    "MRAY_IGNORE_UNHANDLED_ERRORS", _flag, False, "Do not log errors of tasks whose result nobody asked for.", "RAY_IGNORE_UNHANDLED_ERRORS"
+)
+TASK_MAX_RETRIES = _declare(
+    "MRAY_TASK_MAX_RETRIES", int, 3, "How often a task whose worker died is started again, unless it says itself.", "RAY_TASK_MAX_RETRIES"
+)
+CGRAPH_SUBMIT_TIMEOUT = _declare(
+    "MRAY_CGRAPH_SUBMIT_TIMEOUT", float, 10.0, "Seconds that `execute` of a compiled graph waits for room.", "RAY_CGRAPH_submit_timeout"
+)
+CGRAPH_GET_TIMEOUT = _declare(
+    "MRAY_CGRAPH_GET_TIMEOUT", float, _no_number, "Seconds that `get` of a compiled graph's result waits; for ever by default.", "RAY_CGRAPH_get_timeout"
+)
+CGRAPH_TEARDOWN_TIMEOUT = _declare(
+    "MRAY_CGRAPH_TEARDOWN_TIMEOUT", float, 30.0, "Seconds that `teardown` of a compiled graph waits for its actors.", "RAY_CGRAPH_teardown_timeout"
+)
+CGRAPH_BUFFER_SIZE_BYTES = _declare(
+    "MRAY_CGRAPH_BUFFER_SIZE_BYTES", int, 1_000_000, "First size of a compiled graph's buffers; they grow.", "RAY_CGRAPH_buffer_size_bytes"
+)
+CGRAPH_MAX_INFLIGHT = _declare(
+    "MRAY_CGRAPH_MAX_INFLIGHT_EXECUTIONS", int, 10, "Executions of a compiled graph in flight at once.", "RAY_CGRAPH_max_inflight_executions"
+)
+CGRAPH_MAX_BUFFERED = _declare(
+    "MRAY_CGRAPH_MAX_BUFFERED_RESULTS", int, 1000, "Results of a compiled graph kept for a later `get`.", "RAY_CGRAPH_max_buffered_results"
+)
+CGRAPH_OVERLAP = _declare(
+    "MRAY_CGRAPH_OVERLAP_GPU_COMMUNICATION", _flag, False, "Overlap transfers between GPUs with computing.", "RAY_CGRAPH_overlap_gpu_communication"
+)
+CGRAPH_ENABLE_PROFILING = _declare(
+    "MRAY_CGRAPH_ENABLE_PROFILING", _flag, False, "Record every operation of compiled graphs.", "RAY_CGRAPH_ENABLE_PROFILING"
+)
+CGRAPH_ENABLE_NVTX = _declare(
+    "MRAY_CGRAPH_ENABLE_NVTX_PROFILING", _flag, False, "Mark every operation of compiled graphs for Nsight.", "RAY_CGRAPH_ENABLE_NVTX_PROFILING"
+)
+CGRAPH_ENABLE_TORCH_PROFILING = _declare(
+    "MRAY_CGRAPH_ENABLE_TORCH_PROFILING", _flag, False, "Run actors of compiled graphs under torch's profiler.", "RAY_CGRAPH_ENABLE_TORCH_PROFILING"
+)
+CGRAPH_VISUALIZE_SCHEDULE = _declare(
+    "MRAY_CGRAPH_VISUALIZE_SCHEDULE", _flag, False, "Write the schedule of a compiled graph to a file.", "RAY_CGRAPH_VISUALIZE_SCHEDULE"
+)
+
+
+def preload_everywhere(module: str) -> None:
+    """Have every worker of every session that this process and its children start import a module first."""
+    names = PRELOAD.get()
+    if module not in names:
+        os.environ[PRELOAD.name] = ",".join((*names, module))

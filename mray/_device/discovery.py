@@ -1,0 +1,183 @@
+"""What the machine offers this process: CPUs, memory, GPUs. No GPU library is loaded and no device is opened.
+
+Runs in the driver when a session starts. CPUs and memory respect the affinity mask and the limits of the control group
+(version 1 and 2); GPUs respect the user's own CUDA_VISIBLE_DEVICES.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+GpuId = int | str
+
+_NVIDIA = "/proc/driver/nvidia/gpus"
+_CGROUP = "/sys/fs/cgroup"
+#: Limits above this mean "no limit" in version 1.
+_UNLIMITED = 1 << 60
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _cgroup_paths(controller: str) -> list[str]:
+    """Directories of this process's control group and of those above it, for version 2 (controller "") or 1."""
+    own = "/"
+    for line in _read("/proc/self/cgroup").splitlines():
+        number, names, path = line.split(":", 2)
+        if (controller == "" and number == "0") or (controller and controller in names.split(",")):
+            own = path
+    root = os.path.join(_CGROUP, controller) if controller else _CGROUP
+    paths = [root]
+    for part in own.strip("/").split("/"):
+        if part and part != "..":
+            paths.append(os.path.join(paths[-1], part))
+    return paths
+
+
+def _cgroup_cpus() -> float | None:
+    limits = []
+    for path in _cgroup_paths(""):
+        quota, _space, period = _read(os.path.join(path, "cpu.max")).partition(" ")
+        if quota.isdigit() and period.isdigit():
+            limits.append(int(quota) / int(period))
+    for path in _cgroup_paths("cpu"):
+        quota, period = _read(os.path.join(path, "cpu.cfs_quota_us")), _read(os.path.join(path, "cpu.cfs_period_us"))
+        if quota.isdigit() and period.isdigit():
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
+
+
+def cpu_count() -> int:
+    """CPUs that this process may use, at least one."""
+    mask = len(os.sched_getaffinity(0))
+    limit = _cgroup_cpus()
+    return mask if limit is None else max(1, min(mask, int(limit)))
+
+
+def memory_bytes() -> int:
+    """Bytes of memory that this process and its children may use."""
+    limits = []
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            limits.append(int(line.split()[1]) * 1024)
+    for path in _cgroup_paths(""):
+        limit = _read(os.path.join(path, "memory.max"))
+        if limit.isdigit():
+            limits.append(int(limit))
+    for path in _cgroup_paths("memory"):
+        limit = _read(os.path.join(path, "memory.limit_in_bytes"))
+        if limit.isdigit() and int(limit) < _UNLIMITED:
+            limits.append(int(limit))
+    return min(limits, default=1 << 30)
+
+
+def shared_memory_bytes() -> int:
+    """Bytes that /dev/shm has room for."""
+    try:
+        facts = os.statvfs("/dev/shm")
+    except OSError:
+        return 0
+    return facts.f_bavail * facts.f_frsize
+
+
+class Gpu:
+    """One GPU: its number, unique name ("GPU-...") and model."""
+
+    __slots__ = ("index", "model", "uuid")
+
+    def __init__(self, index: int, uuid: str, model: str) -> None:
+        self.index = index
+        self.uuid = uuid
+        self.model = model
+
+
+def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
+    """Every NVIDIA GPU of the machine (or container), in the order of their bus addresses."""
+    gpus: list[Gpu] = []
+    try:
+        addresses = sorted(os.listdir(root))
+    except OSError:
+        addresses = []
+    for address in addresses:
+        facts = {}
+        for line in _read(os.path.join(root, address, "information")).splitlines():
+            name, _colon, value = line.partition(":")
+            facts[name.strip()] = value.strip()
+        minor = facts.get("Device Minor", "")
+        if minor and not os.path.exists(os.path.join(devices, "nvidia" + minor)):
+            continue  # listed for the machine, but not given to this container
+        gpus.append(Gpu(len(gpus), facts.get("GPU UUID", ""), facts.get("Model", "")))
+    if gpus:
+        return gpus
+    try:
+        names = os.listdir(devices)
+    except OSError:
+        return []
+    minors = sorted(int(name[6:]) for name in names if name.startswith("nvidia") and name[6:].isdigit())
+    return [Gpu(index, "", "") for index, _minor in enumerate(minors)]
+
+
+def visible_ids(environment: Mapping[str, str]) -> list[GpuId] | None:
+    """The ids that CUDA_VISIBLE_DEVICES lists: ints where they are indices; ``None`` when it is not set."""
+    mask = environment.get("CUDA_VISIBLE_DEVICES")
+    if mask is None:
+        return None
+    ids: list[GpuId] = []
+    for word in mask.split(","):
+        word = word.strip()
+        # CUDA itself stops reading at the first id that is none.
+        if word in ("", "-1", "NoDevFiles"):
+            break
+        ids.append(int(word) if word.isdigit() else word)
+    return ids
+
+
+def gpu_ids(asked: float | None, environment: Mapping[str, str] | None = None, gpus: list[Gpu] | None = None) -> list[GpuId]:
+    """Ids of the GPUs that a session hands out.
+
+    `asked` is the user's ``num_gpus``: ``None`` takes what is there. More than the user's own CUDA_VISIBLE_DEVICES lists is a
+    ValueError; more than the machine has is the user's word against ours, and taken (so programs can be tried without GPUs).
+    """
+    visible = visible_ids(os.environ if environment is None else environment)
+    if asked is None:
+        there = machine_gpus() if gpus is None else gpus
+        if visible is None:
+            return [gpu.index for gpu in there]
+        return [name for name in visible if not isinstance(name, int) or name < len(there)] if there else []
+    count = int(asked)
+    if visible is None:
+        return list(range(count))
+    if count > len(visible):
+        raise ValueError(f"Attempting to start raylet with {count} GPUs, but CUDA_VISIBLE_DEVICES contains {[str(name) for name in visible]}.")
+    return visible[:count]
+
+
+def accelerator_type(model: str) -> str | None:
+    """``H200`` of "NVIDIA H200", ``V100`` of "Tesla V100-SXM2-16GB"; ``None`` when the model has no such word."""
+    words = model.split()
+    if len(words) < 2:
+        return None
+    name = ""
+    for letter in words[1]:
+        if not ("A" <= letter <= "Z" or letter.isdigit()):
+            break
+        name += letter
+    return name or None
+
+
+def accelerator_types(ids: list[GpuId], gpus: list[Gpu] | None = None) -> list[str]:
+    """The types of these GPUs, each once."""
+    there = machine_gpus() if gpus is None else gpus
+    types = []
+    for gpu in there:
+        if gpu.index in ids or any(isinstance(name, str) and gpu.uuid.startswith(name) for name in ids):
+            kind = accelerator_type(gpu.model)
+            if kind is not None and kind not in types:
+                types.append(kind)
+    return types

@@ -1,0 +1,97 @@
+"""Where the words of a ring lie: named offsets, one version.
+
+A ring is a region of a segment that one process writes and `readers` processes read. It starts on a page and is made of
+eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two writers never share a line:
+
+    line 0   WRITER LINE    PUBLISHED | WANTED | WRITER_CLOSED | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
+    then     READER BLOCK   one per reader: a line CONSUMED | READER_CLOSED | ..., then RELEASED[slot] for each payload slot
+    then     ENTRIES        `entries` times `entry_bytes`: FORM | LENGTH | the payload itself
+
+Who writes what (law: every word has exactly one writer):
+
+    PUBLISHED, WANTED, WRITER_CLOSED, the facts, the entries    the writer
+    CONSUMED, READER_CLOSED, RELEASED of block r                 reader r
+
+PUBLISHED counts the messages written since the beginning and CONSUMED those that a reader is done with, so the message
+number n lies in entry ``n % entries`` and the writer may write it once ``n - CONSUMED < entries`` for every reader.
+WANTED is one while the writer waits for room: a reader that sees it rings the writer's doorbell after consuming.
+RELEASED[slot] is the number of the latest use of a payload slot that this reader is done with (`mray._ipc.slots`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from mray._ipc.segment import PAGE, round_up
+
+#: Changes with any change of the layout; a process that maps a ring of another version refuses it.
+LAYOUT_VERSION = 1
+
+WORD = 8
+LINE_WORDS = 8
+
+# ---------------------------------------------------------------------------------- the writer's line
+PUBLISHED = 0
+WANTED = 1
+WRITER_CLOSED = 2
+VERSION = 3
+ENTRIES = 4
+ENTRY_BYTES = 5
+READERS = 6
+SLOTS = 7
+
+# ---------------------------------------------------------------------------------- a reader's block
+CONSUMED = 0
+READER_CLOSED = 1
+
+# -------------------------------------------------------------------------------------------- an entry
+#: FORM and LENGTH of an entry; the payload follows.
+ENTRY_HEADER = Struct("@QQ")
+
+
+@dataclass(frozen=True)
+class RingLayout:
+    """The measures of one ring; `entries` is a power of two."""
+
+    entries: int
+    entry_bytes: int
+    readers: int
+    slots: int
+
+    def __post_init__(self) -> None:
+        assert self.entries > 0 and self.entries & (self.entries - 1) == 0, "entries must be a power of two"
+        assert self.entry_bytes % (LINE_WORDS * WORD) == 0, "entries must keep their lines apart"
+        assert self.readers > 0
+
+    @property
+    def inline(self) -> int:
+        """The largest payload, in bytes, that an entry itself holds."""
+        return self.entry_bytes - ENTRY_HEADER.size
+
+    @property
+    def reader_words(self) -> int:
+        """The length of a reader's block in words: whole lines."""
+        return LINE_WORDS + (self.slots + LINE_WORDS - 1) // LINE_WORDS * LINE_WORDS
+
+    def reader_block(self, reader: int) -> int:
+        """The first word of a reader's block, relative to the ring."""
+        return LINE_WORDS + reader * self.reader_words
+
+    def released(self, reader: int) -> int:
+        """The word RELEASED[0] of a reader, relative to the ring."""
+        return self.reader_block(reader) + LINE_WORDS
+
+    def entry(self, index: int) -> int:
+        """The byte offset of an entry, relative to the ring."""
+        return (LINE_WORDS + self.readers * self.reader_words) * WORD + index * self.entry_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole ring, in pages."""
+        return round_up(self.entry(self.entries), PAGE)
+
+
+def entries_for(in_flight: int) -> int:
+    """The power of two that holds `in_flight` messages."""
+    return 1 << max(1, in_flight - 1).bit_length()

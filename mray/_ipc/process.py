@@ -1,0 +1,188 @@
+"""Processes as the kernel has them: names, parents, ends, and what is left of them.
+
+Any process of a session. No third-party library: what Python's `os` lacks is called through ctypes.
+
+Note [lifeline]
+---------------
+Every worker must end when the node does, at once, and whatever user code it is in. PR_SET_PDEATHSIG would tie it to its parent,
+which is the zygote and may die before. So the node alone holds the writing end of a pipe; each worker opens the reading end anew
+(a file of its own) and asks the kernel for SIGKILL when something happens to it. Nobody ever writes: what happens is the
+node's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+from collections.abc import Iterable, Mapping
+
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_F_SETSIG = 10
+
+#: Bytes of argument that a process is started with so that its title has room.
+TITLE_ROOM = 256
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Title:
+    """What `ps` shows for this process: argv[0], and in 15 bytes the name of the main thread.
+
+    Make one per process, after the fork. Main thread only.
+    """
+
+    def __init__(self) -> None:
+        self._shown = ""
+        self._start = 0
+        self._room = 0
+        # Without /proc the title stays as it is.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open("/proc/self/stat", "rb") as file:
+                fields = file.read().rsplit(b")", 1)[1].split()
+            start, end = int(fields[45]), int(fields[46])
+            if end - start > 1:
+                # The kernel shows the arguments up to the first zero byte if their last byte is none.
+                ctypes.memset(start, 0, end - start)
+                ctypes.memset(end - 1, 0x20, 1)
+                self._start, self._room = start, min(end - start - 1, TITLE_ROOM)
+
+    def set(self, text: str) -> None:
+        """Show ``ray::<text>``."""
+        if text == self._shown:
+            return
+        self._shown = text
+        raw = ("ray::" + text).encode("utf-8", "replace")
+        if self._room:
+            cut = raw[: self._room - 1]
+            ctypes.memmove(self._start, cut + b"\0" * (self._room - len(cut)), self._room)
+        _libc.prctl(_PR_SET_NAME, raw[:15], 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """From now on processes whose parents died become children of this one, however deep below it."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with(lifeline: int) -> None:
+    """End this process (SIGKILL) as soon as the last writer of the pipe ends; `lifeline` is its reading end. See Note [lifeline]."""
+    # A file of our own: owner and signal belong to the open file, and the inherited one is shared with every sibling.
+    fd = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+    # It may have ended before we asked: then the pipe reads as ended, and never otherwise.
+    try:
+        if not os.read(fd, 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+    except BlockingIOError:
+        pass
+
+
+def describe_exit(status: int) -> str:
+    """``killed by SIGKILL (9)`` or ``exit code 27``, from an exit status (negative: minus the signal)."""
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name} ({-status})"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def exit_status(info: os.waitid_result) -> int:
+    """Exit code, or minus the signal, of a child that `os.waitid` reported."""
+    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal; fine when there is no such process any more."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def children() -> list[int]:
+    """Pids of this process's children, dead ones that nobody waited for included. For processes with one thread."""
+    pid = os.getpid()
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(child) for child in file.read().split()]
+    except FileNotFoundError:
+        return [child for child in all_pids() if parent_of(child) == pid]
+
+
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def parent_of(pid: int) -> int:
+    """The parent's pid, or 0 when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rsplit(b")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
+def with_variable(name: str, value: str) -> list[int]:
+    """Pids of our own processes that were started with this variable in their environment; never this process."""
+    wanted = f"{name}={value}".encode()
+    found = []
+    for pid in all_pids():
+        try:
+            if pid == os.getpid() or os.stat(f"/proc/{pid}").st_uid != os.getuid():
+                continue
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0"):
+                    found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def expand(value: str, variables: Mapping[str, str]) -> str:
+    """Replace every ``${NAME}`` by its value in `variables`; names without a value stay."""
+    parts = value.split("${")
+    out = [parts[0]]
+    for part in parts[1:]:
+        name, brace, rest = part.partition("}")
+        out.append(variables[name] + rest if brace and name in variables else "${" + part)
+    return "".join(out)
+
+
+def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: expand(value, variables) for name, value in environment.items()}
+
+
+def spawn(path: str, arguments: list[str], environment: Mapping[str, str], descriptors: Mapping[int, int]) -> int:
+    """Start a program and return its pid. `descriptors` maps its descriptor numbers to ours; of all others only inheritable ones pass.
+
+    SIGINT and SIGTERM begin blocked in it, so that a Ctrl-C meets it only when it is ready to ignore it.
+    """
+    # Through high numbers first: a source may be another one's target.
+    high = {target: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, 64) for target, source in descriptors.items()}
+    try:
+        actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in high.items()]
+        return os.posix_spawn(
+            path,
+            arguments,
+            environment,
+            file_actions=actions,
+            setsigmask=[signal.SIGINT],
+            setsigdef=[signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP],
+        )
+    finally:
+        for fd in high.values():
+            os.close(fd)
+
+
+def close_all_but(keep: Iterable[int]) -> None:
+    """Close every descriptor above 2 except these."""
+    low = 3
+    for fd in sorted(set(keep)):
+        if fd >= low:
+            os.closerange(low, fd)
+            low = fd + 1
+    os.closerange(low, 1 << 20)

@@ -1,0 +1,86 @@
+"""Removing what carries a session's name.
+
+Whoever survives calls this: the node at an orderly end, the zygote when the node is gone, the driver when both are, and the next
+`init` for sessions that nobody lives to clean (their lock is free). Calling it twice, or from two processes at once, is safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+
+from mray._ipc.process import kill, with_variable
+
+SHM = "/dev/shm"
+LOCK = "lock"
+#: Names a session's directory for every process that the session starts, however indirectly.
+SESSION_VARIABLE = "MRAY_SESSION_DIR"
+
+
+def segment_prefix(session: str) -> str:
+    """What the names of a session's shared memory begin with (as `mray._ipc.segment` wants them, with the slash)."""
+    return f"/mray-{session}-"
+
+
+def session_of(directory: str) -> str:
+    """The random part of a session directory's name; it names the session's shared memory."""
+    return directory.rstrip("/").rpartition("_")[2]
+
+
+def unlink_segments(session: str) -> None:
+    """Take away every shared-memory name of the session."""
+    prefix = segment_prefix(session)[1:]
+    with contextlib.suppress(OSError), os.scandir(SHM) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def remove_session(directory: str) -> None:
+    """Remove names and directory; the session's processes are dead."""
+    unlink_segments(session_of(directory))
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def kill_processes(directory: str) -> None:
+    """End whatever still runs of a session whose node is dead (SIGKILL)."""
+    for pid in with_variable(SESSION_VARIABLE, directory):
+        kill(pid)
+
+
+def clean_after_node(directory: str) -> None:
+    """The node is dead: end every process of the session but this one, then remove its names."""
+    kill_processes(directory)
+    remove_session(directory)
+
+
+def take_lock(directory: str) -> int | None:
+    """Lock a session directory; the descriptor, or ``None`` when somebody of the session lives."""
+    try:
+        fd = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def sweep(parent: str) -> None:
+    """Clean every session under `parent` that nobody holds the lock of."""
+    try:
+        names = os.listdir(parent)
+    except OSError:
+        return
+    for name in names:
+        if name.startswith("session_"):
+            directory = os.path.join(parent, name)
+            lock = take_lock(directory)
+            if lock is not None:
+                clean_after_node(directory)
+                os.close(lock)

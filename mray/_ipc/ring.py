@@ -1,0 +1,198 @@
+"""A ring in shared memory: one process writes, others read, nobody locks.
+
+    writer process                                    reader process r
+    RingWriter.put --- entry, then PUBLISHED -------> RingReader.take
+    RingWriter.has_room <------------- CONSUMED[r] --
+
+The steps of each side, in the order in which memory must see them. A crash between any two leaves the other side with a
+consistent ring, because each step is one word or lies where nobody looks yet:
+
+    put:    W1 write the entry (FORM, LENGTH, payload)    not visible: PUBLISHED does not cover it
+            W2 PUBLISHED = n + 1                          visible
+    take:   R1 read PUBLISHED, see that it covers n
+            R2 copy the entry out
+            R3 CONSUMED[r] = n + 1                        the writer may reuse the entry
+
+What a reader takes is its own copy: an entry is small. Large values lie in slots (`mray._ipc.slots`) and an entry only names
+the slot. The ring knows neither doorbells nor what the payloads mean.
+
+Not thread-safe: at most one thread of a process uses a writer or a reader at a time.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+from mray._ipc import layout as at
+from mray._ipc.layout import ENTRY_HEADER, LAYOUT_VERSION, WORD, RingLayout
+from mray._ipc.memory_order import TOTAL_STORE_ORDER, fence, publish_fence, trust_fence
+from mray._ipc.segment import Segment
+
+_WEAK_ORDER = not TOTAL_STORE_ORDER
+_pack_header = ENTRY_HEADER.pack_into
+_unpack_header = ENTRY_HEADER.unpack_from
+_HEADER = ENTRY_HEADER.size
+
+#: Forms from here on mark messages that the reader consumes in a second step (the payload says where the value lies).
+STAYS = 256
+
+
+class RingWriter:
+    """The writing end. Making it formats the region."""
+
+    __slots__ = ("_base", "_consumed", "_mask", "_memory", "_offsets", "_published", "_wanted", "_words", "inline", "layout", "limit", "next")
+
+    def __init__(self, segment: Segment, offset: int, layout: RingLayout) -> None:
+        self.layout = layout
+        self.inline = layout.inline
+        self._memory: mmap.mmap = segment.memory
+        self._words = segment.words()
+        base = offset // WORD
+        self._base = base
+        self._published = base + at.PUBLISHED
+        self._wanted = base + at.WANTED
+        self._consumed = [base + layout.reader_block(reader) + at.CONSUMED for reader in range(layout.readers)]
+        self._offsets = [offset + layout.entry(index) for index in range(layout.entries)]
+        self._mask = layout.entries - 1
+        #: The number of the next message.
+        self.next = 0
+        #: Messages below this number certainly have room. Invariant: limit <= least CONSUMED + entries.
+        self.limit = layout.entries
+
+    @staticmethod
+    def format(segment: Segment, offset: int, layout: RingLayout) -> None:
+        """Write the facts of a ring into fresh (zeroed) memory; once, before any end exists."""
+        words = segment.words(offset, at.LINE_WORDS)
+        words[at.ENTRIES] = layout.entries
+        words[at.ENTRY_BYTES] = layout.entry_bytes
+        words[at.READERS] = layout.readers
+        words[at.SLOTS] = layout.slots
+        publish_fence()
+        words[at.VERSION] = LAYOUT_VERSION
+        words.release()
+
+    def has_room(self) -> bool:
+        """Whether the next message may be written."""
+        return self.next < self.limit or self._refresh()
+
+    def _refresh(self) -> bool:
+        words = self._words
+        self.limit = min([words[index] for index in self._consumed]) + self.layout.entries
+        # SYNC POINT entry: copy out, fence, CONSUMED | read CONSUMED, fence, overwrite.
+        if _WEAK_ORDER:
+            trust_fence()
+        return self.next < self.limit
+
+    def want_room(self, wanted: bool) -> None:
+        """Ask the readers to ring when they consume (or stop asking). Look at `has_room` again after asking."""
+        self._words[self._wanted] = 1 if wanted else 0
+        # SYNC POINT room: WANTED, fence, look at CONSUMED again | CONSUMED, fence before sleeping, look at WANTED.
+        fence()
+
+    def put(self, form: int, payload: bytes) -> None:
+        """Publish one message; there must be room, and the payload fit the entry."""
+        number = self.next
+        offset = self._offsets[number & self._mask]
+        start = offset + _HEADER
+        memory = self._memory
+        length = len(payload)
+        memory[start : start + length] = payload
+        _pack_header(memory, offset, form, length)
+        # SYNC POINT message: write the entry, fence, PUBLISHED | read PUBLISHED, fence, copy out.
+        if _WEAK_ORDER:
+            publish_fence()
+        self.next = number = number + 1
+        self._words[self._published] = number
+
+    def consumed(self) -> int:
+        """How many messages every reader has consumed."""
+        least: int = min([self._words[index] for index in self._consumed])
+        return least
+
+    def close(self) -> None:
+        """Tell the readers that no message follows. Idempotent."""
+        self._words[self._base + at.WRITER_CLOSED] = 1
+
+    def readers_closed(self) -> bool:
+        """Whether any reader has left."""
+        layout = self.layout
+        return any(self._words[self._base + layout.reader_block(reader) + at.READER_CLOSED] for reader in range(layout.readers))
+
+
+class RingReader:
+    """The reading end number `reader`."""
+
+    __slots__ = ("_consumed", "_mask", "_memory", "_offsets", "_published", "_wanted", "_words", "_writer_closed", "layout", "next", "reader")
+
+    def __init__(self, segment: Segment, offset: int, layout: RingLayout, reader: int) -> None:
+        words = segment.words()
+        base = offset // WORD
+        facts = (words[base + at.VERSION], words[base + at.ENTRIES], words[base + at.ENTRY_BYTES], words[base + at.READERS], words[base + at.SLOTS])
+        if facts != (LAYOUT_VERSION, layout.entries, layout.entry_bytes, layout.readers, layout.slots):
+            raise ValueError(f"the ring at {offset} of {segment.name} has another layout: {facts}, expected {layout}")
+        self.layout = layout
+        self.reader = reader
+        self._memory: mmap.mmap = segment.memory
+        self._words = words
+        self._published = base + at.PUBLISHED
+        self._wanted = base + at.WANTED
+        self._writer_closed = base + at.WRITER_CLOSED
+        self._consumed = base + layout.reader_block(reader) + at.CONSUMED
+        self._offsets = [offset + layout.entry(index) for index in range(layout.entries)]
+        self._mask = layout.entries - 1
+        #: The number of the next message.
+        self.next = 0
+
+    def ready(self) -> bool:
+        """Whether a message waits."""
+        return self._words[self._published] > self.next
+
+    def form(self) -> int:
+        """The form of the message that waits, without taking it."""
+        if _WEAK_ORDER:
+            trust_fence()
+        form: int = _unpack_header(self._memory, self._offsets[self.next & self._mask])[0]
+        return form
+
+    def take(self) -> tuple[int, bytes] | None:
+        """The next message as (form, payload), or None.
+
+        A message whose form is `STAYS` or above is not consumed yet: call `consume` when done with what it points to.
+        """
+        number = self.next
+        words = self._words
+        if words[self._published] <= number:
+            return None
+        # SYNC POINT message: write the entry, fence, PUBLISHED | read PUBLISHED, fence, copy out.
+        if _WEAK_ORDER:
+            trust_fence()
+        memory = self._memory
+        offset = self._offsets[number & self._mask]
+        form, length = _unpack_header(memory, offset)
+        offset += _HEADER
+        payload = memory[offset : offset + length]
+        if form < STAYS:
+            # SYNC POINT entry: copy out, fence, CONSUMED | read CONSUMED, fence, overwrite.
+            if _WEAK_ORDER:
+                publish_fence()
+            self.next = number = number + 1
+            words[self._consumed] = number
+        return form, payload
+
+    def consume(self) -> None:
+        """Be done with the message that `take` left in its place."""
+        publish_fence()
+        self.next += 1
+        self._words[self._consumed] = self.next
+
+    def room_wanted(self) -> bool:
+        """Whether the writer waits for room: ring its doorbell after consuming, and look again before sleeping."""
+        return self._words[self._wanted] != 0
+
+    def close(self) -> None:
+        """Tell the writer that this reader has left. Idempotent."""
+        self._words[self._consumed - at.CONSUMED + at.READER_CLOSED] = 1
+
+    def writer_closed(self) -> bool:
+        """Whether no message follows those that are published."""
+        return self._words[self._writer_closed] != 0

@@ -1,0 +1,290 @@
+"""Calls on their way out: what a caller remembers of a call, how its arguments travel, and the queue of calls to one actor.
+
+In the caller's process. A call goes straight to the worker's socket; its record stays in `Connection.calls` of that connection until the reply
+comes. Arguments that are refs travel as placeholders whose values are appended to the message; a call waits here until they are there.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._api.object_ref import ObjectRef
+from mray._common.messages import CALL, FAILED, SEGMENT
+from mray._ipc.connection import Connection
+from mray._objects.ownership import Entry
+from mray._objects.remote_error import pickle_error
+from mray._objects.serializer import serialize
+from mray._runtime.deaths import actor_error, unavailable_error
+
+if TYPE_CHECKING:
+    from mray._runtime.client import Client
+
+#: Above this many bytes a value goes into a segment instead of a message.
+INLINE_BYTES = 100 * 1024
+
+#: Posts wait for company until so many bytes are queued for a peer that is busy anyway.
+BATCH_BYTES = 4096
+
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
+
+
+class Placeholder:
+    """Stands for a top-level ref among pickled arguments."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Placeholder, (self.index,)
+
+
+class Call:
+    """A call that has not been answered.
+
+    `entries` are those of its return values. `pins` holds whatever must live until the reply: refs among and inside the arguments,
+    the handle it was made with.
+    """
+
+    __slots__ = ("arguments", "entries", "form", "handle", "keep", "lease", "method", "name", "num_returns", "options", "payload", "pins", "refs", "retries", "source", "task_id", "waiting")
+
+    def __init__(self, task_id: bytes, method: Any, num_returns: int, entries: list[Entry]) -> None:
+        self.task_id = task_id
+        self.method = method
+        self.num_returns = num_returns
+        self.entries = entries
+        self.form = 0
+        self.payload: Any = b""
+        self.refs: list[tuple[bytes, str]] | None = None
+        #: Top-level refs among the arguments, in the order of their placeholders.
+        self.arguments: list[ObjectRef] | None = None
+        self.pins: Any = None
+        #: Keeps the actor alive until the call is answered.
+        self.handle: Any = None
+        #: The entry of the arguments when they are so large that they lie in a segment.
+        self.keep: Entry | None = None
+        self.options: dict[str, Any] | None = None
+        #: Arguments whose values are not there yet.
+        self.waiting = 0
+        #: Retries left: after system failures, or after application errors that were to be retried.
+        self.retries = 0
+        self.name = ""
+        #: The queue (of an actor, of a scheduling class) the call belongs to.
+        self.source: Any = None
+        #: The lease a task was pushed to.
+        self.lease: Any = None
+
+    def argument_values(self, client: Client) -> list[tuple[Any, ...]] | None:
+        """What the message says of the arguments that were refs: ``(form, payload)``, behind a segment also ``(object id, owner)``."""
+        if self.arguments is None:
+            return None
+        values: list[tuple[Any, ...]] = []
+        for ref in self.arguments:
+            entry = ref._entry
+            if entry.form == SEGMENT:
+                # Views of it may outlive the call: the worker borrows the object.
+                values.append((SEGMENT, entry.payload, ref._id, client.borrowing.export(ref)))
+            else:
+                values.append((entry.form, entry.payload))
+        return values
+
+    def fail(self, error: BaseException) -> None:
+        """Every return value of the call is this error. Client's lock held."""
+        payload = pickle_error(error)
+        for entry in self.entries:
+            entry.complete(FAILED, payload)
+        self.release()
+
+    def release(self) -> None:
+        """The call is over: let go of what it kept alive."""
+        self.pins = None
+        self.handle = None
+        self.arguments = None
+        self.payload = None
+        self.keep = None
+
+
+def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, what: str) -> None:
+    """Pickle the arguments into the call and note which of them are refs that have to be there first."""
+    plain = True
+    refs = None
+    for value in args:
+        kind = type(value)
+        if kind not in _PLAIN_TYPES:
+            plain = False
+            if kind is ObjectRef:
+                refs = True
+    if kwargs:
+        for value in kwargs.values():
+            kind = type(value)
+            if kind not in _PLAIN_TYPES:
+                plain = False
+                if kind is ObjectRef:
+                    refs = True
+    if refs:
+        args, kwargs = _replace_refs(call, args, kwargs)
+    if plain:
+        call.payload = pickle.dumps((args, kwargs), 5)
+        if len(call.payload) <= INLINE_BYTES:
+            return
+    client.store_arguments(call, (tuple(args), kwargs), what)
+
+
+def _replace_refs(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
+    arguments: list[ObjectRef] = []
+
+    def replace(value: Any) -> Any:
+        if type(value) is not ObjectRef:
+            return value
+        arguments.append(value)
+        return Placeholder(len(arguments) - 1)
+
+    args = tuple(replace(value) for value in args)
+    if kwargs:
+        kwargs = {key: replace(value) for key, value in kwargs.items()}
+    call.arguments = arguments
+    return args, kwargs
+
+
+class ActorCaller:
+    """The calls of this process to one actor, in order.
+
+    States as the node tells them: "unknown" (not asked yet), "pending", "alive", "restarting", "dead". All methods want the client's lock.
+
+    Invariant: a call is in `queue`, or in ``connection.calls``, or answered.
+    """
+
+    def __init__(self, client: Client, actor_id: bytes) -> None:
+        self.client = client
+        self.actor_id = actor_id
+        self.state = "unknown"
+        self.process = ""
+        self.incarnation = -1
+        self.cause: tuple[Any, ...] | None = None
+        self.connection: Connection | None = None
+        self.queue: deque[Call] = deque()
+        self.max_task_retries = 0
+        self.class_name = ""
+        #: What its constructor was given, in the process that created it: every restart needs it.
+        self.pins: Any = None
+        #: Called with each new state.
+        self.watchers: list[Any] = []
+
+    def submit(self, call: Call) -> None:
+        """Send the call, or queue it behind what must go first."""
+        call.source = self
+        if call.waiting == 0 and not self.queue and self.connection is not None and not self.connection.closed:
+            self._push(self.connection, call)
+            return
+        if self.state == "dead":
+            call.fail(actor_error(self.actor_id, self.class_name, self.cause))
+            return
+        if self.state == "restarting" and call.retries == 0:
+            call.fail(unavailable_error(self.actor_id, self.class_name, self.cause))
+            return
+        self.queue.append(call)
+        self.subscribe()
+
+    def subscribe(self) -> None:
+        """Have the node tell this process where the actor is, and each change."""
+        if self.state == "unknown":
+            self.state = "pending"
+            self.client.subscribe_actor(self)
+
+    def _push(self, connection: Connection, call: Call) -> None:
+        calls = connection.calls
+        calls[call.task_id] = call
+        connection.post((CALL, call.task_id, call.method, call.num_returns, call.form, call.payload, call.refs, call.argument_values(self.client), call.options))
+        self.client.posted(connection)
+
+    def pump(self) -> None:
+        """Send what can go: calls in order, up to the first whose arguments are not there."""
+        queue = self.queue
+        connection = self.connection
+        while queue and connection is not None and not connection.closed and queue[0].waiting == 0:
+            self._push(connection, queue.popleft())
+        if connection is not None:
+            connection.flush()
+
+    def ready(self, _call: Call) -> None:
+        """The arguments of a queued call are there."""
+        self.pump()
+
+    def on_state(self, state: str, process: str, incarnation: int, cause: tuple[Any, ...] | None) -> None:
+        """The node says what has become of the actor."""
+        old = self.connection
+        if state in ("restarting", "dead") and self.state != "dead":
+            self.state, self.cause = state, cause
+            lost: list[Call] = []
+            if old is not None:
+                self.client.read_rest(old)
+                lost = list(old.calls.values())
+                old.calls.clear()
+                old.close()
+                self.connection = None
+            if state == "dead":
+                self.pins = None
+                self._fail_all([*lost, *self.queue])
+                self.queue.clear()
+            else:
+                self._restarting(lost)
+        elif state == "alive":
+            self.state = state
+            if incarnation != self.incarnation or old is None or old.closed:
+                self.incarnation = incarnation
+                self.process = process
+                # None: it has died since; the node will say so.
+                self.connection = self.client.try_peer(process)
+                self.pump()
+        elif self.state != "dead":
+            self.state = state
+        for watcher in tuple(self.watchers):
+            watcher(self)
+
+    def _fail_all(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            call.fail(actor_error(self.actor_id, self.class_name, self.cause, call.method))
+
+    def _restarting(self, lost: Sequence[Call]) -> None:
+        """The actor is being started again: resend in order what may be retried, fail the rest."""
+        again = []
+        for call in lost:
+            if call.retries:
+                call.retries -= call.retries > 0
+                again.append(call)
+            else:
+                call.fail(unavailable_error(self.actor_id, self.class_name, self.cause, call.method))
+        self.queue.extendleft(reversed(again))
+
+    def replied(self, call: Call) -> None:
+        """A reply has come (nothing to do: an actor's calls go out at once)."""
+
+    def attempt_failed(self, call: Call) -> None:
+        """The method raised an error that the caller asked to be retried."""
+        call.retries -= call.retries > 0
+        connection = self.connection
+        if connection is not None and not connection.closed:
+            self._push(connection, call)
+            connection.flush()
+        else:
+            self.queue.appendleft(call)
+
+    def cancel(self, call: Call) -> bool:
+        """Take a call that has not been sent out of the queue."""
+        try:
+            self.queue.remove(call)
+        except ValueError:
+            return False
+        return True
+
+
+def freeze_value(client: Client, value: Any, owner: str) -> tuple[int, Any, list[Any] | None]:
+    """``form, payload, live refs`` of a value: inline when small, else in a segment that belongs to `owner`."""
+    packed = serialize(value)
+    if packed.size <= INLINE_BYTES:
+        return packed.form, packed.to_bytes(), packed.refs
+    return SEGMENT, client.store_value(packed, owner), packed.refs

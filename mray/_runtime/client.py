@@ -1,0 +1,560 @@
+"""The client: what every process that can call has, a driver or a worker.
+
+    user's threads --> Client --+-- node (leases, actors, names: `NodeLink`)
+                                +-- peers (calls, replies, borrows: one connection each way at most)
+                                +-- own entries and store
+
+One lock guards the client's tables; it is held while a message is dispatched and while a call is submitted, and never while user code runs,
+a value is pickled, or a thread waits. Finalizers take no lock: they hand their work to the reactor.
+
+When the node is lost everything that waits fails at once with the cause, and so does every later call.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mray._api.object_ref import ObjectRef
+from mray._common import messages as m
+from mray._common.ids import TaskID, new_object_id
+from mray._ipc.connection import Connection, Message, connect, encode
+from mray._ipc.doorbell import Doorbell
+from mray._ipc.reactor import Reactor
+from mray._ipc.segment import unlink
+from mray._ipc.table import SessionTable
+from mray._objects.ownership import Countdown, Entry, Guard
+from mray._objects.remote_error import serialization_error, unpickle_error
+from mray._objects.serializer import Serialized, deserialize, serialize
+from mray._objects.store import SegmentStore, read
+from mray._runtime.borrowing import Borrowing
+from mray._runtime.calls import BATCH_BYTES, INLINE_BYTES, ActorCaller, Call, freeze_value
+from mray._runtime.deaths import node_error, owner_error
+from mray._runtime.leases import LeasePools
+from mray.exceptions import GetTimeoutError, ObjectStoreFullError, RaySystemError, TaskCancelledError
+
+Payload = tuple[int, Any, Any]
+
+
+class Answer:
+    """What the node, or a peer, says to one request."""
+
+    __slots__ = ("error", "ready", "value")
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def set(self, value: Any, error: BaseException | None = None) -> None:
+        self.value, self.error = value, error
+        self.ready = True
+
+
+class Client:
+    """The runtime of one process."""
+
+    def __init__(self, session_dir: str, process: str, role: str) -> None:
+        self.session_dir = session_dir
+        self.process = process
+        self.role = role
+        self.lock = threading.RLock()
+        self.reactor = Reactor()
+        self.facts: dict[str, Any] = {}
+        self.node: Connection
+        #: Why nothing works any more, once the node is lost or the session is over.
+        self.fatal: BaseException | None = None
+        self.peers: dict[str, Connection] = {}
+        self.actors: dict[bytes, ActorCaller] = {}
+        self.leases = LeasePools(self)
+        self.borrowing = Borrowing(self)
+        self.store: SegmentStore
+        #: Objects of this process whose refs have been pickled: others may ask for them.
+        self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
+        self._answers: dict[int, Answer] = {}
+        self._numbers = 0
+        self._bells: dict[str, Doorbell] = {}
+        self._node_words: dict[int, Callable[..., None]] = {
+            m.ANSWER: self._on_answer,
+            m.ACTOR_STATE: self._on_actor_state,
+            m.LEASE_GRANT: self.leases.on_grant,
+            m.LEASE_REFUSED: self.leases.on_refused,
+            m.LEASE_LOST: self.leases.on_lost,
+            m.LEASE_RECALL: self.leases.on_recall,
+            m.HELD: self._on_held,
+            m.TRIM_NOW: self._on_trim,
+            m.WORKER_GONE: self._on_worker_gone,
+            m.WELCOME: self._on_welcome,
+        }
+        self._peer_words: dict[int, Callable[..., None]] = {
+            m.HELLO: self._on_hello,
+            m.REPLY: self._on_reply,
+            m.REPLIES: self._on_replies,
+            m.ATTEMPT: self._on_attempt,
+            m.GIVEN_BACK: self.leases.on_given_back,
+            m.GRAPHED: self._on_graphed,
+            **self.borrowing.words,
+        }
+        #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
+        self.on_node_lost: Callable[[], BaseException | None] = lambda: None
+        #: Called around a wait of user code that is really going to wait.
+        self.on_block: Callable[[], Callable[[], None] | None] = lambda: None
+        self._listener: socket.socket | None = None
+
+    # ------------------------------------------------------------------------------------ joining a session
+    def join(self) -> None:
+        """Connect to the node, say hello, and wait for the facts of the session."""
+        path = os.path.join(self.session_dir, "node.sock")
+        self.node = self.reactor.connect(path, self._on_node_message, self._on_node_hangup)
+        self._listener = self.reactor.listen(self.address_of(self.process), lambda _c: None, self._on_peer_message, self._on_peer_hangup)
+        self.node.send((m.HELLO, self.role, self.process, os.getpid()))
+        while not self.facts:
+            self.reactor.turn(None)
+            if self.fatal is not None:
+                raise self.fatal
+
+    def _on_welcome(self, _node: Connection, facts: dict[str, Any]) -> None:
+        table = SessionTable.open(facts["table"])
+        self.reactor.join_table(table, facts["row"])
+        self.store = SegmentStore(
+            f"/mray-{facts['session']}-", self.process, table, facts["row"], table.rows_in_use, facts["object_store_memory"]
+        )
+        self.facts = facts
+
+    def address_of(self, process: str) -> str:
+        """Where a process of the session listens."""
+        return os.path.join(self.session_dir, process + ".sock")
+
+    def peer(self, process: str) -> Connection:
+        """The connection to a process; OSError when it has gone. Client's lock held."""
+        connection = self.peers.get(process)
+        if connection is None or connection.closed:
+            connection = self.reactor.connect(self.address_of(process), self._on_peer_message, self._on_peer_hangup)
+            connection.process = process
+            self.peers[process] = connection
+            connection.send((m.HELLO, self.role, self.process, os.getpid()))
+        return connection
+
+    def try_peer(self, process: str) -> Connection | None:
+        """As `peer`, None when it has gone."""
+        try:
+            return self.peer(process)
+        except OSError:
+            return None
+
+    def bell_of(self, process: str) -> Doorbell:
+        """The doorbell of a process; OSError when it has gone. Waits until that process answers (or dies)."""
+        bell = self._bells.get(process)
+        if bell is None or bell.fd < 0:
+            sock = connect(self.address_of(process))
+            try:
+                sock.sendall(encode((m.HELLO, m.ROLE_BELL, self.process, os.getpid())))
+                words, fds, _flags, _address = socket.recv_fds(sock, 64, 1)
+            finally:
+                sock.close()
+            if not fds:
+                raise ConnectionResetError(f"process {process} ended before it gave its doorbell")
+            assert self.reactor.table is not None
+            bell = self._bells[process] = Doorbell(fds[0], self.reactor.table, int(words))
+        return bell
+
+    # ------------------------------------------------------------------------------------ dispatch
+    def _on_node_message(self, connection: Connection, message: Message) -> None:
+        handle = self._node_words.get(message[0])
+        with self.lock:
+            if handle is not None:
+                handle(connection, *message[1:])
+
+    def _on_peer_message(self, connection: Connection, message: Message) -> None:
+        with self.lock:
+            self._peer_words[message[0]](connection, *message[1:])
+
+    def _on_hello(self, connection: Connection, role: str, process: str, pid: int) -> None:
+        if role == m.ROLE_BELL:
+            socket.send_fds(connection.socket, [str(self.reactor.row).encode()], [self.reactor.bell_fd])
+            connection.close()
+            return
+        connection.role, connection.process, connection.pid = role, process, pid
+        known = self.peers.get(process)
+        if known is None or known.closed:
+            self.peers[process] = connection
+
+    def _on_answer(self, _node: Connection, request: int, ok: bool, value: Any) -> None:
+        answer = self._answers.pop(request, None)
+        if answer is not None:
+            answer.set(value, None if ok else RaySystemError(str(value)))
+
+    def _on_held(self, _node: Connection, number: int) -> None:
+        self.borrowing.acknowledged(number)
+
+    def _on_graphed(self, _peer: Connection, number: int, ok: bool, payload: bytes) -> None:
+        answer = self._answers.pop(number, None)
+        if answer is not None:
+            answer.set(payload if ok else None, None if ok else unpickle_error(payload))
+
+    def _on_trim(self, _node: Connection) -> None:
+        self.store.trim()
+
+    def _on_actor_state(self, _node: Connection, actor_id: bytes, state: str, process: str, incarnation: int, cause: Any) -> None:
+        caller = self.actors.get(actor_id)
+        if caller is not None:
+            caller.on_state(state, process, incarnation, cause)
+
+    def _on_worker_gone(self, _node: Connection, process: str) -> None:
+        connection = self.peers.get(process)
+        if connection is not None and not connection.closed:
+            self.read_rest(connection)
+        self.store.forget_owner(process)
+
+    # ------------------------------------------------------------------------------------ replies
+    def _on_reply(self, connection: Connection, task_id: bytes, form: int, payload: Any, refs: Any) -> None:
+        call = connection.calls.pop(task_id, None)
+        if call is None:
+            return
+        self._complete(connection, task_id, call.entries[0], form, payload, refs)
+        call.source.replied(call)
+        call.release()
+
+    def _on_replies(self, connection: Connection, task_id: bytes, values: list[Payload]) -> None:
+        call = connection.calls.pop(task_id, None)
+        if call is None:
+            return
+        for index, (entry, (form, payload, refs)) in enumerate(zip(call.entries, values, strict=True)):
+            self._complete(connection, task_id + bytes([index % 256]), entry, form, payload, refs)
+        call.source.replied(call)
+        call.release()
+
+    def _complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
+        if form == m.SEGMENT:
+            entry.guard = Guard(self.reactor.defer, self.free_segment, payload[0], payload[2])
+            connection.facts.get("freed", set()).discard(payload[0])
+        entry.complete(form, payload, self.borrowing.adopt_reply(connection, pin, refs) if refs else None)
+
+    def _on_attempt(self, connection: Connection, task_id: bytes) -> None:
+        call = connection.calls.pop(task_id, None)
+        if call is not None:
+            call.source.attempt_failed(call)
+
+    def read_rest(self, connection: Connection) -> None:
+        """Dispatch what a dead process had still sent: a reply is a reply, also of somebody who died after it."""
+        buffer = memoryview(bytearray(65536))
+        while not connection.closed:
+            before = connection.reads
+            connection.readable(buffer)
+            if connection.reads == before:
+                return
+
+    # ------------------------------------------------------------------------------------ the node
+    def ask(self, code: int, *fields: Any, timeout: float | None = None) -> Any:
+        """Send a request to the node and wait for its answer; raises what it says or, when it dies, why."""
+        answer = self.request(self.node, code, *fields)
+        return self.await_answer(answer, timeout)
+
+    def request(self, connection: Connection, code: int, *fields: Any) -> Answer:
+        """Send a numbered request; the answer is set when it comes, or when the peer has gone."""
+        answer = Answer()
+        with self.lock:
+            self._check()
+            self._numbers += 1
+            number = self._numbers
+            self._answers[number] = answer
+            if connection.closed:
+                answer.set(None, owner_error(connection.process))
+            elif connection is not self.node:
+                connection.facts.setdefault("requests", []).append(number)
+            connection.send((code, number, *fields))
+        return answer
+
+    def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
+        if not self.reactor.wait_until(answer.is_ready, timeout):
+            raise GetTimeoutError("the answer did not come in time")
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
+
+    def _check(self) -> None:
+        if self.fatal is not None:
+            raise self.fatal
+
+    def _on_node_hangup(self, _connection: Connection) -> None:
+        error = self.on_node_lost() or node_error("the node process has ended")
+        self.fail_everything(error)
+
+    def fail_everything(self, error: BaseException) -> None:
+        """Nothing will be answered any more: everyone who waits gets the error."""
+        with self.lock:
+            if self.fatal is not None:
+                return
+            self.fatal = error
+            for answer in self._answers.values():
+                answer.set(None, error)
+            self._answers.clear()
+            cause = (m.CAUSE_NODE, str(error), 0, None, None)
+            for caller in list(self.actors.values()):
+                caller.on_state("dead", "", caller.incarnation, cause)
+            self.leases.fail_all(error)
+            self.borrowing.fail_all(error)
+
+    # ------------------------------------------------------------------------------------ peers that go
+    def _on_peer_hangup(self, connection: Connection) -> None:
+        with self.lock:
+            if self.peers.get(connection.process) is connection:
+                del self.peers[connection.process]
+            self.borrowing.peer_gone(connection)
+            for name in connection.facts.get("freed", ()):
+                unlink(name)
+            for number in connection.facts.get("requests", ()):
+                answer = self._answers.pop(number, None)
+                if answer is not None:
+                    answer.set(None, owner_error(connection.process))
+
+    def posted(self, connection: Connection) -> None:
+        """A message has been posted: send now if the peer may be idle, else let more come together."""
+        reactor = self.reactor
+        reactor.activity += 1
+        if len(connection.calls) < 2 or connection.unsent > BATCH_BYTES or reactor.asleep:
+            connection.flush()
+        else:
+            reactor.post_later(connection)
+
+    # ------------------------------------------------------------------------------------ objects
+    def put(self, value: Any) -> ObjectRef:
+        """Store a value; this process owns it."""
+        self._check()
+        form, payload, refs = freeze_value(self, value, self.process)
+        entry = Entry()
+        entry.refs = refs
+        entry.payload = payload
+        entry.form = form
+        if form == m.SEGMENT:
+            entry.guard = Guard(self.reactor.defer, self.free_segment, payload[0], payload[2])
+        return ObjectRef(new_object_id(), entry)
+
+    def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+        """Write a value into a segment; when the store is full, first have everyone give back what is only kept for reuse."""
+        self.reactor.run_deferred()  # segments of dropped refs, first of all
+        try:
+            return self.store.write(value, owner)
+        except ObjectStoreFullError:
+            self.ask(m.QUERY, "trim", [])
+            return self.store.write(value, owner)
+
+    def store_arguments(self, call: Call, arguments: Any, what: str) -> None:
+        """Arguments that are not plain: pickle them thoroughly, pin what is inside, use a segment when they are large."""
+        try:
+            packed = serialize(arguments)
+        except Exception as error:
+            raise serialization_error(error, arguments, what) from error
+        refs = packed.refs
+        if refs:
+            call.refs = self.borrowing.names_of(refs)
+            call.pins = [*(call.pins or ()), *refs]
+        if packed.size <= INLINE_BYTES:
+            call.form, call.payload = packed.form, packed.to_bytes()
+            return
+        # An object without a ref: the worker borrows it, since views of large arguments may outlive the call.
+        entry = call.keep = Entry()
+        object_id = new_object_id()
+        segment = self.store_value(packed, self.process)
+        entry.guard = Guard(self.reactor.defer, self.free_segment, segment[0], segment[2])
+        entry.complete(m.SEGMENT, segment)
+        self.exported[object_id] = entry
+        call.form, call.payload = m.SEGMENT, (*segment, object_id)
+
+    def await_arguments(self, call: Call, source: Any) -> bool:
+        """Have ``source.ready(call)`` called once every argument is there; False when that is now. Client's lock held."""
+        call.source = source
+        waiting = 0
+
+        def ready() -> None:
+            call.waiting -= 1
+            if not call.waiting:
+                call.source.ready(call)
+
+        for ref in call.arguments or ():
+            entry = ref._entry
+            if entry.form is None:
+                self.borrowing.fetch(entry)
+            waiting += entry.add_waiter(ready)
+        call.waiting = waiting
+        return waiting > 0
+
+    def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
+        """Cancel the call behind a ref: take it back if it has not been sent, else ask its worker."""
+        entry = ref._entry
+        with self.lock:
+            call = entry.task
+            if entry.form is not None or call is None:
+                return
+            if force and call.handle is not None:
+                raise ValueError("force=True is not supported for actor tasks.")
+            call.retries = 0
+            if call.source.cancel(call) or call.waiting:
+                call.fail(TaskCancelledError(TaskID(call.task_id)))
+                return
+            for connection in self.peers.values():
+                if call.task_id in connection.calls:
+                    connection.send((m.CANCEL, call.task_id, force, recursive))
+
+    def location_of(self, ref: ObjectRef) -> tuple[int | None, bool]:
+        """(bytes of the value or None while it is pending, whether it lies in shared memory)."""
+        entry = ref._entry
+        if entry.form is None:
+            return None, False
+        if entry.form == m.SEGMENT:
+            return abs(entry.payload[1]), True
+        return len(entry.payload), False
+
+    def free_segment(self, name: str, producer: str) -> None:
+        """The value in a segment that this process owns is needed no more (called by the reactor)."""
+        if producer == self.process:
+            self.store.free(name)
+            return
+        with self.lock:
+            connection = self.peers.get(producer)
+            if connection is None or connection.closed:
+                unlink(name)
+                return
+            connection.facts.setdefault("freed", set()).add(name)
+            connection.post((m.FREE_SEGMENT, [name]))
+            self.reactor.post_later(connection)
+
+    def value_of(self, entry: Entry) -> Any:
+        """The value of an entry that is ready; raises it when it is an error."""
+        form = entry.form
+        assert form is not None
+        if form == m.PICKLED:
+            return deserialize(form, entry.payload)
+        if form == m.FAILED:
+            raise unpickle_error(entry.payload)
+        if form == m.SEGMENT:
+            try:
+                return read(entry.payload, entry)
+            except FileNotFoundError:
+                raise owner_error(entry.owner or entry.payload[2]) from None
+        return deserialize(form, entry.payload)
+
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None) -> list[Any]:
+        """Values in order; the first error that is known is raised although others are pending."""
+        entries = [ref._entry for ref in refs]
+        for entry in entries:
+            if entry.form is None:
+                self._await_all(entries, timeout)
+                break
+        failed = m.FAILED
+        for entry in entries:
+            if entry.form == failed:
+                self.value_of(entry)
+        value_of = self.value_of
+        return [value_of(entry) for entry in entries]
+
+    def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
+        if len(entries) == 1:
+            (entry,) = entries
+            if entry.owner is not None and not entry.fetching:
+                with self.lock:
+                    self.borrowing.fetch(entry)
+            ready = self._wait_as_user(lambda: entry.form is not None, timeout)
+        else:
+            countdown = Countdown()
+            with self.lock:
+                for entry in entries:
+                    if entry.form is None and entry.owner is not None:
+                        self.borrowing.fetch(entry)
+                    countdown.watch(entry, m.FAILED)
+            ready = self._wait_as_user(lambda: not countdown.left or countdown.failed is not None, timeout)
+            if countdown.failed is not None:
+                self.value_of(countdown.failed)
+        if not ready:
+            raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.")
+
+    def _wait_as_user(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait on behalf of user code: a task gives its CPUs back meanwhile."""
+        reactor = self.reactor
+        if timeout == 0:
+            return reactor.wait_until(predicate, 0)
+        unblock = self.on_block()
+        if unblock is None:
+            return reactor.wait_until(predicate, timeout)
+        try:
+            return reactor.wait_until(predicate, timeout)
+        finally:
+            unblock()
+
+    def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        """See `mray.wait`."""
+        countdown = Countdown()
+        entries = [ref._entry for ref in refs]
+        with self.lock:
+            for entry in entries:
+                if entry.form is None:
+                    if entry.owner is not None:
+                        self.borrowing.fetch(entry)
+                    countdown.watch(entry, -1)
+        most_left = len(entries) - num_returns
+        if countdown.left > most_left:
+            self._wait_as_user(lambda: countdown.left <= most_left, timeout)
+        ready: list[ObjectRef] = []
+        rest: list[ObjectRef] = []
+        for ref, entry in zip(refs, entries, strict=True):
+            (ready if entry.form is not None and len(ready) < num_returns else rest).append(ref)
+        return ready, rest
+
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None]) -> None:
+        """Call back once, from the reading thread and without the lock, when the value is there."""
+        entry = ref._entry
+        defer = self.reactor.defer
+        with self.lock:
+            if entry.form is None:
+                if entry.owner is not None:
+                    self.borrowing.fetch(entry)
+                if entry.add_waiter(lambda: defer(callback)):
+                    self.reactor.want_relief()
+                    return
+        callback()
+
+    # ------------------------------------------------------------------------------------ actors
+    def actor(self, actor_id: bytes) -> ActorCaller:
+        """The queue of calls to an actor. Client's lock held."""
+        caller = self.actors.get(actor_id)
+        if caller is None:
+            caller = self.actors[actor_id] = ActorCaller(self, actor_id)
+        return caller
+
+    def subscribe_actor(self, caller: ActorCaller) -> None:
+        if self.fatal is not None:
+            caller.on_state("dead", "", -1, (m.CAUSE_NODE, str(self.fatal), 0, None, None))
+            return
+        self.node.send((m.ACTOR_SUBSCRIBE, caller.actor_id))
+
+    # ------------------------------------------------------------------------------------ ending
+    def close(self) -> None:
+        """Leave the session: everything that waits fails, connections end, own segments go."""
+        self.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
+        reactor = self.reactor
+        reactor.close()
+        with self.lock:
+            for connection in [*self.peers.values(), self.node]:
+                connection.close()
+            self.peers.clear()
+            if self._listener is not None:
+                self._listener.close()
+                self._listener = None
+            for bell in self._bells.values():
+                bell.close()
+            if self.facts:
+                self.store.close()
+                assert reactor.table is not None
+                reactor.table.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's descriptors without a word."""
+        self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
+        self.reactor.abandon()

@@ -1,0 +1,90 @@
+"""The errors of those who wait for the dead: who died, how, and what it was doing.
+
+A *cause* is the tuple that the node sends: ``(kind, text, pid, signal or exit status, pickled exception)``, the kind one of the CAUSE_ words of
+`mray._common.messages`, a status negative for a signal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mray._common import messages as m
+from mray._objects.remote_error import unpickle_error
+from mray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    ActorUnschedulableError,
+    NodeDiedError,
+    ObjectLostError,
+    OwnerDiedError,
+    RayTaskError,
+    TaskUnschedulableError,
+    WorkerCrashedError,
+    describe_status,
+)
+
+Cause = tuple[Any, ...]
+
+_UNKNOWN: Cause = (m.CAUSE_CRASH, "", 0, None, None)
+
+#: Kind of a cause to the sentence that programs look for.
+_ACTOR_REASONS = {
+    m.CAUSE_CRASH: "The actor is dead because its worker process has died.",
+    m.CAUSE_KILL: "The actor is dead because it was killed by `ray.kill`.",
+    m.CAUSE_EXIT: "The actor is dead because its worker process has exited by intention: exit_actor() was called.",
+    m.CAUSE_SCOPE: "The actor is dead because all references to the actor were removed.",
+    m.CAUSE_OWNER: "The actor is dead because its owner has died.",
+    m.CAUSE_NODE: "The actor is dead because its node process has died, or the session has ended.",
+}
+
+
+def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None) -> BaseException:
+    """What a call to a dead actor raises; `method` was in flight when it died."""
+    kind, text, pid, status, pickled = cause or _UNKNOWN
+    if kind == m.CAUSE_INIT and pickled is not None:
+        failure = unpickle_error(pickled)
+        if isinstance(failure, RayTaskError):
+            return ActorDiedError(failure, actor_id=actor_id.hex(), class_name=class_name)
+    if kind == m.CAUSE_REFUSED:
+        return ActorUnschedulableError(text)
+    reason = text if text.startswith("The actor") else f"{_ACTOR_REASONS.get(kind, 'The actor is dead.')} {text}".rstrip()
+    how = describe_status(status) if kind == m.CAUSE_CRASH else ""
+    if how and how not in reason:
+        reason += f" The process (pid {pid}) {how}."
+    if method is not None:
+        reason += f" It was running, or about to run, {class_name}.{method}."
+    return ActorDiedError.because(reason, actor_id=actor_id.hex(), class_name=class_name or None, pid=pid or None, status=status)
+
+
+def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None) -> BaseException:
+    """What a call raises that found the actor being restarted and may not be sent again."""
+    _kind, _text, pid, status, _pickled = cause or _UNKNOWN
+    how = describe_status(status) or "has ended"
+    doing = f", {class_name}.{method} was in flight" if method else ""
+    return ActorUnavailableError(f"its process (pid {pid}) {how}{doing}; the actor is being restarted", actor_id)
+
+
+def worker_error(task: str, cause: Cause | None) -> BaseException:
+    """What a task raises whose worker died."""
+    _kind, text, pid, status, _pickled = cause or _UNKNOWN
+    return WorkerCrashedError(task or None, pid or None, status, text)
+
+
+def refused_error(text: str) -> BaseException:
+    """What a task raises that this machine can never run."""
+    return TaskUnschedulableError(text)
+
+
+def owner_error(process: str, object_id: bytes | None = None) -> BaseException:
+    """What reading an object raises whose owner has died."""
+    return OwnerDiedError(object_id.hex() if object_id else "", detail=f"(process {process})" if process else "")
+
+
+def lost_error(object_id: bytes) -> BaseException:
+    """What reading a ref raises that its owner does not know (any more)."""
+    return ObjectLostError(object_id.hex())
+
+
+def node_error(text: str) -> BaseException:
+    """What everything raises once the node is dead."""
+    return NodeDiedError(f"{text}; its workers and objects are gone. Call shutdown() and init() to start again.")

@@ -1,0 +1,422 @@
+"""The executor: the part of a worker that calls user functions.
+
+On the worker's main thread, one call at a time, in the order of arrival. Everything that touches user code is here: unpickling functions,
+classes and arguments, running them, pickling what they return, and turning what they raise into the error the caller gets.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from mray._api.blueprint import METHOD_ATTRIBUTE
+from mray._common import messages as m
+from mray._common import settings
+from mray._ipc import process as processes
+from mray._ipc.connection import Connection
+from mray._objects.ownership import Entry
+from mray._objects.remote_error import format_exception, pickle_error, serialization_error, task_error, unpickle_error
+from mray._objects.serializer import deserialize
+from mray._objects.store import read
+from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
+from mray._runtime.client import Client
+from mray._runtime.deaths import lost_error
+from mray.exceptions import RayTaskError, TaskCancelledError
+
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
+
+
+class ExitActor(BaseException):
+    """Raised by `exit_actor`: the actor ends once the call is answered. A user's ``except SystemExit`` does not stop it."""
+
+
+class _ArgumentFailed(Exception):
+    """An argument of the call is an error instead of a value."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _import_error(error: BaseException, what: str) -> RuntimeError:
+    """User code that could not be unpickled here."""
+    return RuntimeError(
+        f"The {what} failed to import on the worker. This may be because needed library dependencies are not installed in the worker environment,"
+        f" or because a module is not on its sys.path:\n\n{format_exception(error)}"
+    )
+
+
+class Context:
+    """What the worker is doing; read by `Backend.context` in any of its threads."""
+
+    def __init__(self) -> None:
+        self.task_id: bytes | None = None
+        self.task_name: str | None = None
+        self.function_name: str | None = None
+        self.actor_id: bytes | None = None
+        self.actor_name: str | None = None
+        self.class_name: str | None = None
+        self.restarted = False
+        self.resources: dict[str, float] = {}
+        self.gpu_ids: list[Any] = []
+        self.runtime_env: dict[str, Any] = {}
+        self.max_task_retries = 0
+        self.namespace = ""
+
+
+class Executor:
+    """Runs calls and replies to them."""
+
+    def __init__(self, client: Client, context: Context) -> None:
+        self._client = client
+        self.context = context
+        self.instance: Any = None
+        self._functions: dict[bytes, Callable[..., Any] | BaseException] = {}
+        self._code: dict[bytes, bytes] = {}
+        #: Calls of each function that ends the worker after so many (max_calls).
+        self._counts: dict[bytes, int] = {}
+        self._title = processes.Title()
+        self._methods: dict[str, Callable[..., Any]] = {}
+        self.actor_prefix = ""
+        self.repr = ""
+        self.constructed = False
+        #: Set when the worker is to end after the current call: (cause kind, text).
+        self.end: tuple[str, str] | None = None
+        self.exit_requested = False
+
+    # ------------------------------------------------------------------------------------ code
+    def add_code(self, function_id: bytes, pickled: bytes) -> None:
+        """A function has arrived; it is unpickled when it is first called."""
+        self._code[function_id] = pickled
+
+    def _function(self, function_id: bytes, name: str) -> Callable[..., Any]:
+        function = self._functions.get(function_id)
+        if function is None:
+            try:
+                function = pickle.loads(self._code.pop(function_id))
+            except Exception as error:  # noqa: BLE001  (whatever the user's module raises at import)
+                function = _import_error(error, f"remote function {name}")
+            self._functions[function_id] = function
+        if isinstance(function, BaseException):
+            raise function
+        return function
+
+    # ------------------------------------------------------------------------------------ arguments
+    def _unpack(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
+        """The positional and keyword arguments of a call."""
+        client = self._client
+        borrowing = client.borrowing
+        borrowing.caller = connection.process
+        try:
+            if form == m.SEGMENT:
+                args, kwargs = self._read_borrowed(payload[:3], payload[3], connection.process)
+            else:
+                args, kwargs = deserialize(form, payload)
+            if arguments is not None:
+                values = [self._argument(value) for value in arguments]
+                args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
+                if kwargs:
+                    kwargs = {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in kwargs.items()}
+        finally:
+            borrowing.caller = ""
+        return args, kwargs or {}
+
+    def _argument(self, value: tuple[Any, ...]) -> Any:
+        form, payload = value[0], value[1]
+        if form == m.FAILED:
+            raise _ArgumentFailed(unpickle_error(payload))
+        if form == m.SEGMENT:
+            return self._read_borrowed(payload, value[2], value[3])
+        return deserialize(form, payload)
+
+    def _read_borrowed(self, payload: Any, object_id: bytes, owner: str) -> Any:
+        client = self._client
+        with client.lock:
+            entry: Entry = client.borrowing.entry_of(object_id, owner)
+            entry.complete(m.SEGMENT, tuple(payload))
+        try:
+            return read(entry.payload, entry)
+        except FileNotFoundError:
+            raise lost_error(object_id) from None
+
+    # ------------------------------------------------------------------------------------ running
+    def run_method(
+        self,
+        connection: Connection,
+        task_id: bytes,
+        method: str,
+        num_returns: int,
+        form: int,
+        payload: Any,
+        _refs: Any,
+        arguments: list[Any] | None,
+        options: dict[str, Any] | None,
+    ) -> None:
+        """CALL: a method of the actor."""
+        context = self.context
+        context.task_id = task_id
+        context.function_name = method
+        context.task_name = (options or {}).get("name") or self.actor_prefix + method
+        self._title.set(self.actor_prefix + method)
+        try:
+            args, kwargs = self._unpack(connection, form, payload, arguments)
+            bound = self._methods.get(method)
+            if bound is None:
+                bound = self._method(method)
+            result = bound(*args, **kwargs)
+            if self.exit_requested:
+                raise ExitActor
+        except BaseException as error:  # noqa: BLE001  (the caller gets it)
+            result = None
+            self._failed(connection, task_id, num_returns, error, self.actor_prefix + method, options)
+        else:
+            self._reply(connection, task_id, num_returns, result, self.actor_prefix + method, options)
+        context.task_id = None
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        if name == "__ray_call__":
+            instance = self.instance
+            bound: Callable[..., Any] = lambda function, *args, **kwargs: function(instance, *args, **kwargs)  # noqa: E731
+        elif name == "__ray_ready__":
+            bound = lambda: True  # noqa: E731
+        elif name == "__ray_terminate__":
+            bound = self._terminate
+        else:
+            bound = getattr(self.instance, name)
+        self._methods[name] = bound
+        return bound
+
+    def _terminate(self) -> None:
+        self.end = (m.CAUSE_SCOPE, "it was terminated by __ray_terminate__")
+
+    def run_task(
+        self,
+        connection: Connection,
+        task_id: bytes,
+        function_id: bytes,
+        num_returns: int,
+        form: int,
+        payload: Any,
+        _refs: Any,
+        arguments: list[Any] | None,
+        options: dict[str, Any] | None,
+        name: str,
+    ) -> None:
+        """TASK: a function."""
+        context = self.context
+        context.task_id = task_id
+        context.function_name = name
+        context.task_name = label = (options or {}).get("name") or name
+        self._title.set(label)
+        try:
+            function = self._function(function_id, name)
+            args, kwargs = self._unpack(connection, form, payload, arguments)
+            result = function(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001  (the caller gets it)
+            result = None
+            self._failed(connection, task_id, num_returns, error, label, options)
+        else:
+            self._reply(connection, task_id, num_returns, result, label, options)
+        context.task_id = None
+        if options is not None and "max_calls" in options:
+            self._count(function_id, options["max_calls"])
+
+    def _count(self, function_id: bytes, most: int) -> None:
+        count = self._counts[function_id] = self._counts.get(function_id, 0) + 1
+        if count >= most:
+            self.end = (m.CAUSE_EXIT, f"Exited because worker reached max_calls={most} for this method.")
+
+    # ------------------------------------------------------------------------------------ answering
+    def _reply(self, connection: Connection, task_id: bytes, num_returns: int, result: Any, name: str, options: dict[str, Any] | None) -> None:
+        if num_returns == 1:
+            if type(result) in _PLAIN_TYPES:
+                payload = pickle.dumps(result, 5)
+                if len(payload) <= INLINE_BYTES:
+                    self._settle()
+                    connection.post((m.REPLY, task_id, m.PICKLED, payload, None))
+                    return
+            try:
+                value = self._freeze(connection, task_id, result)
+            except BaseException as error:  # noqa: BLE001
+                self._failed(connection, task_id, 1, serialization_error(error, result, f"the return value of {name}"), name, None)
+                return
+            self._settle()
+            connection.post((m.REPLY, task_id, *value))
+            return
+        try:
+            values = self._split(connection, task_id, num_returns, result)
+        except BaseException as error:  # noqa: BLE001
+            self._failed(connection, task_id, num_returns, error, name, options)
+            return
+        self._settle()
+        connection.post((m.REPLIES, task_id, values))
+
+    def _split(self, connection: Connection, task_id: bytes, num_returns: int, result: Any) -> list[tuple[int, Any, Any]]:
+        if num_returns == 0:
+            return []
+        try:
+            results = list(result)
+        except TypeError:
+            raise ValueError(f"The function must return an iterable of num_returns={num_returns} values, it returned {type(result)}.") from None
+        if len(results) != num_returns:
+            raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
+        return [self._freeze(connection, task_id + bytes([index % 256]), value) for index, value in enumerate(results)]
+
+    def _freeze(self, connection: Connection, pin: bytes, value: Any) -> tuple[int, Any, Any]:
+        client = self._client
+        form, payload, refs = freeze_value(client, value, connection.process)
+        if not refs:
+            return form, payload, None
+        with client.lock:
+            client.borrowing.pin(connection, pin, refs)
+            return form, payload, client.borrowing.names_of(refs)
+
+    def _settle(self) -> None:
+        """The caller lets go of what it passed as soon as it has the reply: first be sure that the owners know of our borrows."""
+        borrowing = self._client.borrowing
+        if borrowing.unacknowledged:
+            self._client.reactor.wait_until(lambda: not borrowing.unacknowledged)
+
+    def _failed(
+        self, connection: Connection, task_id: bytes, num_returns: int, error: BaseException, name: str, options: dict[str, Any] | None
+    ) -> None:
+        """Answer with the error, or end the worker if that is what it means."""
+        context = self.context
+        if isinstance(error, ExitActor):
+            self.end = (m.CAUSE_EXIT, "the actor exited by calling exit_actor()")
+            return
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+            if self.instance is not None:
+                self.end = (m.CAUSE_EXIT, f"a method raised SystemExit({code}), as exit_actor() does")
+                return
+            self._client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised SystemExit({code})"))
+            connection.drain(1.0)
+            os._exit(code)
+        if isinstance(error, KeyboardInterrupt):
+            wrapped: BaseException = TaskCancelledError(context.task_id)
+        elif isinstance(error, TaskCancelledError):
+            wrapped = error
+        else:
+            if options is not None and "retry" in options and self._is_retried(error, options["retry"]):
+                self._settle()
+                connection.post((m.ATTEMPT, task_id))
+                return
+            wrapped = self._wrap(error, name)
+        payload = pickle_error(wrapped)
+        self._settle()
+        if num_returns == 1:
+            connection.post((m.REPLY, task_id, m.FAILED, payload, None))
+        else:
+            connection.post((m.REPLIES, task_id, [(m.FAILED, payload, None)] * num_returns))
+
+    def _wrap(self, error: BaseException, name: str) -> RayTaskError:
+        """What the caller gets for an error of user code."""
+        context = self.context
+        of_argument = isinstance(error, _ArgumentFailed)
+        return task_error(
+            name,
+            error.error if isinstance(error, _ArgumentFailed) else error,
+            pid=os.getpid(),
+            ip=self._client.facts["node_ip_address"],
+            actor_id=context.actor_id,
+            actor_repr=self.repr_now() if context.actor_id else None,
+            of_argument=of_argument,
+        )
+
+    def _is_retried(self, error: BaseException, wanted: Any) -> bool:
+        """Whether the caller asked for errors like this one to be retried."""
+        if wanted is True:
+            return isinstance(error, Exception)
+        if isinstance(wanted, str):  # declared at the method, whose class is here
+            method = getattr(type(self.instance), self.context.function_name or "", None)
+            wanted = getattr(method, METHOD_ATTRIBUTE, {}).get("retry_exceptions", ())
+            return isinstance(error, tuple(wanted))
+        return isinstance(error, tuple(pickle.loads(wanted)))
+
+    def repr_now(self) -> str:
+        """The instance's own repr, for texts."""
+        if self.instance is None:
+            return self.repr
+        try:
+            return repr(self.instance)
+        except Exception:  # noqa: BLE001  (a user's repr)
+            return object.__repr__(self.instance)
+
+    # ------------------------------------------------------------------------------------ becoming an actor
+    def become(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> bytes | None:
+        """ACTOR_START: run the constructor. Returns the pickled error when it failed."""
+        context = self.context
+        context.actor_id = actor_id
+        context.actor_name = spec.get("name") or ""
+        context.class_name = spec["class_name"]
+        context.restarted = bool(spec.get("restarted")) or incarnation > 0
+        context.namespace = spec.get("namespace") or ""
+        context.max_task_retries = spec.get("max_task_retries") or 0
+        self.actor_prefix = spec["class_name"] + "."
+        self.repr = f"<{spec['class_name']}>"
+        self._title.set(self.actor_prefix + "__init__")
+        name = self.actor_prefix + "__init__"
+        context.function_name = context.task_name = name
+        context.task_id = b"\x00" * 8 + actor_id
+        owner = spec["owner"]
+        try:
+            try:
+                cls = pickle.loads(spec["code"])
+            except Exception as error:  # noqa: BLE001
+                raise _import_error(error, f"actor with name {spec['class_name']}") from None
+            args, kwargs = self._constructor_arguments(spec, owner)
+            instance = cls.__new__(cls)
+            self.instance = instance
+            instance.__init__(*args, **kwargs)
+            self._settle()
+        except ExitActor:
+            self.end = (m.CAUSE_EXIT, "the actor exited by calling exit_actor()")
+        except BaseException as error:  # noqa: BLE001
+            if isinstance(error, SystemExit):
+                os._exit(error.code if isinstance(error.code, int) else 1)
+            wrapped = self._wrap(error, name)
+            return pickle_error(wrapped)
+        finally:
+            context.task_id = None
+        default = object.__repr__(instance)
+        shown = self.repr_now()
+        self.repr = (context.class_name or "") if shown == default else shown
+        self.constructed = True
+        self.idle_title()
+        return None
+
+    def _constructor_arguments(self, spec: dict[str, Any], owner: str) -> tuple[Any, Any]:
+        borrowing = self._client.borrowing
+        del owner
+        args, kwargs = deserialize(*spec["arguments"])
+        values = [self._argument(value) for value in spec.get("values") or ()]
+        args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
+        kwargs = {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in (kwargs or {}).items()}
+        del borrowing
+        return args, kwargs
+
+    def output_name(self) -> str:
+        """Under which name the driver shows what is printed now: the actor's repr once it is constructed, else the class or function."""
+        context = self.context
+        if context.actor_id is not None:
+            return self.repr if self.constructed else context.class_name or ""
+        return context.task_name or ""
+
+    def idle_title(self) -> None:
+        """What `ps` shows between calls."""
+        self._title.set(self.context.class_name or "IDLE")
+
+    def shut_down_instance(self) -> None:
+        """Graceful end of an actor: its own ``__ray_shutdown__`` first."""
+        hook = getattr(self.instance, "__ray_shutdown__", None)
+        if hook is not None:
+            hook()
+
+
+def gpu_environment(gpu_ids: list[Any]) -> None:
+    """Make the worker's GPUs the only ones that CUDA libraries see; called before user code runs."""
+    if gpu_ids and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in gpu_ids)

@@ -1,0 +1,343 @@
+"""The node: the I/O shell around the scheduler.
+
+A process of its own with one thread, which never runs user code. It listens at ``node.sock``, turns messages and deaths into events, carries out the
+scheduler's instructions, and keeps the session's table.
+
+::
+
+    driver, workers ──messages──▶ Node ──events──▶ Scheduler
+                    ◀──messages──  │  ◀─instructions─┘
+                                   └── Supervisor ── zygote, workers' pipes and ends
+
+It ends when the driver says so or is dead (its pidfd and its socket tell), and then ends everything below it and removes the session's names. If it
+dies itself, the kernel ends the workers and the zygote removes the names.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from typing import Any
+
+from mray._common import messages as m
+from mray._ipc import process as processes
+from mray._ipc.connection import Connection, Message, peer_is_ours
+from mray._ipc.reactor import Reactor
+from mray._ipc.reaper import remove_session, segment_prefix, session_of
+from mray._ipc.table import POOLED, ROWS, SessionTable
+from mray._runtime.supervisor import Supervisor
+from mray._scheduler import events
+from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.records import environment_of
+from mray._scheduler.scheduler import Scheduler
+
+#: How long the creation of an actor may be under way in another socket when somebody asks for it, in seconds.
+_CREATION_GRACE = 1.0
+#: How long a worker that has hung up may take to end, in seconds: it may still be running exit handlers.
+_EXIT_GRACE = 5.0
+#: Unsent bytes of output for a driver that does not read; what comes above them stays in the log files only.
+_OUTPUT_BACKLOG = 8 << 20
+#: How long TRIM waits for others to give memory back, in seconds, and how often it looks.
+_TRIM_WAIT = 0.1
+_TRIM_LOOK = 0.005
+#: Unsent bytes above which the text of a crash is never reached: the driver gets this long to take the last output, in seconds.
+_LAST_WORDS = 2.0
+
+
+class Node:
+    """The node's state."""
+
+    def __init__(self, session_dir: str, options: dict[str, Any], lifeline: tuple[int, int], lock: int) -> None:
+        self._session_dir = session_dir
+        self._options = options
+        self._session = session_of(session_dir)
+        self.reactor = Reactor()
+        table_name = segment_prefix(self._session) + "table"
+        self._table = SessionTable.create(table_name)
+        self._table.set_rows_in_use(1)
+        self._free_rows: list[int] = []
+        self._rows = 1
+        self._row_of: dict[str, int] = {}
+        default = environment_of(options["env"], ())
+        self._scheduler = Scheduler(options["resources"], options["gpus"], default, _new_process)
+        self._supervisor = Supervisor(
+            self.reactor, session_dir, options, lifeline, lock, self._worker_died, self._printed, lambda text: self._printed(0, 2, "mray", text)
+        )
+        self._connections: dict[str, Connection] = {}
+        self._driver: Connection | None = None
+        self._code: dict[bytes, bytes] = {}
+        self._held_output: list[tuple[Any, ...]] = []
+        self._unshown = 0
+        #: Why the session ends, once it does.
+        self.ending: str | None = None
+        self._facts: dict[str, Any] = {
+            **options["facts"],
+            "session_dir": session_dir,
+            "session": self._session,
+            "table": table_name,
+            "rows": ROWS,
+            "resources": self._scheduler.pool.quantities(),
+            "gpus": list(options["gpus"]),
+            "env": dict(default),
+            "preload": list(options["preload"]),
+        }
+        self._words = {
+            m.LEASE_REQUEST: lambda p, request, demand: events.LeaseRequested(p, request, demand),
+            m.LEASE_CANCEL: lambda p, request: events.LeaseCancelled(p, request),
+            m.LEASE_RETURN: lambda p, lease: events.LeaseReturned(p, lease),
+            m.BLOCKED: lambda p: events.TaskBlocked(p),
+            m.UNBLOCKED: lambda p: events.TaskUnblocked(p),
+            m.ACTOR_CREATE: lambda p, request, actor, spec: events.ActorRequested(p, request, actor, spec),
+            m.ACTOR_SUBSCRIBE: lambda p, actor: events.ActorWatched(p, actor),
+            m.ACTOR_HOLD: lambda p, number, actors: events.HandlesHeld(p, number, actors),
+            m.ACTOR_DROP: lambda p, actors: events.HandlesDropped(p, actors),
+            m.ACTOR_KILL: lambda _p, actor, no_restart: events.ActorKilled(actor, no_restart),
+            m.ACTOR_READY: lambda p, actor: events.ActorConstructed(p, actor),
+            m.ACTOR_FAILED: lambda p, actor, error: events.ActorFailed(p, actor, error),
+            m.EXITING: lambda p, kind, text: events.WorkerLeft(p, kind, text),
+            m.NAME_LOOKUP: lambda p, request, name, namespace: events.NameLookedUp(p, request, name, namespace),
+        }
+
+    # ------------------------------------------------------------------------------------ running
+    def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
+        """Serve until the session ends."""
+        listener.setblocking(False)
+        self.reactor.add_fd(listener.fileno(), lambda _events: self._accept(listener))
+        self._watch_driver(self._options["driver_pid"])
+        self._supervisor.adopt_zygote(zygote_pid, zygote)
+        self._apply(events.PrestartAllowed())
+        while self.ending is None:
+            self.reactor.turn(None)
+            self.reactor.flush()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                sock, _address = listener.accept()
+            except OSError:
+                return
+            if peer_is_ours(sock):
+                self.reactor.register(sock, self._heard, self._hung_up)
+            else:
+                sock.close()
+
+    def _watch_driver(self, pid: int) -> None:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            pidfd = -1
+        # Once it is dead its children have another parent; from then on its pid may be somebody else's.
+        if os.getppid() != pid:
+            self._end("the driver is dead")
+        elif pidfd >= 0:
+            self.reactor.add_fd(pidfd, lambda _events: self._end("the driver is dead"))
+
+    def _end(self, why: str) -> None:
+        if self.ending is None:
+            self.ending = why
+
+    # ------------------------------------------------------------------------------------ messages
+    def _heard(self, connection: Connection, message: Message) -> None:
+        """One message. A broken one ends the conversation of who sent it, and nobody else's."""
+        try:
+            if not connection.process:
+                self._hello(connection, *message)
+            else:
+                self._understand(connection, message)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            sys.stderr.write(f"{connection!r} said {message!r}"[:2000] + "\n")
+            traceback.print_exc()
+            connection.hang_up()
+
+    def _understand(self, connection: Connection, message: Message) -> None:
+        code = message[0]
+        make_event = self._words.get(code)
+        if make_event is not None:
+            self._apply(make_event(connection.process, *message[1:]))
+        elif code == m.QUERY:
+            self._query(connection, *message[1:])
+        elif code == m.CODE:
+            self._code[message[1]] = message[2]
+        elif code == m.TRIM:
+            self._ask_to_trim(connection.process)
+        elif code == m.SHUTDOWN and connection is self._driver:
+            self._end("shutdown")
+        elif code != m.HELLO:
+            raise ValueError(f"no message of ours: {code}")
+
+    def _hello(self, connection: Connection, code: int, role: str, process: str, pid: int) -> None:
+        if code != m.HELLO:
+            raise ValueError("the first message must be HELLO")
+        known = process in self._supervisor.workers if role == m.ROLE_WORKER else role == m.ROLE_DRIVER and self._driver is None
+        if not known or process in self._connections:
+            raise ValueError(f"no process of this session: {role} {process}")
+        connection.role, connection.process, connection.pid = role, process, pid
+        self._connections[process] = connection
+        row = self._free_rows.pop() if self._free_rows else self._rows
+        if row == self._rows:
+            self._rows += 1
+            self._table.set_rows_in_use(self._rows)
+        self._row_of[process] = row
+        connection.send((m.WELCOME, {**self._facts, "process": process, "row": row}))
+        if role == m.ROLE_DRIVER:
+            self._driver = connection
+            for message in self._held_output:
+                connection.post(message)
+            self._held_output.clear()
+            connection.flush()
+        self._apply(events.MemberJoined(process, pid))
+
+    def _query(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:
+        if what == "trim":
+            self._ask_to_trim(connection.process)
+            self._answer_trimmed(connection, request, _TRIM_WAIT)
+        elif what == "nodes":
+            connection.send((m.ANSWER, request, True, [self._describe()]))
+        elif what == "code":
+            code = self._code.get(arguments[0])
+            connection.send((m.ANSWER, request, code is not None, code or "the node does not know this code"))
+        else:
+            self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
+
+    def _describe(self) -> dict[str, Any]:
+        """This machine, as Ray lists it."""
+        facts = self._facts
+        return {
+            "NodeID": facts["node_id"],
+            "Alive": True,
+            "alive": True,
+            "NodeManagerAddress": facts["node_ip_address"],
+            "NodeManagerHostname": socket.gethostname(),
+            "NodeManagerPort": 0,
+            "ObjectManagerPort": 0,
+            "ObjectStoreSocketName": "",
+            "RayletSocketName": os.path.join(self._session_dir, "node.sock"),
+            "MetricsExportPort": 0,
+            "NodeName": facts["node_name"],
+            "DeathReason": 0,
+            "DeathReasonMessage": "",
+            "Resources": facts["resources"],
+            "Labels": {"ray.io/node-id": facts["node_id"], **facts["labels"]},
+        }
+
+    # ------------------------------------------------------------------------------------ trimming
+    def _ask_to_trim(self, asker: str) -> None:
+        for process, connection in self._connections.items():
+            if process != asker:
+                connection.send((m.TRIM_NOW,))
+
+    def _answer_trimmed(self, connection: Connection, request: int, left: float) -> None:
+        """Answer when nobody else keeps memory for reuse any more, or has had time enough."""
+        own = self._table.words[8 * self._row_of.get(connection.process, 0) + POOLED]
+        if left <= 0 or self._table.total(POOLED, self._rows) <= own:
+            connection.send((m.ANSWER, request, True, None))
+        else:
+            self.reactor.call_later(_TRIM_LOOK, lambda: self._answer_trimmed(connection, request, left - _TRIM_LOOK))
+
+    # ------------------------------------------------------------------------------------ deaths
+    def _hung_up(self, connection: Connection) -> None:
+        if connection is self._driver:
+            self._end("the driver has hung up")
+        elif connection.process:
+            # Its end is near; if it does not come, the worker has lost its way.
+            process = connection.process
+            self.reactor.call_later(_EXIT_GRACE, lambda: self._supervisor.kill(process))
+
+    def _worker_died(self, process: str, pid: int, status: int) -> None:
+        connection = self._connections.pop(process, None)
+        if connection is not None:
+            self._hear_out(connection)
+        row = self._row_of.pop(process, None)
+        if row is not None:
+            self._table.clear(row)
+            self._free_rows.append(row)
+        try:
+            os.unlink(os.path.join(self._session_dir, process + ".sock"))
+        except FileNotFoundError:
+            pass
+        self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, None)))
+
+    def _hear_out(self, connection: Connection) -> None:
+        """What a dead process had still sent comes before its death."""
+        buffer = memoryview(bytearray(65536))
+        while not connection.closed:
+            before = connection.reads
+            connection.readable(buffer)
+            if connection.reads == before:
+                connection.close()
+
+    # ------------------------------------------------------------------------------------ instructions
+    def _apply(self, event: events.Event) -> None:
+        for instruction in self._scheduler.handle(event):
+            self._carry_out(instruction)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Tell):
+            connection = self._connections.get(instruction.process)
+            if connection is not None and not connection.closed:
+                if instruction.message[0] == m.ACTOR_START:
+                    self._send_code(connection, instruction.message[2])
+                connection.post(instruction.message)
+                self.reactor.post_later(connection)
+        elif isinstance(instruction, SpawnWorker):
+            self._supervisor.spawn(instruction.process, dict(instruction.environment))
+        elif isinstance(instruction, KillWorker):
+            self._supervisor.kill(instruction.process)
+        elif isinstance(instruction, AwaitCreation):
+            actor = instruction.actor
+            self.reactor.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
+
+    def _send_code(self, connection: Connection, spec: dict[str, Any]) -> None:
+        """An actor's class that was left with the node goes ahead of the actor."""
+        code = self._code.get(spec.get("function") or b"")
+        if code is not None:
+            connection.post((m.FUNCTION, spec["function"], code))
+
+    # ------------------------------------------------------------------------------------ output
+    def _printed(self, pid: int, stream: int, name: str, text: str) -> None:
+        """Lines of a worker for the driver's screen."""
+        message = (m.OUTPUT, pid, stream, name, text)
+        driver = self._driver
+        if driver is None:
+            self._held_output.append(message)
+            return
+        if driver.unsent > _OUTPUT_BACKLOG:
+            self._unshown += text.count("\n")
+            return
+        if self._unshown:
+            lines, self._unshown = self._unshown, 0
+            logs = os.path.join(self._session_dir, "logs")
+            driver.post((m.OUTPUT, 0, 2, "mray", f"{lines} lines came faster than they were read; they are in {logs}\n"))
+        driver.post(message)
+        self.reactor.post_later(driver)
+
+    # ------------------------------------------------------------------------------------ ending
+    def end(self) -> None:
+        """End every process of the session, say the last words, remove every name."""
+        self._supervisor.end_all()
+        remove_session(self._session_dir)
+        if self._driver is not None:
+            self._driver.drain(_LAST_WORDS)
+
+
+def _new_process() -> str:
+    return os.urandom(8).hex()
+
+
+def run(
+    session_dir: str, options: dict[str, Any], listener: int, lock: int, lifeline: tuple[int, int], zygote_pid: int, zygote: socket.socket
+) -> int:
+    """The node's main function; returns its exit code."""
+    processes.adopt_orphans()
+    processes.Title().set("node")
+    code = 0
+    node = Node(session_dir, options, lifeline, lock)
+    try:
+        node.serve(socket.socket(fileno=listener), zygote_pid, zygote)
+    except BaseException:  # noqa: BLE001  (the session ends in order even when the node is at fault)
+        traceback.print_exc()
+        code = 1
+    node.end()
+    return code

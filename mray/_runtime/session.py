@@ -1,0 +1,226 @@
+"""A session as its driver has it: started, joined, ended.
+
+In the driver. `start_session` makes the session's directory and its listening socket, starts the node, and connects to it at once: the connection waits in
+the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's log says why.
+
+The directory is locked (flock) from before it has its name. The open file is inherited by node and zygote, so the lock is free only when all
+three are dead, and then the next `init` sweeps what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import stat
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._common import settings
+from mray._device import discovery
+from mray._ipc import reaper
+from mray._ipc.process import describe_exit, kill
+from mray._runtime.client import Client
+from mray._runtime.deaths import node_error
+from mray._runtime.launch import launch, write_options
+from mray.exceptions import RaySystemError
+
+if TYPE_CHECKING:
+    from mray._common.options import SessionOptions
+
+#: Longest path of a session's directory: the names of sockets in it must fit into 107 bytes.
+_LONGEST_DIRECTORY = 80
+#: Seconds that the node may take to end before it is ended. It waits for nothing but the kernel.
+_END_SECONDS = 20.0
+#: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
+_STORE_SHARE = 0.3
+
+
+class Session:
+    """The driver's hold on its session."""
+
+    def __init__(self, directory: str, node_pid: int, lock: int, client: Client) -> None:
+        self.directory = directory
+        self.node_pid = node_pid
+        self.client = client
+        self._lock = lock
+        self._owner = os.getpid()
+        self._ended = False
+        client.on_node_lost = self._node_lost
+
+    def end(self) -> None:
+        """End every process of the session, pass on its last output, leave nothing. Blocks for milliseconds; calling twice is safe."""
+        if self._ended or os.getpid() != self._owner:
+            return
+        self._ended = True
+        client = self.client
+        if not client.node.closed:
+            client.node.send((m.SHUTDOWN,))
+            client.reactor.wait_until(lambda: client.node.closed, _END_SECONDS)
+        client.close()
+        reap_node(self.node_pid, _END_SECONDS)
+        if os.path.exists(self.directory):
+            reaper.clean_after_node(self.directory)
+        else:
+            # Names that this process made while the node was cleaning.
+            reaper.unlink_segments(reaper.session_of(self.directory))
+        os.close(self._lock)
+
+    def _node_lost(self) -> BaseException | None:
+        """The node hung up. Ours to clean when it did not end in order; returns what everybody who waits is told."""
+        if self._ended or os.getpid() != self._owner:
+            return None
+        status = reap_node(self.node_pid, 1.0)
+        text = "the node process has ended" if status is None else f"the node process (pid {self.node_pid}) has ended: {describe_exit(status)}"
+        log = last_lines(self.directory)
+        reaper.clean_after_node(self.directory)
+        return node_error(text + (f". Its log ends:\n{log}\n" if log else ""))
+
+
+def start_session(options: SessionOptions) -> Session:
+    """Start a session and join it as its driver.
+
+    Raises ValueError for resources that cannot be, RaySystemError when the node cannot start (with the end of its log).
+    """
+    chosen = choose_options(options)
+    directory, lock = make_directory(options.temp_dir or settings.TMPDIR.get())
+    process = os.urandom(8).hex()
+    try:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with listener:
+            listener.bind(os.path.join(directory, "node.sock"))
+            listener.listen(4096)
+            chosen["facts"]["session_name"] = os.path.basename(directory)
+            write_options(directory, chosen)
+            log = os.open(os.path.join(directory, "logs", "node.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            environment = {**os.environ, reaper.SESSION_VARIABLE: directory}
+            try:
+                pid = launch("node", directory, "-", environment, {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock})
+            finally:
+                os.close(log)
+                os.close(null)
+        client = Client(directory, process, m.ROLE_DRIVER)
+        session = Session(directory, pid, lock, client)
+    except BaseException:
+        reaper.remove_session(directory)
+        os.close(lock)
+        raise
+    try:
+        client.join()
+    except BaseException as error:
+        session._ended = True
+        log_text = last_lines(directory)
+        kill(pid)
+        reap_node(pid, _END_SECONDS)
+        reaper.clean_after_node(directory)
+        os.close(lock)
+        if isinstance(error, Exception):
+            raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
+        raise
+    return session
+
+
+def choose_options(options: SessionOptions) -> dict[str, Any]:
+    """What the session's processes are started with: builtin values, everything that was left open decided."""
+    cpus = discovery.cpu_count() if options.num_cpus is None else options.num_cpus
+    machine = discovery.machine_gpus()
+    gpus = discovery.gpu_ids(options.num_gpus, os.environ, machine)
+    total = discovery.memory_bytes()
+    store = options.object_store_memory
+    if store is None:
+        store = int(min(total * _STORE_SHARE, discovery.shared_memory_bytes() * 0.95))
+    memory = options.memory if options.memory is not None else max(0, int(total * 0.9) - store)
+    resources: dict[str, float] = {"CPU": float(cpus), "memory": float(memory), "object_store_memory": float(store)}
+    if gpus:
+        resources["GPU"] = float(len(gpus))
+        for kind in discovery.accelerator_types(gpus, machine):
+            resources[f"accelerator_type:{kind}"] = 1.0
+    resources["node:127.0.0.1"] = 1.0
+    resources["node:__internal_head__"] = 1.0
+    resources.update({name: float(amount) for name, amount in (options.resources or {}).items()})
+    resources.update({name: float(amount) for name, amount in settings.OVERRIDE_RESOURCES.get().items()})
+    runtime_env = dict(options.runtime_env or {})
+    node_id = os.urandom(28).hex()
+    return {
+        "driver_pid": os.getpid(),
+        "resources": {name: amount for name, amount in resources.items() if amount},
+        "gpus": gpus,
+        "env": {str(name): str(value) for name, value in (runtime_env.get("env_vars") or {}).items()},
+        "preload": [*settings.PRELOAD.get(), *options.preload],
+        "facts": {
+            "node_id": node_id,
+            "node_name": options.node_name or "127.0.0.1",
+            "node_ip_address": "127.0.0.1",
+            "labels": {**(options.labels or {}), **settings.OVERRIDE_LABELS.get()},
+            "namespace": options.namespace or settings.NAMESPACE.get() or os.urandom(16).hex(),
+            "job_id": "01000000",
+            "object_store_memory": store,
+            "log_to_driver": options.log_to_driver,
+            "runtime_env": runtime_env,
+            "address": "",
+        },
+    }
+
+
+def make_directory(base: str | None) -> tuple[str, int]:
+    """A session directory that only its user can enter, and the descriptor of its lock. Sweeps dead sessions beside it."""
+    parent = private_directory(os.path.join(base or tempfile.gettempdir(), f"mray-{os.getuid()}"))
+    moment = time.strftime("%Y-%m-%d_%H-%M-%S")
+    name = f"session_{moment}_{os.getpid()}_{os.urandom(4).hex()}"
+    if len(os.path.join(parent, name)) > _LONGEST_DIRECTORY:
+        parent = private_directory(f"/tmp/mray-{os.getuid()}")
+    reaper.sweep(parent)
+    # It gets its name when it is locked: what has the name and no lock is dead.
+    hidden = os.path.join(parent, "." + name)
+    os.mkdir(hidden, 0o700)
+    lock = reaper.take_lock(hidden)
+    assert lock is not None
+    os.mkdir(os.path.join(hidden, "logs"), 0o700)
+    directory = os.path.join(parent, name)
+    os.rename(hidden, directory)
+    return directory, lock
+
+
+def private_directory(path: str) -> str:
+    """Make a directory of our own, or see that it is: PermissionError when somebody else could have made it."""
+    with contextlib.suppress(FileExistsError):
+        os.makedirs(path, 0o700)
+    facts = os.lstat(path)
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+        raise PermissionError(f"{path} must be a directory of this user that nobody else may enter; set MRAY_TMPDIR to use another place")
+    return path
+
+
+def reap_node(pid: int, timeout: float) -> int | None:
+    """Wait until the node is dead (SIGKILL after `timeout` seconds) and reap it; its status if it is ours to know."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        pidfd = -1
+    if pidfd >= 0:
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if not poll.poll(timeout * 1000):
+                kill(pid)
+                poll.poll()
+        finally:
+            os.close(pidfd)
+    try:
+        _pid, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return None  # the program ignores SIGCHLD, or waits for all its children
+    return os.waitstatus_to_exitcode(status)
+
+
+def last_lines(directory: str, count: int = 20) -> str:
+    """The end of the node's log."""
+    try:
+        with open(os.path.join(directory, "logs", "node.log"), encoding="utf-8", errors="replace") as file:
+            return "\n".join(file.read().splitlines()[-count:])
+    except OSError:
+        return ""

@@ -1,0 +1,294 @@
+"""A worker: the process that runs user code, either tasks or one actor.
+
+    reading thread (main while idle, relief while main is busy)          main thread
+    ---------------------------------------------------------          --------------------------------------
+    CALL, TASK, FUNCTION, LEASED, GRAPH, ACTOR_START  -- inbox -->       takes one after the other, executes, replies
+    RECLAIM, BORROW, FETCH ... : answered at once
+    node hangs up: the process ends at once
+
+The inbox is a deque; both sides use single C calls on it. Replies are posted and leave together when more calls wait, at once when none does or
+when the calls are long.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Protocol
+
+from mray._common import messages as m
+from mray._ipc.connection import Connection, Message
+from mray._objects.remote_error import pickle_error
+from mray._runtime.client import Client
+from mray._runtime.executor import Context, Executor, gpu_environment
+from mray.exceptions import TaskCancelledError
+
+#: A call that took longer has its reply sent at once, in seconds.
+_LONG = 100e-6
+
+
+class Service(Protocol):
+    """What runs graphs in a worker (see `mray._graph.loop`)."""
+
+    def handle(self, verb: str, payload: bytes, instance: Any) -> bytes: ...
+
+    def ready(self) -> bool: ...
+
+    def run(self, pending: Callable[[], bool]) -> bool: ...
+
+
+class Worker:
+    """The worker's state and main loop."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.context = Context()
+        self.executor = Executor(client, self.context)
+        #: (connection, message) in the order of arrival.
+        self.inbox: deque[tuple[Connection, Message]] = deque()
+        #: Graphs of the actor that lives here; set by whoever wires the process.
+        self.service: Service | None = None
+        self._exit: tuple[str, str] | None = None
+        #: The task waits in `get`: what arrives goes back to its sender.
+        self._blocked = False
+        self._lease_cpus = False
+        client._peer_words.update(
+            {
+                m.FUNCTION: self._enqueue(m.FUNCTION),
+                m.CALL: self._enqueue(m.CALL),
+                m.TASK: self._on_task,
+                m.LEASED: self._enqueue(m.LEASED),
+                m.GRAPH: self._enqueue(m.GRAPH),
+                m.RECLAIM: self._on_reclaim,
+                m.CANCEL: self._on_cancel,
+            }
+        )
+        client._node_words.update({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._on_exit})
+        client.on_node_lost = self._node_lost
+        client.on_block = self._block
+
+    # ------------------------------------------------------------------------------------ reading thread
+    def _enqueue(self, code: int) -> Callable[..., None]:
+        append = self.inbox.append
+
+        def enqueue(connection: Connection, *fields: Any) -> None:
+            append((connection, (code, *fields)))
+
+        return enqueue
+
+    def _on_task(self, connection: Connection, *fields: Any) -> None:
+        if self._blocked:
+            connection.send((m.GIVEN_BACK, [fields[0]]))
+        else:
+            self.inbox.append((connection, (m.TASK, *fields)))
+
+    def _on_reclaim(self, connection: Connection, most: int) -> None:
+        connection.send((m.GIVEN_BACK, self._take_back(connection, most)))
+
+    def _take_back(self, connection: Connection, most: int) -> list[bytes]:
+        """Remove tasks of this caller that have not started, newest first."""
+        kept: list[tuple[Connection, Message]] = []
+        taken: list[bytes] = []
+        inbox = self.inbox
+        while inbox:
+            try:
+                item = inbox.pop()
+            except IndexError:
+                break
+            if item[0] is connection and item[1][0] == m.TASK and len(taken) < most:
+                taken.append(item[1][1])
+            else:
+                kept.append(item)
+        inbox.extendleft(kept)
+        taken.reverse()
+        return taken
+
+    def _on_cancel(self, connection: Connection, task_id: bytes, force: bool, _recursive: bool) -> None:
+        for item in tuple(self.inbox):
+            if item[1][0] in (m.TASK, m.CALL) and item[1][1] == task_id:
+                with contextlib.suppress(ValueError):
+                    self.inbox.remove(item)
+                    payload = pickle_error(TaskCancelledError(task_id))
+                    returns = item[1][3]
+                    if returns == 1:
+                        connection.send((m.REPLY, task_id, m.FAILED, payload, None))
+                    else:
+                        connection.send((m.REPLIES, task_id, [(m.FAILED, payload, None)] * returns))
+                return
+        if self.context.task_id == task_id and self.executor.instance is None:
+            if force:
+                self.client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
+                os._exit(1)
+            import _thread  # noqa: PLC0415
+
+            _thread.interrupt_main()
+
+    def _on_exit(self, _node: Connection, kind: str, text: str) -> None:
+        self._exit = (kind, text)
+
+    def _node_lost(self) -> BaseException | None:
+        os._exit(1)
+
+    # ------------------------------------------------------------------------------------ main thread
+    def _pending(self) -> bool:
+        return bool(self.inbox) or self._exit is not None
+
+    def run(self) -> None:
+        """Serve until told to end, or until user code ends the worker."""
+        inbox = self.inbox
+        reactor = self.client.reactor
+        executor = self.executor
+        pending = self._pending
+        while True:
+            if inbox:
+                reactor.activity += 1
+                began = perf_counter()
+                connection, message = inbox.popleft()
+                self._serve(connection, message)
+                if executor.end is not None:
+                    return self._leave(*executor.end)
+                if not inbox or perf_counter() - began > _LONG or reactor.asleep:
+                    connection.flush()
+                else:
+                    reactor.post_later(connection)
+                continue
+            if self._exit is not None:
+                return self._leave(*self._exit)
+            service = self.service
+            if service is not None and service.run(pending):
+                reactor.poll_now()
+                continue
+            self._await(pending, service)
+
+    def _await(self, pending: Callable[[], bool], service: Service | None) -> None:
+        executor = self.executor
+        reactor = self.client.reactor
+        executor.idle_title()
+        if service is None:
+            reactor.wait_until(pending)
+        else:
+            ready = service.ready
+            reactor.wait_until(lambda: pending() or ready())
+
+    def _serve(self, connection: Connection, message: Message) -> None:
+        code = message[0]
+        executor = self.executor
+        try:
+            if code == m.CALL:
+                executor.run_method(connection, *message[1:])
+            elif code == m.TASK:
+                executor.run_task(connection, *message[1:])
+            elif code == m.FUNCTION:
+                executor.add_code(message[1], message[2])
+            elif code == m.LEASED:
+                self._lease(*message[1:])
+            elif code == m.ACTOR_START:
+                self._start_actor(*message[1:])
+            elif code == m.GRAPH:
+                self._graph(connection, *message[1:])
+        except KeyboardInterrupt:
+            pass  # a cancellation that came after its task had ended
+
+    def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
+        context = self.context
+        context.resources = resources
+        context.gpu_ids = gpus
+        context.runtime_env = (options or {}).get("runtime_env") or {}
+        self._lease_cpus = bool(resources.get("CPU"))
+        gpu_environment(gpus)
+        _set_threads(resources.get("CPU", 0), context.runtime_env)
+
+    def _start_actor(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> None:
+        context = self.context
+        context.gpu_ids = list(spec.get("gpu_ids") or ())
+        context.resources = dict(spec.get("resources") or {})
+        context.runtime_env = spec.get("runtime_env") or {}
+        gpu_environment(context.gpu_ids)
+        _set_threads(context.resources.get("CPU", 0), context.runtime_env)
+        failure = self.executor.become(actor_id, spec, incarnation)
+        node = self.client.node
+        if failure is None:
+            node.send((m.ACTOR_READY, actor_id))
+        else:
+            node.send((m.ACTOR_FAILED, actor_id, failure))
+            self.executor.end = (m.CAUSE_INIT, "its constructor raised")
+
+    def _graph(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
+        service = self.service
+        try:
+            assert service is not None
+            connection.send((m.GRAPHED, number, True, service.handle(verb, payload, self.executor.instance)))
+        except Exception as error:  # noqa: BLE001  (goes to whoever compiles the graph)
+            connection.send((m.GRAPHED, number, False, pickle_error(error)))
+
+    # ------------------------------------------------------------------------------------ blocking
+    def _block(self) -> Callable[[], None] | None:
+        """The task is about to wait: others may have its CPUs and what queues behind it."""
+        if self.executor.instance is not None or self.context.task_id is None or not self._lease_cpus or self._blocked:
+            return None
+        client = self.client
+        with client.lock:
+            self._blocked = True
+            for connection in {item[0] for item in self.inbox if item[1][0] == m.TASK}:
+                taken = self._take_back(connection, len(self.inbox))
+                if taken:
+                    connection.send((m.GIVEN_BACK, taken))
+            client.node.send((m.BLOCKED,))
+        return self._unblock
+
+    def _unblock(self) -> None:
+        with self.client.lock:
+            self._blocked = False
+            if not self.client.node.closed:
+                self.client.node.send((m.UNBLOCKED,))
+
+    # ------------------------------------------------------------------------------------ ending
+    def _leave(self, kind: str, text: str) -> None:
+        """End in order: user hooks, everything sent, then the process."""
+        client = self.client
+        client.node.send((m.EXITING, kind, text))
+        status = 0
+        if kind != m.CAUSE_INIT:
+            try:
+                self.executor.shut_down_instance()
+            except BaseException:  # noqa: BLE001  (a user's hook)
+                sys.excepthook(*sys.exc_info())
+        try:
+            atexit._run_exitfuncs()
+        except BaseException:  # noqa: BLE001  (a user's hook)
+            sys.excepthook(*sys.exc_info())
+        self._finish_own_calls()
+        for connection in [*client.peers.values(), client.node]:
+            connection.drain(1.0)
+        with contextlib.suppress(Exception):
+            client.store.close()
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+    def _finish_own_calls(self) -> None:
+        """A worker at its max_calls stays until the tasks it submitted are done and what it owns is no longer borrowed."""
+        client = self.client
+
+        def done() -> bool:
+            peers = tuple(client.peers.values())
+            return not any(peer.calls or peer.facts.get("borrows") or peer.facts.get("pins") for peer in peers) and client.leases.is_idle()
+
+        if not done():
+            client.reactor.wait_until(done)
+
+
+def _set_threads(cpus: float, runtime_env: dict[str, Any]) -> None:
+    """OMP_NUM_THREADS follows the CPUs of the task or actor, unless the user has set it."""
+    if _threads_are_users or "OMP_NUM_THREADS" in (runtime_env.get("env_vars") or {}):
+        return
+    os.environ["OMP_NUM_THREADS"] = str(max(1, int(cpus)))
+
+
+_threads_are_users = "OMP_NUM_THREADS" in os.environ

@@ -1,0 +1,170 @@
+"""The zygote: a clean process with the runtime imported, which forks workers.
+
+    node ──SPAWN (process, environment) + 2 pipe ends──▶ zygote ──fork──▶ worker
+         ◀──SPAWNED (process, pid), REAPED (pid, status)──
+
+It never runs user code (the modules that the session preloads apart), starts no thread and touches no GPU. The two talk over a
+pair of packet sockets, one marshalled tuple a packet.
+
+No exit status is ever lost: a dead child is looked at, reported, and only then reaped. If the zygote dies in between, the child goes to the
+node, which waits for it itself. When the node hangs up, the zygote ends every worker and cleans the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import marshal
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from mray._common.messages import REAPED, SPAWN, SPAWNED
+from mray._ipc import process as processes
+from mray._ipc.reaper import clean_after_node
+from mray._runtime.launch import PACKET
+
+#: Takes what a worker must know to join: ``session_dir, process, environment, options``. Returns its exit code.
+WorkerMain = Callable[[dict[str, Any]], "int | None"]
+
+class Zygote:
+    """The process's state and main loop."""
+
+    def __init__(self, node: socket.socket, lifeline: int, lock: int, session_dir: str, options: dict[str, Any]) -> None:
+        self._node = node
+        self._lifeline = lifeline
+        #: The session's lock: held as long as this process lives, and by no worker.
+        self._lock = lock
+        self._session_dir = session_dir
+        self._options = options
+        self._children: set[int] = set()
+
+    def run(self, load_worker_main: Callable[[], WorkerMain]) -> int:
+        """Serve until the node hangs up. Returns in a forked worker: with its exit code."""
+        processes.Title().set("zygote")
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_args: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        worker_main = load_worker_main()
+        self._preload()
+        # What lives now is never collected: a collection in a worker would write to, and so copy, every page.
+        gc.collect()
+        gc.freeze()
+
+        poll = select.poll()
+        poll.register(self._node, select.POLLIN)
+        poll.register(wake_read, select.POLLIN)
+        while True:
+            for fd, _events in poll.poll():
+                if fd == wake_read:
+                    os.read(wake_read, 4096)
+                    self._reap()
+                    continue
+                start = self._serve()
+                if start is not None:
+                    signal.set_wakeup_fd(-1)
+                    os.close(wake_read)
+                    os.close(wake_write)
+                    return _work(worker_main, start)
+
+    def _preload(self) -> None:
+        for module in self._options.get("preload", ()):
+            try:
+                importlib.import_module(module)
+            except Exception as error:  # noqa: BLE001  (whatever the module raises: workers do without it)
+                traceback.print_exc()
+                self._tell("preload failed", module, f"{type(error).__name__}: {error}")
+
+    def _tell(self, *message: Any) -> None:
+        try:
+            self._node.send(marshal.dumps(message))
+        except OSError:
+            self._node_died()
+
+    def _serve(self) -> dict[str, Any] | None:
+        """Take one packet. Returns what a worker starts with, in the forked worker."""
+        packet, fds, _flags, _address = socket.recv_fds(self._node, PACKET, 2)
+        if not packet:
+            self._node_died()
+        message = marshal.loads(packet)
+        assert message[0] == SPAWN, message
+        _code, process, environment = message
+        pid = os.fork()
+        if pid:
+            self._children.add(pid)
+            for fd in fds:
+                os.close(fd)
+            self._tell(SPAWNED, process, pid)
+            return None
+        self._node.close()
+        os.close(self._lock)
+        become_worker(self._lifeline, fds[0], fds[1], environment)
+        return {"session_dir": self._session_dir, "process": process, "environment": environment, "options": self._options}
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if info is None:
+                return
+            self._tell(REAPED, info.si_pid, processes.exit_status(info))
+            self._children.discard(info.si_pid)
+            os.waitpid(info.si_pid, 0)
+
+    def _node_died(self) -> None:
+        """The kernel ends the workers when the node ends; see to it that they are gone, and that nothing of the session stays."""
+        for pid in self._children:
+            processes.kill(pid)
+        clean_after_node(self._session_dir)
+        os._exit(0)
+
+
+def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str, str]) -> None:
+    """What a new worker does first, before any user code: its own session, output, environment; tied to the node's life."""
+    os.setsid()
+    processes.die_with(lifeline)
+    os.close(lifeline)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.close(stdout)
+    os.close(stderr)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.environ.update(processes.expand_all(environment, os.environ))
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        # A preloaded numpy has been seeded once, for all workers alike.
+        numpy_random.seed()
+
+
+def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
+    """Run the worker; nothing that it raises may come back into the zygote's loop."""
+    try:
+        return worker_main(start) or 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:  # noqa: BLE001  (reported, and the process ends)
+        traceback.print_exc()
+        return 1
+
+
+def run_fresh_worker(lifeline: int, session_dir: str, process: str, environment: dict[str, str], options: dict[str, Any], main: WorkerMain) -> int:
+    """The main function of a worker that was started by exec: its output and environment are in place already."""
+    stdout, stderr = os.dup(1), os.dup(2)
+    become_worker(lifeline, stdout, stderr, {})
+    for module in options.get("preload", ()):
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    return _work(main, {"session_dir": session_dir, "process": process, "environment": environment, "options": options})

@@ -1,0 +1,326 @@
+"""The actors: names, owners, handles, restarts, and why they died.
+
+    pending ──placed, constructed──▶ alive ──worker died──▶ dead
+                                     │  ▲                    ▲
+                       worker died,  ▼  │ constructed again  │ nothing left, killed, failed
+                       restarts left restarting ─────────────┘
+
+`Actors` keeps the book and tells watchers; placing, killing and starting processes is done by the `Floor` it stands on, the scheduler.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from mray._common.messages import (
+    ACTOR_STATE,
+    ANSWER,
+    CAUSE_CRASH,
+    CAUSE_INIT,
+    CAUSE_KILL,
+    CAUSE_OWNER,
+    CAUSE_REFUSED,
+    CAUSE_SCOPE,
+    EXIT,
+    HELD,
+)
+from mray._scheduler.policy import TOMBSTONES
+from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Tenant
+
+KILL_TEXT = "The actor is dead because it was killed by `ray.kill`."
+OWNER_TEXT = "The actor is dead because its owner has died."
+SCOPE_TEXT = "The actor is dead because all references to it were removed."
+INIT_TEXT = "The actor died because of an error raised in its creation task."
+
+
+class Floor(Protocol):
+    """What the actors need of the scheduler."""
+
+    default_environment: Environment
+    members: dict[str, Member]
+
+    def tell(self, process: str, message: tuple[Any, ...]) -> None: ...
+    def shortage(self, tenant: Tenant) -> str | None: ...
+    def enqueue(self, tenant: Tenant) -> None: ...
+    def withdraw(self, tenant: Tenant) -> None: ...
+    def kill(self, tenant: Tenant, kind: str, text: str, *, may_restart: bool = False) -> None: ...
+    def await_creation(self, actor: bytes) -> None: ...
+
+
+class Actors:
+    """Every actor of the session."""
+
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+        #: Actors that are not dead.
+        self.records: dict[bytes, ActorRecord] = {}
+        #: Invariant: exactly the named actors in `records`.
+        self._names: dict[tuple[str, str], ActorRecord] = {}
+        #: The last state of the dead, oldest first.
+        self._tombstones: dict[bytes, tuple[Any, ...]] = {}
+        #: Who watches or holds actors whose creation has not been read yet: it is on its way in another socket.
+        self._early: dict[bytes, tuple[set[str], set[str]]] = {}
+
+    # ------------------------------------------------------------------------------------ creation
+    def create(self, member: Member, request: int, actor_id: bytes, spec: dict[str, Any]) -> None:
+        """A process asked for an actor; it becomes its owner and holds it."""
+        floor = self._floor
+        actor = ActorRecord(actor_id, member.process, spec, floor.default_environment)
+        if actor.name is not None:
+            taken = self._names.get((actor.namespace, actor.name))
+            if taken is not None:
+                self._answer_taken(member, request, taken, bool(spec.get("get_if_exists")))
+                return
+            self._names[actor.namespace, actor.name] = actor
+        self.records[actor_id] = actor
+        member.owned.add(actor_id)
+        self._hold(member, actor)
+        watchers, holders = self._early.pop(actor_id, (set(), set()))
+        for process in holders:
+            if process in floor.members:
+                self._hold(floor.members[process], actor)
+        for process in watchers:
+            if process in floor.members:
+                self._watch(floor.members[process], actor)
+        if request:
+            floor.tell(member.process, (ANSWER, request, True, None))
+        shortage = floor.shortage(actor)
+        if shortage is not None:
+            self.bury(actor, (CAUSE_REFUSED, shortage, 0, None, None))
+            return
+        floor.enqueue(actor)
+
+    def _answer_taken(self, member: Member, request: int, taken: ActorRecord, get_if_exists: bool) -> None:
+        if get_if_exists:
+            self._floor.tell(member.process, (ANSWER, request, True, self.public(taken)))
+            return
+        text = (
+            f"The name {taken.name} (namespace={taken.namespace}) is already taken. Please use a different name or get the existing "
+            f"actor using ray.get_actor('{taken.name}', namespace='{taken.namespace}')"
+        )
+        self._floor.tell(member.process, (ANSWER, request, False, text))
+
+    @staticmethod
+    def public(actor: ActorRecord) -> dict[str, Any]:
+        """What a handle is made of."""
+        return {"actor_id": actor.id, "name": actor.name, "namespace": actor.namespace, "public": actor.spec.get("public")}
+
+    def look_up(self, process: str, request: int, name: str, namespace: str) -> None:
+        actor = self._names.get((namespace, name))
+        if actor is not None:
+            self._floor.tell(process, (ANSWER, request, True, self.public(actor)))
+            return
+        text = (
+            f"Failed to look up actor with name '{name}'. You are trying to look up a named actor that was never created, that has "
+            f"died, or that is in another namespace than '{namespace}'."
+        )
+        self._floor.tell(process, (ANSWER, request, False, text))
+
+    # ------------------------------------------------------------------------------------ watchers
+    def watch(self, member: Member, actor_id: bytes) -> None:
+        actor = self.records.get(actor_id)
+        if actor is not None:
+            self._watch(member, actor)
+        elif actor_id in self._tombstones:
+            self._floor.tell(member.process, self._tombstones[actor_id])
+        else:
+            if actor_id not in self._early or not self._early[actor_id][0]:
+                self._floor.await_creation(actor_id)
+            self._early.setdefault(actor_id, (set(), set()))[0].add(member.process)
+
+    def _watch(self, member: Member, actor: ActorRecord) -> None:
+        actor.watchers.add(member.process)
+        member.watched.add(actor.id)
+        self._floor.tell(member.process, self._state_message(actor))
+
+    def watch_expired(self, actor_id: bytes) -> None:
+        """Nobody has created the actor that somebody watches: it belongs to another session, or its creator died first."""
+        watchers, _holders = self._early.pop(actor_id, (set(), set()))
+        cause = (CAUSE_OWNER, "The actor is dead because its owner has died, or it was never created in this session.", 0, None, None)
+        for process in watchers:
+            self._floor.tell(process, (ACTOR_STATE, actor_id, DEAD, "", 0, cause))
+
+    @staticmethod
+    def _state_message(actor: ActorRecord) -> tuple[Any, ...]:
+        process = actor.worker.process if actor.worker is not None and actor.state == ALIVE else ""
+        return (ACTOR_STATE, actor.id, actor.state, process, actor.incarnation, actor.cause)
+
+    def _announce(self, actor: ActorRecord) -> None:
+        message = self._state_message(actor)
+        for process in actor.watchers:
+            self._floor.tell(process, message)
+
+    # ------------------------------------------------------------------------------------ handles
+    def hold(self, member: Member, number: int, actor_ids: list[bytes]) -> None:
+        for actor_id in actor_ids:
+            actor = self.records.get(actor_id)
+            if actor is not None:
+                self._hold(member, actor)
+            elif actor_id not in self._tombstones:
+                self._early.setdefault(actor_id, (set(), set()))[1].add(member.process)
+        if number:
+            self._floor.tell(member.process, (HELD, number))
+
+    @staticmethod
+    def _hold(member: Member, actor: ActorRecord) -> None:
+        actor.holders.add(member.process)
+        member.held.add(actor.id)
+
+    def drop(self, member: Member, actor_ids: list[bytes]) -> None:
+        for actor_id in actor_ids:
+            member.held.discard(actor_id)
+            if actor_id in self._early:
+                self._early[actor_id][1].discard(member.process)
+            actor = self.records.get(actor_id)
+            if actor is not None and member.process in actor.holders:
+                actor.holders.discard(member.process)
+                self._end_if_unheld(actor)
+
+    def _end_if_unheld(self, actor: ActorRecord) -> None:
+        if actor.holders or actor.detached:
+            return
+        if actor.state == ALIVE and actor.worker is not None:
+            self._tell_to_leave(actor)
+        elif actor.worker is None:
+            self._floor.withdraw(actor)
+            self.bury(actor, (CAUSE_SCOPE, SCOPE_TEXT, 0, None, None))
+        # Otherwise its constructor runs: `constructed` looks again.
+
+    def _tell_to_leave(self, actor: ActorRecord) -> None:
+        """The last handle has gone: what is queued still runs."""
+        worker = actor.worker
+        if worker is not None and not actor.leaving:
+            actor.leaving = True
+            worker.intended = worker.intended or (CAUSE_SCOPE, SCOPE_TEXT)
+            self._floor.tell(worker.process, (EXIT, CAUSE_SCOPE, SCOPE_TEXT))
+
+    # ------------------------------------------------------------------------------------ lives
+    def constructed(self, actor_id: bytes, process: str) -> None:
+        actor = self.records.get(actor_id)
+        if actor is None or actor.worker is None or actor.worker.process != process or actor.state == ALIVE:
+            return
+        actor.state = ALIVE
+        self._announce(actor)
+        self._end_if_unheld(actor)
+
+    def failed(self, actor_id: bytes, process: str, error: bytes) -> None:
+        """The constructor raised: no restart would help."""
+        actor = self.records.get(actor_id)
+        if actor is None or actor.worker is None or actor.worker.process != process:
+            return
+        worker = actor.worker
+        worker.intended = (CAUSE_INIT, INIT_TEXT)
+        self._floor.tell(process, (EXIT, CAUSE_INIT, INIT_TEXT))
+        self._announce_death(actor, (CAUSE_INIT, INIT_TEXT, worker.pid, None, error))
+
+    def kill(self, actor_id: bytes, no_restart: bool) -> None:
+        actor = self.records.get(actor_id)
+        if actor is None:
+            return
+        if no_restart:
+            actor.restarts_left = 0
+        if actor.worker is not None:
+            self._floor.kill(actor, CAUSE_KILL, KILL_TEXT, may_restart=not no_restart)
+        elif no_restart or not actor.restarts_left:
+            self._floor.withdraw(actor)
+            self.bury(actor, (CAUSE_KILL, KILL_TEXT, 0, None, None))
+
+    def worker_died(self, actor: ActorRecord, cause: Cause, may_restart: bool) -> None:
+        """The process of an actor is dead; the floor has taken resources and worker away from it."""
+        kind = cause[0]
+        if kind == CAUSE_CRASH:
+            cause = (kind, f"The actor is dead because its worker process has died: {cause[1]}.", *cause[2:])
+            may_restart = True
+        unheld = not actor.holders and not actor.detached
+        if not (may_restart and actor.restarts_left) or actor.leaving or unheld or actor.state == DEAD:
+            self.bury(actor, cause)
+            return
+        if actor.restarts_left > 0:
+            actor.restarts_left -= 1
+        actor.incarnation += 1
+        actor.state = RESTARTING
+        actor.cause = cause
+        self._announce(actor)
+        self._floor.enqueue(actor)
+
+    def bury(self, actor: ActorRecord, cause: Cause) -> None:
+        """The actor is dead for good, and its floor space is free."""
+        actor.over = True
+        self._announce_death(actor, cause)
+
+    def _announce_death(self, actor: ActorRecord, cause: Cause) -> None:
+        if self.records.get(actor.id) is not actor:
+            return
+        del self.records[actor.id]
+        if actor.name is not None:
+            del self._names[actor.namespace, actor.name]
+        actor.state = DEAD
+        actor.cause = cause
+        self._announce(actor)
+        self._tombstones[actor.id] = self._state_message(actor)
+        if len(self._tombstones) > TOMBSTONES:
+            del self._tombstones[next(iter(self._tombstones))]
+        members = self._floor.members
+        for process in actor.holders:
+            if process in members:
+                members[process].held.discard(actor.id)
+        for process in actor.watchers:
+            if process in members:
+                members[process].watched.discard(actor.id)
+        if actor.owner in members:
+            members[actor.owner].owned.discard(actor.id)
+
+    def member_died(self, member: Member) -> None:
+        """A process is dead: its actors die, its handles are gone."""
+        for actor_id in tuple(member.watched):
+            if actor_id in self.records:
+                self.records[actor_id].watchers.discard(member.process)
+        for actor_id in tuple(member.owned):
+            actor = self.records[actor_id]
+            if actor.detached:
+                continue
+            actor.restarts_left = 0
+            if actor.worker is not None:
+                self._floor.kill(actor, CAUSE_OWNER, OWNER_TEXT)
+            else:
+                self._floor.withdraw(actor)
+                self.bury(actor, (CAUSE_OWNER, OWNER_TEXT, 0, None, None))
+        self.drop(member, list(member.held))
+        for watchers, holders in self._early.values():
+            watchers.discard(member.process)
+            holders.discard(member.process)
+
+    # ------------------------------------------------------------------------------------ listings
+    def named(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
+        return [
+            {"name": name, "namespace": space} for (space, name) in self._names if all_namespaces or space == namespace
+        ]
+
+    def listing(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "actor_id": actor.id,
+                "class_name": actor.label,
+                "state": actor.state,
+                "name": actor.name or "",
+                "namespace": actor.namespace,
+                "pid": actor.worker.pid if actor.worker is not None else 0,
+                "process": actor.worker.process if actor.worker is not None else "",
+                "incarnation": actor.incarnation,
+                "detached": actor.detached,
+            }
+            for actor in self.records.values()
+        ]
+
+    def validate(self) -> None:
+        named = {(actor.namespace, actor.name): actor for actor in self.records.values() if actor.name is not None}
+        assert named == self._names
+        for actor in self.records.values():
+            assert not actor.over and actor.state in (PENDING, ALIVE, RESTARTING), (actor.id, actor.state)
+            assert actor.id not in self._tombstones
+            assert (actor.state == ALIVE) <= (actor.worker is not None)
+            assert actor.detached or actor.holders or actor.leaving or actor.worker is not None, actor.id
+            for process in actor.holders:
+                assert actor.id in self._floor.members[process].held
+            for process in actor.watchers:
+                assert actor.id in self._floor.members[process].watched

@@ -1,0 +1,194 @@
+"""What happened, in the past tense: the scheduler's input.
+
+Plain slotted classes and no dataclasses: the node imports this on the way to the first answer of a session, and generating twenty
+classes would take longer than starting it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mray._scheduler.records import Cause
+
+
+class Event:
+    """Something that happened."""
+
+    __slots__ = ()
+
+
+class MemberJoined(Event):
+    """A process said hello: the driver, or a worker that is ready for its first work."""
+
+    __slots__ = ("pid", "process")
+
+    def __init__(self, process: str, pid: int) -> None:
+        self.process = process
+        self.pid = pid
+
+
+class MemberDied(Event):
+    """A process is dead: a joined one, or a worker that never joined."""
+
+    __slots__ = ("cause", "process")
+
+    def __init__(self, process: str, cause: Cause) -> None:
+        self.process = process
+        #: How the kernel saw it; the scheduler knows better if the death was ordered.
+        self.cause = cause
+
+
+class WorkerLeft(Event):
+    """A worker announced that it ends on purpose."""
+
+    __slots__ = ("kind", "process", "text")
+
+    def __init__(self, process: str, kind: str, text: str) -> None:
+        self.process = process
+        self.kind = kind
+        self.text = text
+
+
+class PrestartAllowed(Event):
+    """Workers can be forked now: some may be started ahead of need."""
+
+    __slots__ = ()
+
+
+class LeaseRequested(Event):
+    __slots__ = ("demand", "process", "request")
+
+    def __init__(self, process: str, request: int, demand: dict[str, Any]) -> None:
+        self.process = process
+        self.request = request
+        self.demand = demand
+
+
+class LeaseCancelled(Event):
+    """The client needs what it requested no more; a grant may be on its way to it."""
+
+    __slots__ = ("process", "request")
+
+    def __init__(self, process: str, request: int) -> None:
+        self.process = process
+        self.request = request
+
+
+class LeaseReturned(Event):
+    __slots__ = ("lease", "process")
+
+    def __init__(self, process: str, lease: int) -> None:
+        self.process = process
+        self.lease = lease
+
+
+class TaskBlocked(Event):
+    """The task in this worker waits for values."""
+
+    __slots__ = ("process",)
+
+    def __init__(self, process: str) -> None:
+        self.process = process
+
+
+class TaskUnblocked(Event):
+    __slots__ = ("process",)
+
+    def __init__(self, process: str) -> None:
+        self.process = process
+
+
+class ActorRequested(Event):
+    __slots__ = ("actor", "process", "request", "spec")
+
+    def __init__(self, process: str, request: int, actor: bytes, spec: dict[str, Any]) -> None:
+        self.process = process
+        self.request = request
+        self.actor = actor
+        self.spec = spec
+
+
+class ActorWatched(Event):
+    """A process wants to know the actor's state, now and whenever it changes."""
+
+    __slots__ = ("actor", "process")
+
+    def __init__(self, process: str, actor: bytes) -> None:
+        self.process = process
+        self.actor = actor
+
+
+class WatchExpired(Event):
+    """Nobody created the watched actor in the time that its creation may be under way."""
+
+    __slots__ = ("actor",)
+
+    def __init__(self, actor: bytes) -> None:
+        self.actor = actor
+
+
+class HandlesHeld(Event):
+    __slots__ = ("actors", "number", "process")
+
+    def __init__(self, process: str, number: int, actors: list[bytes]) -> None:
+        self.process = process
+        self.number = number
+        self.actors = actors
+
+
+class HandlesDropped(Event):
+    __slots__ = ("actors", "process")
+
+    def __init__(self, process: str, actors: list[bytes]) -> None:
+        self.process = process
+        self.actors = actors
+
+
+class ActorKilled(Event):
+    """Somebody called kill."""
+
+    __slots__ = ("actor", "no_restart")
+
+    def __init__(self, actor: bytes, no_restart: bool) -> None:
+        self.actor = actor
+        self.no_restart = no_restart
+
+
+class ActorConstructed(Event):
+    __slots__ = ("actor", "process")
+
+    def __init__(self, process: str, actor: bytes) -> None:
+        self.process = process
+        self.actor = actor
+
+
+class ActorFailed(Event):
+    """The constructor raised."""
+
+    __slots__ = ("actor", "error", "process")
+
+    def __init__(self, process: str, actor: bytes, error: bytes) -> None:
+        self.process = process
+        self.actor = actor
+        #: The pickled exception.
+        self.error = error
+
+
+class NameLookedUp(Event):
+    __slots__ = ("name", "namespace", "process", "request")
+
+    def __init__(self, process: str, request: int, name: str, namespace: str) -> None:
+        self.process = process
+        self.request = request
+        self.name = name
+        self.namespace = namespace
+
+
+class Queried(Event):
+    __slots__ = ("arguments", "process", "request", "what")
+
+    def __init__(self, process: str, request: int, what: str, arguments: tuple[Any, ...]) -> None:
+        self.process = process
+        self.request = request
+        self.what = what
+        self.arguments = arguments

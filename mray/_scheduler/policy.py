@@ -1,0 +1,45 @@
+"""The scheduler's matters of taste, as pure functions and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+#: How often in a row workers of one environment may fail to start before those who wait for one are refused.
+SPAWN_ATTEMPTS = 3
+#: How many leases that hold nothing at all may run at once; more would be a fork bomb.
+FREE_LEASES = 256
+#: How many dead actors are remembered with their cause.
+TOMBSTONES = 10_000
+#: Workers started ahead of need, at most.
+PRESTART = 2
+
+#: Variables that the loader, the allocator or the interpreter reads only when a process starts.
+_READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
+#: Variables that numerical libraries read when they are imported, which preloading does before the fork.
+_READ_AT_IMPORT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_")
+
+
+def choose_device(free: Sequence[int], units: int, whole: int) -> list[int] | None:
+    """The devices that give `units`, or ``None``: the fullest that still has room for a fraction, or idle ones for whole numbers."""
+    if units < whole:
+        fitting = [index for index, room in enumerate(free) if room >= units]
+        return [min(fitting, key=lambda index: (free[index], index))] if fitting else None
+    idle = [index for index, room in enumerate(free) if room == whole]
+    count = units // whole
+    return idle[:count] if len(idle) >= count and units % whole == 0 else None
+
+
+def prestart_count(cpus: float) -> int:
+    """How many workers to start before anybody asks."""
+    return min(PRESTART, int(cpus))
+
+
+def idle_limit(cpus: float) -> int:
+    """How many workers without work are kept."""
+    return max(4, int(cpus))
+
+
+def needs_fresh_interpreter(environment: Mapping[str, str], preloaded: bool) -> bool:
+    """Whether these variables come too late for a forked process."""
+    late = _READ_AT_START + _READ_AT_IMPORT if preloaded else _READ_AT_START
+    return any(name.startswith(late) for name in environment)

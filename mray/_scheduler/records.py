@@ -1,0 +1,186 @@
+"""What the scheduler remembers: members, workers, leases, actors; and how demands arrive on the wire.
+
+On the wire
+-----------
+A *demand* (`mray._common.messages.LEASE_REQUEST`) is a dict:
+
+``resources``  name to float: what the lease holds while it lives
+``env``        dict of variables the worker must have been started with, or ``None`` for the session's own
+``label``      what it is for, in words ("task f"), for texts
+
+An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and passes everything to the worker as it is:
+
+``label``          the class's name, for texts
+``resources``      name to float: held while the actor lives
+``placement``      name to float: must be free when it is placed (defaults to `resources`)
+``env``            as in a demand
+``name, namespace``  ``name`` is ``None`` for an anonymous actor
+``get_if_exists``  answer with the actor that has the name instead of refusing
+``detached``       lives until the session ends or it is killed
+``max_restarts``   -1: without end
+``public``         builtin values that `NAME_LOOKUP` answers with: what a handle is made of
+
+`ACTOR_START` adds ``gpu_ids`` (list), ``restarted`` (bool).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
+
+#: Variables in the order of their names.
+Environment = tuple[tuple[str, str], ...]
+
+#: Resources held, resources needed when placed, environment.
+ClassKey = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], Environment]
+
+#: kind, text, pid, signal or exit status (negative: a signal), pickled exception
+Cause = tuple[str, str, int, int | None, bytes | None]
+
+# States of a worker.
+STARTING = "starting"
+IDLE = "idle"
+BUSY = "busy"
+LEAVING = "leaving"
+
+# States of an actor, as `ACTOR_STATE` says them.
+PENDING = "pending"
+ALIVE = "alive"
+RESTARTING = "restarting"
+DEAD = "dead"
+
+
+def environment_of(variables: dict[str, str] | None, default: Environment) -> Environment:
+    """The key under which workers with these variables are kept."""
+    if variables is None:
+        return default
+    return tuple(sorted(variables.items()))
+
+
+class Tenant:
+    """What holds resources and a worker: a `Lease` or an `ActorRecord`.
+
+    Invariant: a tenant that is not `over` is in exactly one place: the demand queue (no holding), the queue for a worker (holding,
+    no worker), or a worker's `tenant` (holding and worker).
+    """
+
+    __slots__ = ("amounts", "environment", "holding", "key", "label", "over", "placement", "worker")
+
+    def __init__(self, amounts: Amounts, placement: Amounts, environment: Environment, label: str) -> None:
+        #: Held while it lives.
+        self.amounts = amounts
+        #: Must be free when it is placed.
+        self.placement = placement
+        self.environment = environment
+        self.label = label
+        #: Its scheduling class: tenants with equal keys are interchangeable.
+        self.key: ClassKey = (tuple(sorted(amounts.items())), tuple(sorted(placement.items())), environment)
+        self.holding: Holding | None = None
+        self.worker: WorkerRecord | None = None
+        self.over = False
+
+    @property
+    def client_process(self) -> str:
+        """Who waits for the lease; nobody in particular for an actor."""
+        return ""
+
+
+class Lease(Tenant):
+    """The right of a client to push tasks into one worker."""
+
+    __slots__ = ("client", "id", "request")
+
+    def __init__(self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment) -> None:
+        # A lease that holds nothing else holds one of our own resource, so that their number is bounded.
+        amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
+        super().__init__(amounts, amounts, environment_of(demand.get("env"), default), str(demand.get("label", "a task")))
+        self.id = number
+        self.client = client
+        self.request = request
+
+    @property
+    def client_process(self) -> str:
+        return self.client.process
+
+
+class ActorRecord(Tenant):
+    """One actor over all its incarnations."""
+
+    __slots__ = (
+        "cause",
+        "detached",
+        "holders",
+        "id",
+        "incarnation",
+        "leaving",
+        "name",
+        "namespace",
+        "owner",
+        "restarts_left",
+        "spec",
+        "state",
+        "watchers",
+    )
+
+    def __init__(self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment) -> None:
+        amounts = to_amounts(spec.get("resources") or {})
+        placement = spec.get("placement")
+        super().__init__(
+            amounts,
+            amounts if placement is None else to_amounts(placement),
+            environment_of(spec.get("env"), default),
+            str(spec.get("label", "an actor")),
+        )
+        self.id = actor
+        self.owner = owner
+        self.spec = spec
+        self.name: str | None = spec.get("name")
+        self.namespace = str(spec.get("namespace") or "")
+        self.detached = bool(spec.get("detached"))
+        #: -1: without end.
+        self.restarts_left = int(spec.get("max_restarts") or 0)
+        self.state = PENDING
+        self.incarnation = 0
+        self.cause: Cause | None = None
+        #: Processes that hold handles. An actor whose last holder goes ends, unless it is detached.
+        self.holders: set[str] = set()
+        self.watchers: set[str] = set()
+        #: It was told to end once its queued calls are done.
+        self.leaving = False
+
+
+class WorkerRecord:
+    """One worker process."""
+
+    __slots__ = ("environment", "gpus", "intended", "may_restart", "pid", "process", "state", "tenant")
+
+    def __init__(self, process: str, environment: Environment) -> None:
+        self.process = process
+        self.environment = environment
+        self.pid = 0
+        self.state = STARTING
+        #: GPUs of the work it has done: ``None`` before any, ``()`` for none. A worker is only reused for the same.
+        self.gpus: tuple[int | str, ...] | None = None
+        self.tenant: Tenant | None = None
+        #: Why it is going to die, when that was ordered or announced: (kind, text).
+        self.intended: tuple[str, str] | None = None
+        #: Whether an actor in it may be restarted although its death was ordered.
+        self.may_restart = False
+
+
+class Member:
+    """What one process of the session (the driver or a worker) asks for, as a client."""
+
+    __slots__ = ("held", "leases", "owned", "pid", "process", "requests", "watched")
+
+    def __init__(self, process: str, pid: int) -> None:
+        self.process = process
+        self.pid = pid
+        #: Granted leases and those that wait for a worker or resources, by id and by request.
+        self.leases: dict[int, Lease] = {}
+        self.requests: dict[int, Lease] = {}
+        #: Actors it created, that it holds handles of, that it watches.
+        self.owned: set[bytes] = set()
+        self.held: set[bytes] = set()
+        self.watched: set[bytes] = set()

@@ -1,0 +1,476 @@
+"""The scheduler: events in, instructions out.
+
+`Scheduler.handle` applies one event to the records and returns what is to be done about it, in order. Nothing else changes them.
+
+A tenant's way (see `mray._scheduler.records.Tenant`)::
+
+    enqueue ──resources free──▶ _seat ──idle worker──────────────────▶ _assign ──returned, worker dead──▶ _vacate
+                                  └─ none: SpawnWorker, wait, joined ──▶
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from mray._common.messages import (
+    ACTOR_START,
+    ANSWER,
+    CAUSE_EXIT,
+    CAUSE_OWNER,
+    CAUSE_REFUSED,
+    EXIT,
+    LEASE_GRANT,
+    LEASE_LOST,
+    LEASE_RECALL,
+    LEASE_REFUSED,
+    WORKER_GONE,
+)
+from mray._scheduler import events
+from mray._scheduler.actors import Actors
+from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.policy import FREE_LEASES, idle_limit, prestart_count
+from mray._scheduler.queue import DemandQueue
+from mray._scheduler.records import (
+    BUSY,
+    LEAVING,
+    STARTING,
+    ActorRecord,
+    Cause,
+    Environment,
+    Lease,
+    Member,
+    Tenant,
+    WorkerRecord,
+)
+from mray._scheduler.resources import CPU, FREE, GpuId, Holding, ResourcePool, describe, to_quantities
+from mray._scheduler.workers import WorkerPool
+
+
+class Scheduler:
+    """All decisions of a session."""
+
+    def __init__(
+        self,
+        resources: Mapping[str, float],
+        gpu_ids: Iterable[GpuId],
+        default_environment: Environment,
+        new_process: Callable[[], str],
+    ) -> None:
+        self.pool = ResourcePool({**resources, FREE: FREE_LEASES}, gpu_ids)
+        self.queue = DemandQueue()
+        self.workers = WorkerPool(new_process)
+        self.actors = Actors(self)
+        #: Every joined process, by name.
+        self.members: dict[str, Member] = {}
+        self.leases: dict[int, Lease] = {}
+        self.default_environment = default_environment
+        self._lease_number = 0
+        #: Leases that hold a resource and were not recalled yet, by resource.
+        self._recallable: dict[str, dict[int, Lease]] = {}
+        self._cpus = resources.get(CPU, 0)
+        self._out: list[Instruction] = []
+        self._place_needed = False
+        self._dispatch: dict[type[events.Event], Callable[[Any], None]] = {
+            events.MemberJoined: self._member_joined,
+            events.MemberDied: self._member_died,
+            events.WorkerLeft: self._worker_left,
+            events.PrestartAllowed: self._prestart,
+            events.LeaseRequested: self._lease_requested,
+            events.LeaseCancelled: self._lease_cancelled,
+            events.LeaseReturned: self._lease_returned,
+            events.TaskBlocked: self._task_blocked,
+            events.TaskUnblocked: self._task_unblocked,
+            events.ActorRequested: self._actor_requested,
+            events.ActorWatched: self._actor_watched,
+            events.WatchExpired: self._watch_expired,
+            events.HandlesHeld: self._handles_held,
+            events.HandlesDropped: self._handles_dropped,
+            events.ActorKilled: self._actor_killed,
+            events.ActorConstructed: self._actor_constructed,
+            events.ActorFailed: self._actor_failed,
+            events.NameLookedUp: self._name_looked_up,
+            events.Queried: self._queried,
+        }
+
+    def handle(self, event: events.Event) -> list[Instruction]:
+        """Apply an event; what is to be done about it, in order."""
+        out = self._out = []
+        self._dispatch[type(event)](event)
+        if self._place_needed:
+            self._place()
+        return out
+
+    # ------------------------------------------------------------------------------------ members
+    def _member_joined(self, event: events.MemberJoined) -> None:
+        self.members[event.process] = Member(event.process, event.pid)
+        worker = self.workers.workers.get(event.process)
+        if worker is not None:
+            self.workers.joined(worker, event.pid)
+            if worker.intended is None:
+                self._settle(worker)
+            else:
+                worker.state = LEAVING
+
+    def _member_died(self, event: events.MemberDied) -> None:
+        member = self.members.pop(event.process, None)
+        if member is not None:
+            for lease in list(member.leases.values()):
+                self._abandon(lease)
+            self.actors.member_died(member)
+            for process in self.members:
+                self.tell(process, (WORKER_GONE, event.process))
+        worker = self.workers.workers.get(event.process)
+        if worker is not None:
+            self._worker_died(worker, event.cause)
+
+    def _worker_died(self, worker: WorkerRecord, cause: Cause) -> None:
+        tenant = worker.tenant
+        if worker.intended is not None:
+            cause = (*worker.intended, cause[2], cause[3], None)
+        hopeless = self.workers.died(worker)
+        if tenant is not None:
+            self._vacate(tenant)
+            if isinstance(tenant, Lease):
+                self._lease_lost(tenant, cause)
+            elif isinstance(tenant, ActorRecord):
+                self.actors.worker_died(tenant, cause, worker.may_restart)
+        if hopeless:
+            self._refuse_waiting(worker.environment, cause)
+        self._start_missing(worker.environment)
+
+    def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
+        """Workers of this environment die as they start."""
+        text = f"no worker process could be started with env_vars {dict(environment)}: {cause[1]}"
+        for tenant in self.workers.give_up(environment):
+            self._vacate(tenant)
+            if isinstance(tenant, Lease):
+                self._refuse(tenant, f"{tenant.label}: {text}")
+            elif isinstance(tenant, ActorRecord):
+                self.actors.bury(tenant, (CAUSE_REFUSED, f"{tenant.label}: {text}", cause[2], cause[3], None))
+
+    def _worker_left(self, event: events.WorkerLeft) -> None:
+        """A worker ends on purpose: its CPUs are free from now on, the rest once it is dead or its lease returned."""
+        worker = self.workers.workers.get(event.process)
+        if worker is None:
+            return
+        worker.intended = worker.intended or (event.kind, event.text)
+        self.workers.withdraw(worker)
+        worker.state = LEAVING
+        tenant = worker.tenant
+        if isinstance(tenant, Lease) and tenant.holding is not None:
+            self._given_back(self.pool.lend(tenant.holding))
+
+    def _prestart(self, _event: events.PrestartAllowed) -> None:
+        for _ in range(prestart_count(self._cpus) - len(self.workers.workers)):
+            self._spawn(self.default_environment)
+
+    # ------------------------------------------------------------------------------------ leases
+    def _lease_requested(self, event: events.LeaseRequested) -> None:
+        member = self.members.get(event.process)
+        if member is None:
+            return
+        self._lease_number += 1
+        lease = Lease(self._lease_number, member, event.request, event.demand, self.default_environment)
+        shortage = self.shortage(lease)
+        if shortage is not None:
+            self.tell(event.process, (LEASE_REFUSED, event.request, shortage))
+            return
+        self.leases[lease.id] = member.leases[lease.id] = member.requests[lease.request] = lease
+        self.enqueue(lease)
+
+    def _lease_cancelled(self, event: events.LeaseCancelled) -> None:
+        member = self.members.get(event.process)
+        lease = member.requests.get(event.request) if member is not None else None
+        if lease is None or lease.worker is not None:
+            return  # granted already: the client returns what it gets
+        self.withdraw(lease)
+        self._forget(lease)
+
+    def _lease_returned(self, event: events.LeaseReturned) -> None:
+        lease = self.leases.get(event.lease)
+        if lease is None or lease.client.process != event.process:
+            return  # its worker died meanwhile
+        self._forget(lease)
+        worker = lease.worker
+        self._vacate(lease)
+        if worker is not None:
+            self._settle(worker)
+
+    def _lease_lost(self, lease: Lease, cause: Cause) -> None:
+        self._forget(lease)
+        self.tell(lease.client.process, (LEASE_LOST, lease.id, cause))
+
+    def _refuse(self, lease: Lease, text: str) -> None:
+        self._forget(lease)
+        self.tell(lease.client.process, (LEASE_REFUSED, lease.request, text))
+
+    def _abandon(self, lease: Lease) -> None:
+        """The client is dead: nobody wants what the leased worker computes."""
+        if lease.worker is None:
+            self.withdraw(lease)
+        else:
+            self.kill(lease, CAUSE_OWNER, "the process that submitted its task has died")
+        self._forget(lease)
+
+    def _forget(self, lease: Lease) -> None:
+        lease.over = True
+        self.leases.pop(lease.id, None)
+        lease.client.leases.pop(lease.id, None)
+        lease.client.requests.pop(lease.request, None)
+        self._no_longer_recallable(lease)
+
+    def _no_longer_recallable(self, lease: Lease) -> None:
+        for name in lease.amounts:
+            recallable = self._recallable.get(name)
+            if recallable is not None:
+                recallable.pop(lease.id, None)
+                if not recallable:
+                    del self._recallable[name]
+
+    def _recall(self, lease: Lease) -> None:
+        """Others wait for what the lease holds."""
+        self._no_longer_recallable(lease)
+        self.tell(lease.client.process, (LEASE_RECALL, lease.id))
+
+    def _task_blocked(self, event: events.TaskBlocked) -> None:
+        holding = self._lease_holding(event.process)
+        if holding is not None:
+            self._given_back(self.pool.lend(holding))
+
+    def _task_unblocked(self, event: events.TaskUnblocked) -> None:
+        holding = self._lease_holding(event.process)
+        if holding is not None:
+            self.pool.take_back(holding)
+
+    def _lease_holding(self, process: str) -> Holding | None:
+        """What the task in this worker holds; actors keep what they have while they wait."""
+        worker = self.workers.workers.get(process)
+        if worker is None or worker.state == LEAVING or not isinstance(worker.tenant, Lease):
+            return None
+        return worker.tenant.holding
+
+    # ------------------------------------------------------------------------------------ actors
+    def _actor_requested(self, event: events.ActorRequested) -> None:
+        if event.process in self.members:
+            self.actors.create(self.members[event.process], event.request, event.actor, event.spec)
+
+    def _actor_watched(self, event: events.ActorWatched) -> None:
+        if event.process in self.members:
+            self.actors.watch(self.members[event.process], event.actor)
+
+    def _watch_expired(self, event: events.WatchExpired) -> None:
+        self.actors.watch_expired(event.actor)
+
+    def _handles_held(self, event: events.HandlesHeld) -> None:
+        if event.process in self.members:
+            self.actors.hold(self.members[event.process], event.number, event.actors)
+
+    def _handles_dropped(self, event: events.HandlesDropped) -> None:
+        if event.process in self.members:
+            self.actors.drop(self.members[event.process], event.actors)
+
+    def _actor_killed(self, event: events.ActorKilled) -> None:
+        self.actors.kill(event.actor, event.no_restart)
+
+    def _actor_constructed(self, event: events.ActorConstructed) -> None:
+        self.actors.constructed(event.actor, event.process)
+
+    def _actor_failed(self, event: events.ActorFailed) -> None:
+        self.actors.failed(event.actor, event.process, event.error)
+
+    def _name_looked_up(self, event: events.NameLookedUp) -> None:
+        self.actors.look_up(event.process, event.request, event.name, event.namespace)
+
+    # ------------------------------------------------------------------------------------ the floor of the actors
+    def tell(self, process: str, message: tuple[Any, ...]) -> None:
+        self._out.append(Tell(process, message))
+
+    def shortage(self, tenant: Tenant) -> str | None:
+        """Why this machine can never satisfy the tenant, or ``None``."""
+        wanted = {**tenant.placement, **tenant.amounts}
+        for name, units in tenant.placement.items():
+            wanted[name] = max(wanted[name], units)
+        shortage = self.pool.shortage(wanted)
+        if shortage is None:
+            return None
+        there = {name: units for name, units in self.pool.total.items() if name != FREE}
+        reason = shortage if shortage.startswith("more") else f"this machine has {describe(there)} in all"
+        return f"{tenant.label} asks for {describe(wanted)}, which can never be given: {reason}"
+
+    def enqueue(self, tenant: Tenant) -> None:
+        self.queue.push(tenant)
+        self._place_needed = True
+
+    def withdraw(self, tenant: Tenant) -> None:
+        """A tenant that has no worker yet is over: take it out of where it waits."""
+        assert tenant.worker is None
+        if tenant.over:
+            return
+        tenant.over = True
+        if tenant.holding is None:
+            self.queue.drop(tenant)
+        else:
+            self.workers.drop(tenant)
+            self._vacate(tenant)
+
+    def kill(self, tenant: Tenant, kind: str, text: str, *, may_restart: bool = False) -> None:
+        """End the tenant's worker; the tenant hears of it when the worker is dead."""
+        worker = tenant.worker
+        assert worker is not None
+        if worker.intended is None or not may_restart:
+            worker.intended = (kind, text)
+            worker.may_restart = may_restart
+        worker.state = LEAVING
+        self._out.append(KillWorker(worker.process))
+
+    def await_creation(self, actor: bytes) -> None:
+        self._out.append(AwaitCreation(actor))
+
+    # ------------------------------------------------------------------------------------ placing
+    def _place(self) -> None:
+        """Give what is free to those who wait, then recall leases for those who still do."""
+        while (tenant := self.queue.next(self.pool)) is not None:
+            tenant.holding = self.pool.take(tenant.amounts)
+            self._seat(tenant)
+        for name in self.queue.lacked().keys() & self._recallable.keys():
+            for lease in list(self._recallable.get(name, {}).values()):
+                if self.queue.others_want(name, lease):
+                    self._recall(lease)
+        self._place_needed = False
+
+    def _seat(self, tenant: Tenant) -> None:
+        """Find a worker for a tenant that has its resources."""
+        worker = self.workers.take(tenant.environment, self._gpus_of(tenant))
+        if worker is not None:
+            self._assign(worker, tenant)
+            return
+        for rival in self.workers.rivals(self._gpus_of(tenant)):
+            self._dismiss(rival)
+        self.workers.wait(tenant)
+        self._start_missing(tenant.environment)
+
+    def _gpus_of(self, tenant: Tenant) -> tuple[GpuId, ...]:
+        assert tenant.holding is not None
+        return self.pool.ids_of(tenant.holding)
+
+    def _start_missing(self, environment: Environment) -> None:
+        for _ in range(self.workers.missing(environment)):
+            self._spawn(environment)
+
+    def _spawn(self, environment: Environment) -> None:
+        worker = self.workers.start(environment)
+        self._out.append(SpawnWorker(worker.process, environment))
+
+    def _settle(self, worker: WorkerRecord) -> None:
+        """A worker has nothing to do: give it to who waits longest, or keep it, or let it go."""
+        if worker.state == LEAVING:
+            worker.tenant = None
+            return
+        tenant = self.workers.next_tenant(worker, self._gpus_of)
+        if tenant is not None:
+            self._assign(worker, tenant)
+            return
+        self.workers.rest(worker)
+        for surplus in self.workers.surplus(idle_limit(self._cpus), self._may_go):
+            self._dismiss(surplus)
+
+    def _may_go(self, worker: WorkerRecord) -> bool:
+        """Whether neither actors nor tasks depend on the life of an idle worker."""
+        member = self.members[worker.process]
+        return not member.owned and not member.leases
+
+    def _dismiss(self, worker: WorkerRecord) -> None:
+        """End a worker that was idle."""
+        worker.state = LEAVING
+        worker.intended = (CAUSE_EXIT, "the worker had nothing to do")
+        self.tell(worker.process, (EXIT, *worker.intended))
+
+    def _assign(self, worker: WorkerRecord, tenant: Tenant) -> None:
+        assert worker.state == BUSY
+        assert tenant.holding is not None
+        worker.tenant = tenant
+        tenant.worker = worker
+        gpu_ids = list(self._gpus_of(tenant))
+        if isinstance(tenant, Lease):
+            resources = to_quantities({name: units for name, units in tenant.amounts.items() if name != FREE})
+            self.tell(tenant.client.process, (LEASE_GRANT, tenant.request, tenant.id, worker.process, resources, gpu_ids))
+            tenant.client.requests.pop(tenant.request, None)
+            for name in tenant.amounts:
+                self._recallable.setdefault(name, {})[tenant.id] = tenant
+            self._place_needed = self._place_needed or bool(self.queue.lacked())
+        elif isinstance(tenant, ActorRecord):
+            spec = {**tenant.spec, "gpu_ids": gpu_ids, "restarted": tenant.incarnation > 0}
+            self.tell(worker.process, (ACTOR_START, tenant.id, spec, tenant.incarnation))
+
+    def _vacate(self, tenant: Tenant) -> None:
+        """Take resources and worker away from a tenant."""
+        if tenant.holding is not None:
+            names = tuple(tenant.holding.amounts)
+            self.pool.give(tenant.holding)
+            tenant.holding = None
+            self._given_back(names)
+        if tenant.worker is not None:
+            tenant.worker.tenant = None
+            tenant.worker = None
+
+    def _given_back(self, names: tuple[str, ...]) -> None:
+        self.queue.given_back(names)
+        self._place_needed = True
+
+    # ------------------------------------------------------------------------------------ listings
+    def _queried(self, event: events.Queried) -> None:
+        listing = getattr(self, f"_list_{event.what}", None)
+        if listing is None:
+            self.tell(event.process, (ANSWER, event.request, False, f"the node knows no listing {event.what!r}"))
+            return
+        self.tell(event.process, (ANSWER, event.request, True, listing(*event.arguments)))
+
+    def _list_cluster_resources(self) -> dict[str, float]:
+        return self.pool.quantities()
+
+    def _list_available_resources(self) -> dict[str, float]:
+        return self.pool.available()
+
+    def _list_named_actors(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
+        return self.actors.named(all_namespaces, namespace)
+
+    def _list_actors(self) -> list[dict[str, Any]]:
+        return self.actors.listing()
+
+    def _list_workers(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "process": worker.process,
+                "pid": worker.pid,
+                "state": worker.state,
+                "environment": dict(worker.environment),
+                "tenant": worker.tenant.label if worker.tenant is not None else "",
+            }
+            for worker in self.workers.workers.values()
+        ]
+
+    def _list_demands(self) -> list[dict[str, Any]]:
+        return [{"label": tenant.label, "resources": to_quantities(tenant.placement)} for tenant in self.queue.waiting()]
+
+    # ------------------------------------------------------------------------------------ for tests
+    def validate(self) -> None:
+        """Assert every invariant; walks everything."""
+        self.queue.validate()
+        self.workers.validate()
+        self.actors.validate()
+        tenants: list[Tenant] = [*self.leases.values(), *self.actors.records.values()]
+        tenants += [worker.tenant for worker in self.workers.workers.values() if worker.tenant and worker.tenant not in tenants]
+        self.pool.validate(tenant.holding for tenant in tenants if tenant.holding is not None)
+        queued = set(map(id, self.queue.waiting()))
+        waiting = set(map(id, self.workers.waiting()))
+        for tenant in tenants:
+            if tenant.worker is not None:
+                assert tenant.worker.tenant is tenant
+                assert tenant.worker.process in self.workers.workers
+                assert tenant.worker.state != STARTING
+            assert (id(tenant) in queued) + (id(tenant) in waiting) + (tenant.worker is not None) == 1, tenant.label
+        for lease in self.leases.values():
+            assert self.members[lease.client.process] is lease.client
+            assert lease.client.leases[lease.id] is lease
+            assert (lease.request in lease.client.requests) == (lease.worker is None)

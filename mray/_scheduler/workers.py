@@ -1,0 +1,173 @@
+"""The worker processes: which are starting, which are idle, and who waits for one.
+
+A worker belongs to one environment for life, and after its first work to what it has seen of GPUs: a process that ran with
+GPUs is never reused without, nor the reverse, nor with other GPUs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from mray._scheduler.policy import SPAWN_ATTEMPTS
+from mray._scheduler.records import BUSY, IDLE, STARTING, Environment, Tenant, WorkerRecord
+from mray._scheduler.resources import GpuId
+
+_Gpus = tuple[GpuId, ...] | None
+
+
+class WorkerPool:
+    """All worker processes of the session."""
+
+    def __init__(self, new_process: Callable[[], str]) -> None:
+        self._new_process = new_process
+        self.workers: dict[str, WorkerRecord] = {}
+        #: Idle workers by what they can be used for; the one that was busy last is taken first.
+        self._idle: dict[tuple[Environment, _Gpus], dict[str, WorkerRecord]] = {}
+        #: Idle workers, the longest idle first.
+        self._idle_order: dict[str, WorkerRecord] = {}
+        self._starting: dict[Environment, int] = {}
+        self._failures: dict[Environment, int] = {}
+        #: Tenants with resources and without a worker; those that are over are dropped at the head.
+        self._waiting: dict[Environment, deque[Tenant]] = {}
+        self._waiting_count: dict[Environment, int] = {}
+
+    # ------------------------------------------------------------------------------------ finding one
+    def take(self, environment: Environment, gpus: tuple[GpuId, ...]) -> WorkerRecord | None:
+        """An idle worker for this work, or ``None``."""
+        for past in (gpus, None):
+            group = self._idle.get((environment, past))
+            if group:
+                _process, worker = group.popitem()
+                del self._idle_order[worker.process]
+                worker.state = BUSY
+                worker.gpus = gpus
+                return worker
+        return None
+
+    def wait(self, tenant: Tenant) -> None:
+        """Queue a tenant for a worker of its environment."""
+        self._waiting.setdefault(tenant.environment, deque()).append(tenant)
+        self._waiting_count[tenant.environment] = self._waiting_count.get(tenant.environment, 0) + 1
+
+    def drop(self, tenant: Tenant) -> None:
+        """A tenant that waits here is over."""
+        self._waiting_count[tenant.environment] -= 1
+
+    def missing(self, environment: Environment) -> int:
+        """How many more workers of this environment must be started."""
+        return max(0, self._waiting_count.get(environment, 0) - self._starting.get(environment, 0))
+
+    def start(self, environment: Environment) -> WorkerRecord:
+        """The record of a worker that is to be started."""
+        worker = WorkerRecord(self._new_process(), environment)
+        self.workers[worker.process] = worker
+        self._starting[environment] = self._starting.get(environment, 0) + 1
+        return worker
+
+    def next_tenant(self, worker: WorkerRecord, gpus_of: Callable[[Tenant], tuple[GpuId, ...]]) -> Tenant | None:
+        """Take out the tenant that waits longest, if the worker suits it."""
+        queue = self._waiting.get(worker.environment)
+        while queue:
+            tenant = queue[0]
+            if tenant.over:
+                queue.popleft()
+                continue
+            if worker.gpus is not None and worker.gpus != gpus_of(tenant):
+                return None
+            queue.popleft()
+            self._waiting_count[worker.environment] -= 1
+            worker.state = BUSY
+            worker.gpus = gpus_of(tenant)
+            return tenant
+        return None
+
+    # ------------------------------------------------------------------------------------ their lives
+    def joined(self, worker: WorkerRecord, pid: int) -> None:
+        worker.pid = pid
+        self._no_longer_starting(worker)
+        self._failures.pop(worker.environment, None)
+
+    def _no_longer_starting(self, worker: WorkerRecord) -> None:
+        if worker.state == STARTING:
+            worker.state = BUSY
+            self._starting[worker.environment] -= 1
+
+    def rest(self, worker: WorkerRecord) -> None:
+        """The worker has nothing to do."""
+        worker.state = IDLE
+        worker.tenant = None
+        self._idle.setdefault((worker.environment, worker.gpus), {})[worker.process] = worker
+        self._idle_order[worker.process] = worker
+
+    def surplus(self, limit: int, may_go: Callable[[WorkerRecord], bool]) -> list[WorkerRecord]:
+        """Take out the longest idle workers above the limit."""
+        excess = len(self._idle_order) - limit
+        found = [worker for worker in self._idle_order.values() if may_go(worker)][:excess] if excess > 0 else []
+        for worker in found:
+            self._no_longer_idle(worker)
+        return found
+
+    def rivals(self, gpus: tuple[GpuId, ...]) -> list[WorkerRecord]:
+        """Take out idle workers that may still hold memory of these GPUs."""
+        found = [worker for worker in self._idle_order.values() if worker.gpus and not set(gpus).isdisjoint(worker.gpus)]
+        for worker in found:
+            self._no_longer_idle(worker)
+        return found
+
+    def withdraw(self, worker: WorkerRecord) -> None:
+        """The worker takes no new work."""
+        if worker.state == IDLE:
+            self._no_longer_idle(worker)
+
+    def _no_longer_idle(self, worker: WorkerRecord) -> None:
+        del self._idle_order[worker.process]
+        key = (worker.environment, worker.gpus)
+        group = self._idle[key]
+        del group[worker.process]
+        if not group:
+            del self._idle[key]
+
+    def died(self, worker: WorkerRecord) -> bool:
+        """Forget a dead worker. True: its environment cannot start workers, who waits for one is to be refused."""
+        del self.workers[worker.process]
+        if worker.state == IDLE:
+            self._no_longer_idle(worker)
+        if worker.state != STARTING:
+            return False
+        self._no_longer_starting(worker)
+        failures = self._failures[worker.environment] = self._failures.get(worker.environment, 0) + 1
+        if failures < SPAWN_ATTEMPTS:
+            return False
+        del self._failures[worker.environment]
+        return True
+
+    def give_up(self, environment: Environment) -> list[Tenant]:
+        """Take out everybody who waits for a worker of this environment."""
+        queue = self._waiting.pop(environment, deque())
+        self._waiting_count.pop(environment, None)
+        return [tenant for tenant in queue if not tenant.over]
+
+    @property
+    def idle_count(self) -> int:
+        return len(self._idle_order)
+
+    def waiting(self) -> list[Tenant]:
+        return [tenant for queue in self._waiting.values() for tenant in queue if not tenant.over]
+
+    def validate(self) -> None:
+        idle = {process for group in self._idle.values() for process in group}
+        assert idle == set(self._idle_order) == {worker.process for worker in self.workers.values() if worker.state == IDLE}
+        starting: dict[Environment, int] = {}
+        for worker in self.workers.values():
+            if worker.state == STARTING:
+                starting[worker.environment] = starting.get(worker.environment, 0) + 1
+            if worker.state in (STARTING, IDLE):
+                assert worker.tenant is None, worker.process
+        assert starting == {environment: count for environment, count in self._starting.items() if count}
+        for environment, count in self._waiting_count.items():
+            assert count == sum(not tenant.over for tenant in self._waiting.get(environment, ())), environment
+            assert count <= self._starting.get(environment, 0), environment
+        for tenant in self.waiting():
+            assert tenant.holding is not None
+            assert tenant.worker is None

@@ -1,0 +1,654 @@
+"""Every error that a caller of mray can catch, under Ray's names and with Ray's inheritance.
+
+They are raised in one process and read in another: each pickles, and carries what it knows as attributes (who died, its pid, its
+signal or exit code) besides the text. The beginnings of texts are what programs written for Ray look for.
+
+What a task raised arrives as a `RayTaskError` that is an instance of the task's own exception class too, so that both
+``except RayTaskError`` and ``except ValueError`` catch it. `RayTaskError.as_instanceof_cause` makes that class.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from mray._common.ids import TaskID
+
+# Programs silence or capture this logger by its name in Ray.
+logger = logging.getLogger("ray.exceptions")
+
+_TRACEBACK = "Traceback (most recent call last):"
+_DOCS = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
+
+
+class RayError(Exception):
+    """What all errors here are."""
+
+
+# ------------------------------------------------------------------------------------------------ tasks
+class RayTaskError(RayError):
+    """A task or a method raised an exception; `cause` is that exception.
+
+    `traceback_str` is the traceback of the process it happened in, reduced to the frames of the user's code.
+    """
+
+    def __init__(
+        self,
+        function_name: str,
+        traceback_str: str,
+        cause: BaseException,
+        proctitle: str | None = None,
+        pid: int | None = None,
+        ip: str | None = None,
+        actor_repr: str | None = None,
+        actor_id: str | None = None,
+    ) -> None:
+        super().__init__(function_name, traceback_str, cause, proctitle, pid, ip)
+        self.function_name = function_name
+        self.traceback_str = traceback_str
+        self.cause = cause
+        self.proctitle = proctitle
+        self.pid = pid
+        self.ip = ip
+        self.actor_repr = actor_repr
+        self._actor_id = actor_id
+
+    @property
+    def actor_id(self) -> str | None:
+        """The actor whose method it was, in hex digits."""
+        return self._actor_id
+
+    def make_dual_exception_instance(self) -> RayTaskError:
+        """An error of the same content that is an instance of the cause's class as well.
+
+        TypeError when there can be no such class (a class that refuses to be subclassed).
+        """
+        kind = type(self.cause)
+        return _fill_dual(_new_dual(_dual_class(cast("Any", kind)), self.cause), self)
+
+    def as_instanceof_cause(self) -> RayTaskError:
+        """`make_dual_exception_instance`, or this error itself when it is one already or there can be none."""
+        kind = type(self.cause)
+        if issubclass(RayTaskError, kind) or isinstance(self, kind):
+            return self
+        try:
+            return self.make_dual_exception_instance()
+        except Exception as error:
+            logger.warning(
+                "User exception type %s in RayTaskError can't be subclassed! This exception is raised as RayTaskError only. "
+                "You can use `ray_task_error.cause` to access the user exception. Failure in subclassing: %s",
+                kind,
+                error,
+            )
+            return self
+
+    def _header(self) -> str:
+        parts = [f"pid={self.pid}", f"ip={self.ip}"]
+        if self._actor_id is not None:
+            parts.append(f"actor_id={self._actor_id}")
+        if self.actor_repr is not None:
+            parts.append(f"repr={self.actor_repr}")
+        return f"{self.proctitle or f'ray::{self.function_name}'}() ({', '.join(parts)})"
+
+    def _facts(self) -> tuple[Any, ...]:
+        return (
+            self.function_name,
+            self.traceback_str,
+            self.cause,
+            self.proctitle,
+            self.pid,
+            self.ip,
+            self.actor_repr,
+            self._actor_id,
+        )
+
+    def __str__(self) -> str:
+        text = self.traceback_str.strip("\n")
+        header = self._header()
+        if _TRACEBACK not in text:
+            return f"{header}\n{text}" if text else header
+        return "\n".join(header if line == _TRACEBACK else line for line in text.split("\n"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RayTaskError, self._facts()
+
+
+def _dual_str(self: RayTaskError) -> str:
+    return RayTaskError.__str__(self)
+
+
+def _dual_repr(self: RayTaskError) -> str:
+    return f"{type(self).__name__}({self.cause!r})"
+
+
+def _dual_init(self: RayTaskError, *_args: object, **_kwargs: object) -> None:
+    """`_fill_dual` does the work; the cause's own constructor must not run."""
+
+
+def _dual_getattr(self: RayTaskError, name: str) -> Any:
+    cause = self.__dict__.get("cause")
+    if cause is None or name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(cause, name)
+
+
+def _dual_reduce(self: RayTaskError, *_protocol: object) -> tuple[Any, ...]:
+    return _restore_dual, self._facts()
+
+
+# Strong keys: a class made by cloudpickle in each call would pile up in a cache without bounds.
+@lru_cache(maxsize=256)
+def _dual_class(kind: type[BaseException]) -> type[RayTaskError]:
+    name = f"RayTaskError({kind.__name__})"
+    body = {
+        "__module__": RayTaskError.__module__,
+        "__qualname__": name,
+        "__init__": _dual_init,
+        "__str__": _dual_str,
+        "__repr__": _dual_repr,
+        "__getattr__": _dual_getattr,
+        "__reduce__": _dual_reduce,
+        "__reduce_ex__": _dual_reduce,
+    }
+    # A cause that is a RayError (TaskCancelledError) must not come before RayError's other subclass.
+    metaclass: Any = type(kind)
+    return cast("type[RayTaskError]", metaclass(name, (RayTaskError, kind), body))
+
+
+def _new_dual(dual: type[RayTaskError], cause: BaseException) -> RayTaskError:
+    """An instance made by the builtin base of the cause's class: its own `__new__` and `__init__` know nothing of us."""
+    # Classes made by a class statement have this flag.
+    base: Any = next(base for base in dual.__mro__ if not base.__flags__ & (1 << 9))
+    made: RayTaskError
+    if sys.version_info >= (3, 11) and isinstance(cause, BaseExceptionGroup):
+        # The sealed members of a group are given at its birth.
+        made = base.__new__(dual, cause.message, cause.exceptions)
+    else:
+        made = base.__new__(dual)
+    return made
+
+
+def _fill_dual(dual: RayTaskError, error: RayTaskError) -> RayTaskError:
+    cause = error.cause
+    for base in type(cause).__mro__:
+        if base in (Exception, BaseException, object):
+            continue
+        for name, member in vars(base).items():
+            # Attributes that live in the C structure or a slot: errno, filename, code, ...
+            if type(member).__name__ in ("member_descriptor", "getset_descriptor") and not name.startswith("__"):
+                try:
+                    setattr(dual, name, getattr(cause, name))
+                except (AttributeError, TypeError):
+                    pass
+    fields = dual.__dict__
+    fields.update(getattr(cause, "__dict__", {}))
+    fields.update(
+        function_name=error.function_name,
+        traceback_str=error.traceback_str,
+        cause=cause,
+        proctitle=error.proctitle,
+        pid=error.pid,
+        ip=error.ip,
+        actor_repr=error.actor_repr,
+        _actor_id=error._actor_id,
+    )
+    dual.args = (cause,)
+    return dual
+
+
+def _restore_dual(*facts: Any) -> RayTaskError:
+    return RayTaskError(*facts).as_instanceof_cause()
+
+
+class TaskCancelledError(RayError):
+    """The task was cancelled by `cancel`, or interrupted."""
+
+    def __init__(self, task_id: TaskID | None = None, error_message: str | None = None) -> None:
+        super().__init__(task_id, error_message)
+        self.task_id = task_id
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        text = "This task or its dependency was cancelled by" if self.task_id is None else f"Task: {self.task_id} was cancelled."
+        if self.error_message:
+            text = f"{text} {self.error_message}"
+        return text
+
+
+class WorkerCrashedError(RayError):
+    """The worker that ran the task died. `task`, `pid`, `signal` and `exit_code` say what and how, ``None`` where it is unknown."""
+
+    def __init__(self, task: str | None = None, pid: int | None = None, status: int | None = None, detail: str = "") -> None:
+        super().__init__(task, pid, status, detail)
+        self.task = task
+        self.pid = pid
+        self.signal, self.exit_code = split_status(status)
+        self.detail = detail
+
+    def __str__(self) -> str:
+        text = "The worker died unexpectedly while executing this task."
+        if self.task:
+            text += f" It was running {self.task}."
+        how = describe_status(self.args[2] if len(self.args) > 2 else None)
+        if self.pid or how:
+            text += f" The worker process{f' (pid {self.pid})' if self.pid else ''} {how or 'has ended'}."
+        return f"{text} {self.detail}" if self.detail else text
+
+
+def split_status(status: int | None) -> tuple[int | None, int | None]:
+    """(signal, exit code) of a status that is negative for a signal, as in `subprocess`."""
+    if status is None:
+        return None, None
+    return (-status, None) if status < 0 else (None, status)
+
+
+def describe_status(status: int | None) -> str:
+    """How a process ended, in words; "" when it is unknown."""
+    number, code = split_status(status)
+    if number is not None:
+        try:
+            return f"was killed by {signal.Signals(number).name} (signal {number})"
+        except ValueError:
+            return f"was killed by signal {number}"
+    if code is not None:
+        return f"exited with exit code {code}"
+    return ""
+
+
+class TaskUnschedulableError(RayError):
+    """The task can never run on this machine."""
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__(error_message)
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        return f"The task is not schedulable: {self.error_message}"
+
+
+class TaskPlacementGroupRemoved(RayError):
+    """The placement group of the task was removed."""
+
+    def __str__(self) -> str:
+        return "The placement group corresponding to this task has been removed."
+
+
+class UserCodeException(RayError):
+    """User code that runs inside mray (a callback, a serializer) raised."""
+
+
+class PendingCallsLimitExceeded(RayError):
+    """More calls than `max_pending_calls` wait for the actor."""
+
+
+class ObjectRefStreamEndOfStreamError(RayError):
+    """The generator has no more items."""
+
+
+class CrossLanguageError(RayError):
+    """Raised by a task in another language; there are none here."""
+
+
+# ----------------------------------------------------------------------------------------------- actors
+class RayActorError(RayError):
+    """The actor did not finish the call. `actor_id` is in hex digits."""
+
+    BASE = "The actor experienced an error before finishing this task."
+
+    def __init__(
+        self,
+        actor_id: str | None = None,
+        error_msg: str = BASE,
+        actor_init_failed: bool = False,
+        preempted: bool = False,
+    ) -> None:
+        super().__init__(actor_id, error_msg, actor_init_failed, preempted)
+        self.actor_id = actor_id
+        self.error_msg = error_msg
+        self.actor_init_failed = actor_init_failed
+        self._preempted = preempted
+
+    @property
+    def preempted(self) -> bool:
+        return self._preempted
+
+    def __str__(self) -> str:
+        return self.error_msg
+
+
+class ActorDiedError(RayActorError):
+    """The actor is dead and will not come back.
+
+    `cause` is the error of its constructor if that is what it died of. `pid`, `signal` and `exit_code` say how its process ended,
+    `class_name` what it was; ``None`` where it is unknown.
+    """
+
+    BASE_ERROR_MSG = "The actor died unexpectedly before finishing this task."
+
+    def __init__(
+        self,
+        cause: RayTaskError | None = None,
+        *,
+        actor_id: str | None = None,
+        error_msg: str | None = None,
+        class_name: str | None = None,
+        pid: int | None = None,
+        status: int | None = None,
+    ) -> None:
+        if cause is not None:
+            actor_id = actor_id or cause.actor_id
+            pid = pid or cause.pid
+            error_msg = error_msg or (
+                f"The actor died because of an error raised in its creation task, {RayTaskError.__str__(cause)}"
+            )
+        super().__init__(actor_id, error_msg or self.BASE_ERROR_MSG, cause is not None)
+        self.args = (cause,) if cause is not None else ()
+        self.cause = cause
+        self.class_name = class_name
+        self.pid = pid
+        self.status = status
+        self.signal, self.exit_code = split_status(status)
+
+    @classmethod
+    def because(
+        cls,
+        reason: str,
+        *,
+        actor_id: str | None = None,
+        class_name: str | None = None,
+        pid: int | None = None,
+        status: int | None = None,
+        namespace: str | None = None,
+        ip: str | None = None,
+        name: str | None = None,
+    ) -> ActorDiedError:
+        """With Ray's layout of the text: who it was, line by line, then the reason."""
+        facts = (("class_name", class_name), ("actor_id", actor_id), ("pid", pid), ("name", name), ("namespace", namespace), ("ip", ip))
+        lines = [cls.BASE_ERROR_MSG, *(f"\t{key}: {value}" for key, value in facts if value), reason]
+        return cls(actor_id=actor_id, error_msg="\n".join(lines), class_name=class_name, pid=pid, status=status)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_actor_died, (self.cause, self.actor_id, self.error_msg, self.class_name, self.pid, self.status)
+
+
+def _restore_actor_died(
+    cause: RayTaskError | None, actor_id: str | None, error_msg: str, class_name: str | None, pid: int | None, status: int | None
+) -> ActorDiedError:
+    return ActorDiedError(cause, actor_id=actor_id, error_msg=error_msg, class_name=class_name, pid=pid, status=status)
+
+
+class ActorUnavailableError(RayActorError):
+    """The actor cannot be reached just now; it may come back (it is being restarted)."""
+
+    def __init__(self, error_message: str, actor_id: bytes | None) -> None:
+        text = actor_id.hex() if actor_id is not None else None
+        super().__init__(
+            text, f"The actor {text} is unavailable: {error_message}. The task may or may not have been executed on the actor."
+        )
+        self.args = (error_message, actor_id)
+
+
+class ActorUnschedulableError(RayError):
+    """The actor can never be placed on this machine."""
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__(error_message)
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        return f"The actor is not schedulable: {self.error_message}"
+
+
+class ActorPlacementGroupRemoved(RayError):
+    """The placement group of the actor was removed."""
+
+    def __str__(self) -> str:
+        return "The placement group corresponding to this Actor has been removed."
+
+
+class ActorAlreadyExistsError(ValueError, RayError):
+    """The name is taken by another actor."""
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__(error_message)
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        return self.error_message
+
+
+class ActorHandleNotFoundError(ValueError, RayError):
+    """The handle belongs to another session."""
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__(error_message)
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        return self.error_message
+
+
+class AsyncioActorExit(RayError):
+    """Raised inside an async actor by `exit_actor`."""
+
+
+# ---------------------------------------------------------------------------------------------- objects
+class GetTimeoutError(RayError, TimeoutError):
+    """The value did not come in time. The ref stays good: ask again."""
+
+
+class PlasmaObjectNotAvailable(RayError):
+    """The value was not in the store."""
+
+
+class ObjectStoreFullError(RayError):
+    """There is no room for the object."""
+
+    def __str__(self) -> str:
+        own = super().__str__()
+        text = "The local object store is full of objects that are still in scope and cannot be evicted."
+        return f"{own}\n{text} Drop refs that are not needed, or give `init` a larger object_store_memory." if own else text
+
+
+class OutOfDiskError(RayError):
+    """The local disk is full."""
+
+    def __str__(self) -> str:
+        return (
+            super().__str__() + "\nThe object cannot be created because the local object store is full and the local disk's "
+            "utilization is over capacity."
+        )
+
+
+class OutOfMemoryError(RayError):
+    """The machine ran out of memory."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class OufOfBandObjectRefSerializationException(RayError):
+    """A ref was pickled outside of calls and objects while that is forbidden. (The name is Ray's.)"""
+
+
+class UnserializableException(RayError):
+    """A task raised an exception that cannot be unpickled here; the text has its traceback."""
+
+    def __init__(self, original_stack_trace: str) -> None:
+        super().__init__(original_stack_trace)
+        self._original_stack_trace = original_stack_trace
+
+    def __str__(self) -> str:
+        return f"Failed to deserialize exception. Refer to {_DOCS} for more information.\nOriginal exception:\n{self._original_stack_trace}"
+
+
+class ObjectLostError(RayError):
+    """The object is gone. `object_ref_hex` names it."""
+
+    _WHY = "All copies of {ref} have been lost due to node failure."
+
+    def __init__(self, object_ref_hex: str, owner_address: bytes | None = None, call_site: str = "") -> None:
+        super().__init__(object_ref_hex, owner_address, call_site)
+        self.object_ref_hex = object_ref_hex
+        self.owner_address = owner_address
+        self.call_site = call_site
+
+    def __str__(self) -> str:
+        where = f" The ObjectRef was created at: {self.call_site}" if self.call_site else ""
+        return f"Failed to retrieve object {self.object_ref_hex}.{where}\n\n{self._WHY.format(ref=self.object_ref_hex)}"
+
+
+class OwnerDiedError(ObjectLostError):
+    """The process that owned the object, the one that made the call or the `put`, has died. `detail` says how."""
+
+    _WHY = "The object's owner has exited. This is the Python worker that first created the ObjectRef via `.remote()` or `ray.put()`."
+
+    def __init__(self, object_ref_hex: str, owner_address: bytes | None = None, call_site: str = "", detail: str = "") -> None:
+        super().__init__(object_ref_hex, owner_address, call_site)
+        self.args = (object_ref_hex, owner_address, call_site, detail)
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} {self.detail}" if self.detail else super().__str__()
+
+
+class ObjectFreedError(ObjectLostError):
+    """The object was freed by hand."""
+
+    _WHY = "The object was manually freed using the internal `free` call."
+
+
+class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
+    """The object was freed although a ref to it lives."""
+
+    _WHY = "The object has already been deleted by the reference counting protocol. This should not happen."
+
+
+class ObjectFetchTimedOutError(ObjectLostError):
+    """The object could not be fetched."""
+
+    _WHY = "Fetch for object {ref} timed out because no locations were found for the object."
+
+
+class ObjectReconstructionFailedError(ObjectLostError):
+    """The object was lost and could not be computed again."""
+
+    _WHY = "The object cannot be reconstructed."
+
+    def __init__(
+        self,
+        object_ref_hex: str,
+        reason: object = None,
+        reason_message: str | None = None,
+        owner_address: bytes | None = None,
+        call_site: str = "",
+    ) -> None:
+        super().__init__(object_ref_hex, owner_address, call_site)
+        self.args = (object_ref_hex, reason, reason_message, owner_address, call_site)
+        self.reason = reason
+        self.reason_message = reason_message
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} {self.reason_message}" if self.reason_message else super().__str__()
+
+
+# ----------------------------------------------------------------------------------------------- system
+class RaySystemError(RayError):
+    """mray itself could not do it."""
+
+    def __init__(self, client_exc: object, traceback_str: str | None = None) -> None:
+        super().__init__(client_exc, traceback_str)
+        self.client_exc = client_exc
+        self.traceback_str = traceback_str
+
+    def __str__(self) -> str:
+        text = f"System error: {self.client_exc}"
+        return f"{text}\ntraceback: {self.traceback_str}" if self.traceback_str else text
+
+
+class NodeDiedError(RayError):
+    """The node process died, and its session with it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class LocalRayletDiedError(RayError):
+    """The node process of the task died."""
+
+    def __str__(self) -> str:
+        return "The task's local raylet died."
+
+
+class RpcError(RayError):
+    """Talking to another process failed."""
+
+    def __init__(self, message: str, rpc_code: int | None = None) -> None:
+        super().__init__(message, rpc_code)
+        self.message = message
+        self.rpc_code = rpc_code
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class AuthenticationError(RayError):
+    """Not allowed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RuntimeEnvSetupError(RayError):
+    """The environment that was asked for could not be made."""
+
+    def __init__(self, error_message: str | None = None) -> None:
+        super().__init__(error_message)
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        text = "Failed to set up runtime environment."
+        return f"{text}\n{self.error_message}" if self.error_message else text
+
+
+class StreamingGeneratorReplayInconsistentError(RaySystemError):
+    """A generator that was started again yielded something else."""
+
+
+class RayDirectTransportError(RaySystemError):
+    """A tensor could not be moved between actors."""
+
+
+# ------------------------------------------------------------------------------------- compiled graphs
+class RayChannelError(RaySystemError):
+    """A channel of a compiled graph is closed or broken."""
+
+
+class RayChannelTimeoutError(RayChannelError, TimeoutError):
+    """A compiled graph did not take an input or give an output in time."""
+
+
+class RayCgraphCapacityExceeded(RaySystemError):
+    """A compiled graph has as many executions in flight, or results unread, as it may."""
+
+
+#: All of them.
+RAY_EXCEPTION_TYPES: list[type[RayError]] = [
+    value for value in list(globals().values()) if isinstance(value, type) and issubclass(value, RayError) and value is not RayError
+]
