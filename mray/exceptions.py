@@ -1,7 +1,7 @@
 """Every error that a caller of mray can catch, under Ray's names and with Ray's inheritance.
 
-They are raised in one process and read in another: each pickles, and carries what it knows as attributes (who died, its pid, its
-signal or exit code) besides the text. The beginnings of texts are what programs written for Ray look for.
+Raised in one process, read in another: each pickles, and carries what it knows as attributes (who died, its pid, its signal or exit
+code). The beginnings of texts are what programs written for Ray look for.
 
 What a task raised arrives as a `RayTaskError` that is an instance of the task's own exception class too, so that both
 ``except RayTaskError`` and ``except ValueError`` catch it. `RayTaskError.as_instanceof_cause` makes that class.
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -95,30 +94,22 @@ class RayTaskError(RayError):
         return f"{self.proctitle or f'ray::{self.function_name}'}() ({', '.join(parts)})"
 
     def _facts(self) -> tuple[Any, ...]:
-        return (
-            self.function_name,
-            self.traceback_str,
-            self.cause,
-            self.proctitle,
-            self.pid,
-            self.ip,
-            self.actor_repr,
-            self._actor_id,
-        )
+        return tuple(self.__dict__[name] for name in _FACTS)
 
     def __str__(self) -> str:
         text = self.traceback_str.strip("\n")
         header = self._header()
-        if _TRACEBACK not in text:
+        lines = text.split("\n")
+        if _TRACEBACK not in lines:
             return f"{header}\n{text}" if text else header
-        return "\n".join(header if line == _TRACEBACK else line for line in text.split("\n"))
+        return "\n".join(header if line == _TRACEBACK else line for line in lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RayTaskError, self._facts()
 
 
-def _dual_str(self: RayTaskError) -> str:
-    return RayTaskError.__str__(self)
+#: The arguments of `RayTaskError`, as its attributes.
+_FACTS = ("function_name", "traceback_str", "cause", "proctitle", "pid", "ip", "actor_repr", "_actor_id")
 
 
 def _dual_repr(self: RayTaskError) -> str:
@@ -148,7 +139,7 @@ def _dual_class(kind: type[BaseException]) -> type[RayTaskError]:
         "__module__": RayTaskError.__module__,
         "__qualname__": name,
         "__init__": _dual_init,
-        "__str__": _dual_str,
+        "__str__": RayTaskError.__str__,
         "__repr__": _dual_repr,
         "__getattr__": _dual_getattr,
         "__reduce__": _dual_reduce,
@@ -164,9 +155,9 @@ def _new_dual(dual: type[RayTaskError], cause: BaseException) -> RayTaskError:
     # Classes made by a class statement have this flag.
     base: Any = next(base for base in dual.__mro__ if not base.__flags__ & (1 << 9))
     made: RayTaskError
-    if sys.version_info >= (3, 11) and isinstance(cause, BaseExceptionGroup):
-        # The sealed members of a group are given at its birth.
-        made = base.__new__(dual, cause.message, cause.exceptions)
+    if base.__name__ in ("ExceptionGroup", "BaseExceptionGroup"):
+        # The members of a group are given at its birth.
+        made = base.__new__(dual, cause.message, cause.exceptions)  # type: ignore[attr-defined]
     else:
         made = base.__new__(dual)
     return made
@@ -186,16 +177,7 @@ def _fill_dual(dual: RayTaskError, error: RayTaskError) -> RayTaskError:
                     pass
     fields = dual.__dict__
     fields.update(getattr(cause, "__dict__", {}))
-    fields.update(
-        function_name=error.function_name,
-        traceback_str=error.traceback_str,
-        cause=cause,
-        proctitle=error.proctitle,
-        pid=error.pid,
-        ip=error.ip,
-        actor_repr=error.actor_repr,
-        _actor_id=error._actor_id,
-    )
+    fields.update(zip(_FACTS, error._facts(), strict=True))
     dual.args = (cause,)
     return dual
 
@@ -207,16 +189,15 @@ def _restore_dual(*facts: Any) -> RayTaskError:
 class TaskCancelledError(RayError):
     """The task was cancelled by `cancel`, or interrupted."""
 
-    def __init__(self, task_id: TaskID | None = None, error_message: str | None = None) -> None:
+    def __init__(self, task_id: TaskID | bytes | None = None, error_message: str | None = None) -> None:
         super().__init__(task_id, error_message)
         self.task_id = task_id
         self.error_message = error_message
 
     def __str__(self) -> str:
-        text = "This task or its dependency was cancelled by" if self.task_id is None else f"Task: {self.task_id} was cancelled."
-        if self.error_message:
-            text = f"{text} {self.error_message}"
-        return text
+        task = f"TaskID({self.task_id.hex()})" if isinstance(self.task_id, bytes) else self.task_id
+        what = "This task or its dependency" if task is None else f"Task: {task}"
+        return f"{what} was cancelled. {self.error_message or ''}".rstrip()
 
 
 class WorkerCrashedError(RayError):
@@ -250,13 +231,9 @@ def describe_status(status: int | None) -> str:
     """How a process ended, in words; "" when it is unknown."""
     number, code = split_status(status)
     if number is not None:
-        try:
-            return f"was killed by {signal.Signals(number).name} (signal {number})"
-        except ValueError:
-            return f"was killed by signal {number}"
-    if code is not None:
-        return f"exited with exit code {code}"
-    return ""
+        name = {known.value: known.name for known in signal.Signals}.get(number)
+        return f"was killed by {name} (signal {number})" if name else f"was killed by signal {number}"
+    return "" if code is None else f"exited with exit code {code}"
 
 
 class TaskUnschedulableError(RayError):
@@ -300,11 +277,7 @@ class RayActorError(RayError):
     BASE = "The actor experienced an error before finishing this task."
 
     def __init__(
-        self,
-        actor_id: str | None = None,
-        error_msg: str = BASE,
-        actor_init_failed: bool = False,
-        preempted: bool = False,
+        self, actor_id: str | None = None, error_msg: str = BASE, actor_init_failed: bool = False, preempted: bool = False
     ) -> None:
         super().__init__(actor_id, error_msg, actor_init_failed, preempted)
         self.actor_id = actor_id
@@ -342,9 +315,7 @@ class ActorDiedError(RayActorError):
         if cause is not None:
             actor_id = actor_id or cause.actor_id
             pid = pid or cause.pid
-            error_msg = error_msg or (
-                f"The actor died because of an error raised in its creation task, {RayTaskError.__str__(cause)}"
-            )
+            error_msg = error_msg or (f"The actor died because of an error raised in its creation task, {RayTaskError.__str__(cause)}")
         super().__init__(actor_id, error_msg or self.BASE_ERROR_MSG, cause is not None)
         self.args = (cause,) if cause is not None else ()
         self.cause = cause
@@ -372,13 +343,8 @@ class ActorDiedError(RayActorError):
         return cls(actor_id=actor_id, error_msg="\n".join(lines), class_name=class_name, pid=pid, status=status)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore_actor_died, (self.cause, self.actor_id, self.error_msg, self.class_name, self.pid, self.status)
-
-
-def _restore_actor_died(
-    cause: RayTaskError | None, actor_id: str | None, error_msg: str, class_name: str | None, pid: int | None, status: int | None
-) -> ActorDiedError:
-    return ActorDiedError(cause, actor_id=actor_id, error_msg=error_msg, class_name=class_name, pid=pid, status=status)
+        names = ("actor_id", "error_msg", "class_name", "pid", "status")
+        return partial(ActorDiedError, self.cause, **{name: getattr(self, name) for name in names}), ()
 
 
 class ActorUnavailableError(RayActorError):
@@ -417,9 +383,6 @@ class ActorAlreadyExistsError(ValueError, RayError):
         super().__init__(error_message)
         self.error_message = error_message
 
-    def __str__(self) -> str:
-        return self.error_message
-
 
 class ActorHandleNotFoundError(ValueError, RayError):
     """The handle belongs to another session."""
@@ -427,9 +390,6 @@ class ActorHandleNotFoundError(ValueError, RayError):
     def __init__(self, error_message: str) -> None:
         super().__init__(error_message)
         self.error_message = error_message
-
-    def __str__(self) -> str:
-        return self.error_message
 
 
 class AsyncioActorExit(RayError):
@@ -449,19 +409,16 @@ class ObjectStoreFullError(RayError):
     """There is no room for the object."""
 
     def __str__(self) -> str:
-        own = super().__str__()
         text = "The local object store is full of objects that are still in scope and cannot be evicted."
-        return f"{own}\n{text} Drop refs that are not needed, or give `init` a larger object_store_memory." if own else text
+        return f"{super().__str__()}\n{text}".lstrip("\n")
 
 
 class OutOfDiskError(RayError):
     """The local disk is full."""
 
     def __str__(self) -> str:
-        return (
-            super().__str__() + "\nThe object cannot be created because the local object store is full and the local disk's "
-            "utilization is over capacity."
-        )
+        text = "The object cannot be created because the local object store is full and the local disk's utilization is over capacity."
+        return f"{super().__str__()}\n{text}"
 
 
 class OutOfMemoryError(RayError):
@@ -470,9 +427,6 @@ class OutOfMemoryError(RayError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
-
-    def __str__(self) -> str:
-        return self.message
 
 
 class OufOfBandObjectRefSerializationException(RayError):
@@ -565,7 +519,7 @@ class RaySystemError(RayError):
     """mray itself could not do it."""
 
     def __init__(self, client_exc: object, traceback_str: str | None = None) -> None:
-        super().__init__(client_exc, traceback_str)
+        super().__init__(*((client_exc,) if traceback_str is None else (client_exc, traceback_str)))
         self.client_exc = client_exc
         self.traceback_str = traceback_str
 
@@ -581,15 +535,9 @@ class NodeDiedError(RayError):
         super().__init__(message)
         self.message = message
 
-    def __str__(self) -> str:
-        return self.message
-
 
 class LocalRayletDiedError(RayError):
     """The node process of the task died."""
-
-    def __str__(self) -> str:
-        return "The task's local raylet died."
 
 
 class RpcError(RayError):
@@ -611,9 +559,6 @@ class AuthenticationError(RayError):
         super().__init__(message)
         self.message = message
 
-    def __str__(self) -> str:
-        return self.message
-
 
 class RuntimeEnvSetupError(RayError):
     """The environment that was asked for could not be made."""
@@ -623,8 +568,7 @@ class RuntimeEnvSetupError(RayError):
         self.error_message = error_message
 
     def __str__(self) -> str:
-        text = "Failed to set up runtime environment."
-        return f"{text}\n{self.error_message}" if self.error_message else text
+        return f"Failed to set up runtime environment.\n{self.error_message or ''}".rstrip("\n")
 
 
 class StreamingGeneratorReplayInconsistentError(RaySystemError):
@@ -652,3 +596,5 @@ class RayCgraphCapacityExceeded(RaySystemError):
 RAY_EXCEPTION_TYPES: list[type[RayError]] = [
     value for value in list(globals().values()) if isinstance(value, type) and issubclass(value, RayError) and value is not RayError
 ]
+
+__all__ = ["RayError"] + [kind.__name__ for kind in RAY_EXCEPTION_TYPES]

@@ -1,9 +1,9 @@
-"""What a user holds: functions, classes, handles, refs, DAG nodes and verbs; and the contract of the engine behind them.
+r"""What a user holds: functions, classes, handles, refs, DAG nodes and verbs; and the contract of the engine behind them.
 
 In every process. Nothing here knows a socket, a segment or a scheduler::
 
     f.remote(x)  A.remote(x)  h.m.remote(x)  get  put  wait ...          this package
-          \\            |            |          |
+          \            |            |          |
            `------------+-----+------+----------'
                               |
                   current_backend(): Backend                             loaded by name: `mray._backends.native`, ...

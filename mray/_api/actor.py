@@ -18,7 +18,16 @@ from mray._api.current import backend_if_started, current_backend
 from mray._common.ids import ActorID
 from mray._common.options import METHOD_OPTIONS, check_actor_options, check_namespace, check_num_returns, complete_actor_options
 
-__all__ = ["ActorClass", "ActorClassInheritanceException", "ActorHandle", "ActorMethod", "ActorMethodSpec", "exit_actor", "make_handle", "method"]
+__all__ = [
+    "ActorClass",
+    "ActorClassInheritanceException",
+    "ActorHandle",
+    "ActorMethod",
+    "ActorMethodSpec",
+    "exit_actor",
+    "make_handle",
+    "method",
+]
 
 
 class ActorClassInheritanceException(TypeError):
@@ -45,7 +54,8 @@ class ActorClass:
             bases = ", ".join(repr(base._blueprint.class_name) for base in options if isinstance(base, ActorClass))
             raise ActorClassInheritanceException(
                 f"Attempted to define subclass '{user_class}' of actor class {bases}. Inheriting from actor classes is not currently "
-                "supported. You can instead inherit from a non-actor base class and make the derived class an actor class (with @ray.remote)."
+                "supported. You can instead inherit from a non-actor base class and make the derived class an actor class "
+                "(with @ray.remote)."
             )
         check_actor_options(options)
         self.__setstate__((ActorBlueprint.of(user_class), dict(options), user_class.__doc__))
@@ -93,7 +103,7 @@ class ActorClass:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that makes an actor."""
-        from mray._api.dag_node import ClassNode  # noqa: PLC0415
+        from mray._api.dag_node import ClassNode  # noqa: PLC0415  (it knows classes)
 
         return ClassNode(self, args, kwargs, dict(self._given_options))
 
@@ -137,7 +147,7 @@ class ActorClassWithOptions:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `ActorClass.bind`."""
-        from mray._api.dag_node import ClassNode  # noqa: PLC0415
+        from mray._api.dag_node import ClassNode  # noqa: PLC0415  (it knows classes)
 
         return ClassNode(self._actor_class, args, kwargs, dict(self._given))
 
@@ -298,7 +308,7 @@ class ActorMethod:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the method; a tuple with one per value when it returns several."""
-        from mray._api.dag_node import bind_method  # noqa: PLC0415
+        from mray._api.dag_node import bind_method  # noqa: PLC0415  (it knows methods)
 
         return bind_method(self, args, kwargs, {})
 
@@ -329,7 +339,7 @@ class ActorMethodWithOptions:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `ActorMethod.bind`."""
-        from mray._api.dag_node import bind_method  # noqa: PLC0415
+        from mray._api.dag_node import bind_method  # noqa: PLC0415  (it knows methods)
 
         return bind_method(self._method, args, kwargs, self._given)
 
@@ -361,7 +371,9 @@ def method(*args: Any, **options: Any) -> Any:
         raise AssertionError("The @ray.method decorator takes keyword arguments only.")
     for name in options:
         if name not in METHOD_OPTIONS:
-            raise AssertionError(f"Unexpected keyword argument to @ray.method: '{name}'. The supported keyword arguments are {list(METHOD_OPTIONS)}")
+            raise AssertionError(
+                f"Unexpected keyword argument to @ray.method: '{name}'. The supported keyword arguments are {list(METHOD_OPTIONS)}"
+            )
     _check_method_options(options)
 
     def annotate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -379,5 +391,7 @@ def exit_actor() -> None:
     """
     backend = backend_if_started()
     if backend is None:
-        raise TypeError("exit_actor API is called on a non-actor worker, None. Call this API inside an actor method to exit the actor gracefully.")
+        raise TypeError(
+            "exit_actor API is called on a non-actor worker, None. Call this API inside an actor method to exit the actor gracefully."
+        )
     backend.exit_actor()

@@ -112,7 +112,14 @@ class ActorBlueprint:
     )
 
     def __init__(
-        self, cls: type | None, name: str, module: str, uuid: bytes, is_async: bool, init: ActorMethodSpec, methods: dict[str, ActorMethodSpec]
+        self,
+        cls: type | None,
+        name: str,
+        module: str,
+        uuid: bytes,
+        is_async: bool,
+        init: ActorMethodSpec,
+        methods: dict[str, ActorMethodSpec],
     ) -> None:
         self.cls = cls
         self.name = name
@@ -214,4 +221,3 @@ def _constructor(user_class: type, spec: ActorMethodSpec | None) -> ActorMethodS
     if cast("Any", user_class).__new__ is not object.__new__:
         return ActorMethodSpec("__init__", CallSignature.of(user_class.__new__, skip=1))
     return ActorMethodSpec("__init__", CallSignature([]))
-

@@ -6,11 +6,14 @@ In every process. What it tells comes from the backend at each call, which knows
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
-from mray._api.actor import ActorHandle
-from mray._api.current import backend_if_started, current_backend
+from mray._api.actor import ActorHandle, make_handle
+from mray._api.blueprint import ActorBlueprint
+from mray._api.current import current_backend
 from mray._api.init import as_hex, warn_deprecated
+from mray._common import settings
 from mray._common.ids import ActorID, JobID, NodeID, TaskID, WorkerID
 from mray._common.log import logger
 
@@ -90,9 +93,8 @@ class RuntimeContext:
         """A handle of the actor this is called in; it does not keep the actor alive. RuntimeError outside an actor."""
         if self._here("actor_id") is None:
             raise RuntimeError("This method is only available in an actor.")
-        handle = current_backend().query("current_actor")
-        assert isinstance(handle, ActorHandle)
-        return handle
+        context = current_backend().context()
+        return _handle_of_own_actor(context["actor_class"], context["actor_id"])
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
@@ -197,16 +199,16 @@ def _only_in_worker(mode: str) -> str:
     return f"This method is only available when the process is a worker. Current mode: {0 if mode == 'driver' else mode}"
 
 
+@lru_cache(maxsize=1)
+def _handle_of_own_actor(user_class: type, actor_id: bytes) -> ActorHandle:
+    return make_handle(ActorBlueprint.of(user_class), actor_id, None)
+
+
 _context = RuntimeContext()
 
 
 def get_runtime_context() -> RuntimeContext:
     """Where the calling code runs. Starts a session when there is none and that is allowed."""
-    if backend_if_started() is None:
-        try:
-            current_backend()
-        except RuntimeError:
-            raise
-        except Exception:
-            logger.debug("no session: the runtime context will say so", exc_info=True)
+    if settings.ENABLE_AUTO_CONNECT.get():
+        current_backend()
     return _context

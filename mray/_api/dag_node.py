@@ -123,12 +123,11 @@ class DAGNode(ABC):
 
         `fn` sees copies of the nodes in which DAG nodes among the arguments are replaced by their results.
         """
-        if not isinstance(fn, _Remembering):
-            fn = _Remembering(fn)
-        if self._stable_uuid in fn.cache:
-            known: T = fn.cache[self._stable_uuid]
-            return known
-        return fn(self._apply_and_replace_all_child_nodes(lambda node: node.apply_recursive(fn)))
+        remembering = fn if isinstance(fn, _Remembering) else _Remembering(fn)
+        if self._stable_uuid not in remembering.cache:
+            remembering(self._apply_and_replace_all_child_nodes(lambda node: node.apply_recursive(remembering)))
+        result: T = remembering.cache[self._stable_uuid]
+        return result
 
     def _apply_and_replace_all_child_nodes(self, fn: Callable[[DAGNode], Any]) -> DAGNode:
         """A copy of this node with `fn` applied to the DAG nodes among its arguments."""
@@ -140,7 +139,9 @@ class DAGNode(ABC):
     def apply_functional(self, source_input_list: Any, predicate_fn: Callable[[DAGNode], bool], apply_fn: Callable[[DAGNode], Any]) -> Any:
         """`source_input_list` with `apply_fn` applied to those DAG nodes in it that `predicate_fn` accepts."""
         scanner = ObjectScanner(DAGNode)
-        return scanner.replace_nodes({node: apply_fn(node) if predicate_fn(node) else node for node in scanner.find_nodes(source_input_list)})
+        return scanner.replace_nodes(
+            {node: apply_fn(node) if predicate_fn(node) else node for node in scanner.find_nodes(source_input_list)}
+        )
 
     def _copy(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> DAGNode:
         copied = self._copy_impl(args, kwargs, options, others)
@@ -181,15 +182,15 @@ class DAGNode(ABC):
         _overlap_gpu_communication: bool | None = None,
         _default_communicator: Any = "create",
     ) -> Any:
-        """Compile the graph that ends here: its actors wait for inputs in loops, and `execute` of the result is a matter of microseconds.
+        """Compile the graph that ends here: its actors wait for inputs in loops, and `execute` is a matter of microseconds.
 
         `_max_inflight_executions` bounds the executions whose results have not been read (10), `_max_buffered_results` the results
         that are kept for a later `get` (1000). Raises ValueError or NotImplementedError when the graph cannot be compiled.
         """
         if self.is_cgraph_output_node:
             raise ValueError(
-                "It is not allowed to call `experimental_compile` on the same DAG object multiple times no matter whether `teardown` is called "
-                "or not. Please reuse the existing compiled DAG or create a new one."
+                "It is not allowed to call `experimental_compile` on the same DAG object multiple times no matter whether `teardown` "
+                "is called or not. Please reuse the existing compiled DAG or create a new one."
             )
         self.is_cgraph_output_node = True
         return current_backend().compile_graph(
@@ -263,8 +264,8 @@ def _listed(values: Any) -> str:
 class InputNode(DAGNode):
     """The graph's input: what `execute` is called with. One per graph, used as a context manager.
 
-    ``inp`` is the one argument as it is, ``inp[0]`` a positional argument and ``inp.x`` or ``inp["x"]`` a keyword argument; when `execute` is
-    given one value only, these index that value.
+    ``inp`` is the one argument as it is, ``inp[0]`` a positional argument and ``inp.x`` or ``inp["x"]`` a keyword argument; when
+    `execute` is given one value only, these index that value.
     """
 
     def __init__(self, *args: Any, input_type: Any = None, _other_args_to_resolve: dict[str, Any] | None = None, **kwargs: Any) -> None:

@@ -11,7 +11,20 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+_LEAVES = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+)
 
 
 class ObjectScanner:
@@ -52,8 +65,8 @@ class ObjectScanner:
         if known is not None:
             return known
         self._entered[id(value)] = False
-        # No short cut: every part must be visited.
-        hit = any([self._find(part) for part in _parts(value)])
+        hits = [self._find(part) for part in _parts(value)]  # all of them: no short cut
+        hit = True in hits
         self._entered[id(value)] = hit
         return hit
 
@@ -72,7 +85,7 @@ def _parts(value: Any) -> Iterable[Any]:
         return [*value.keys(), *value.values()]
     if isinstance(value, (list, tuple, set, frozenset)):
         return value
-    attributes = getattr(type(value), "__dict__", None) and _attributes(value)
+    attributes = _attributes(value)
     return attributes.values() if attributes else ()
 
 

@@ -12,7 +12,7 @@ from mray._common.options import ACTOR_OPTIONS, TASK_OPTIONS
 
 
 @overload
-def remote(target: type, /) -> ActorClass: ...
+def remote(target: type, /) -> ActorClass: ...  # type: ignore[overload-overlap]
 
 
 @overload

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import platform
 import sys
 import warnings
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
@@ -71,7 +70,7 @@ class RayContext(Mapping[str, Any]):
             "node_id": as_hex(facts.get("node_id")),
         }
         self.dashboard_url = ""
-        self.python_version = platform.python_version()
+        self.python_version = sys.version.partition(" ")[0]
         self.ray_version = RAY_VERSION
         self.ray_commit = f"mray-{__version__}"
 
@@ -199,12 +198,14 @@ def _set_level(level: int | str | None) -> None:
         logger.setLevel(logging.INFO)
 
 
-class _ToStderr(logging.StreamHandler[Any]):
+class _ToStderr(logging.Handler):
     """Whatever ``sys.stderr`` is when the message comes: notebooks and tests replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+        except (OSError, ValueError, AttributeError):  # closed, or there is none
+            pass
 
 
 def _check_address(address: str | None) -> None:
@@ -214,11 +215,14 @@ def _check_address(address: str | None) -> None:
         raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to by leaving `address` out.")
     if address.startswith("ray://") or ":" in address:
         raise ConnectionError(
-            f"mray runs on this host and cannot connect to {address!r}; leave `address` out, or set MRAY_BACKEND=ray to run on a Ray cluster."
+            f"mray runs on this host and cannot connect to {address!r}; leave `address` out, "
+            "or set MRAY_BACKEND=ray to run on a Ray cluster."
         )
     raise ValueError(f"Invalid address format: {address}")
 
 
 def warn_deprecated(instead: str) -> None:
     """A DeprecationWarning at the caller's caller."""
-    warnings.warn(f"This API is deprecated and may be removed in future Ray releases. Use {instead} instead", DeprecationWarning, stacklevel=3)
+    warnings.warn(
+        f"This API is deprecated and may be removed in future Ray releases. Use {instead} instead", DeprecationWarning, stacklevel=3
+    )

@@ -49,8 +49,7 @@ class ObjectRef(BaseID):
 
     def future(self) -> concurrent.futures.Future[Any]:
         """A future of the value. Cancelling it leaves the task alone."""
-        # Deferred: `import mray` is to stay cheap.
-        import concurrent.futures  # noqa: PLC0415
+        import concurrent.futures  # noqa: PLC0415  (`import mray` is to stay cheap)
 
         backend = current_backend()
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -69,8 +68,7 @@ class ObjectRef(BaseID):
 
     def as_future(self, _internal: bool = False) -> asyncio.Future[Any]:
         """An asyncio future of the value, of the running loop. Cancelling it leaves the task alone."""
-        # Deferred: `import mray` is to stay cheap; who calls this has asyncio loaded.
-        import asyncio  # noqa: PLC0415
+        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
 
         backend = current_backend()
         loop = asyncio.get_event_loop()

@@ -81,7 +81,9 @@ class RemoteFunction:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         # The function may be an empty shell yet: it is being unpickled, and this object is one of its globals.
-        (self.function, self.name, self.module, self.uuid, self.is_generator, self.signature, self.given_options, self.decorator, doc) = state
+        (self.function, self.name, self.module, self.uuid, self.is_generator, self.signature, self.given_options, self.decorator, doc) = (
+            state
+        )
         self.default_options = complete_task_options(self.given_options, is_generator=self.is_generator)
         self.export_cache = {}
         self._low, self._high = self.signature.low, self.signature.high
@@ -154,7 +156,7 @@ class RemoteFunction:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the function."""
-        from mray._api.dag_node import FunctionNode  # noqa: PLC0415
+        from mray._api.dag_node import FunctionNode  # noqa: PLC0415  (it knows functions)
 
         return FunctionNode(self, args, kwargs, dict(self.given_options))
 
@@ -189,7 +191,7 @@ class RemoteFunctionWithOptions:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `RemoteFunction.bind`."""
-        from mray._api.dag_node import FunctionNode  # noqa: PLC0415
+        from mray._api.dag_node import FunctionNode  # noqa: PLC0415  (it knows functions)
 
         return FunctionNode(self._function, args, kwargs, dict(self._given))
 

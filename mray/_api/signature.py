@@ -22,29 +22,39 @@ class CallSignature:
     A call with `low` to `high` positional arguments and no keywords is right; for any other `check` decides.
     """
 
-    __slots__ = ("_signature", "high", "low", "parameters")
+    __slots__ = ("_open", "_places", "_required", "_signature", "high", "low", "parameters")
 
     def __init__(self, parameters: Sequence[ParameterFacts] | None) -> None:
         #: ``None``: unknown, everything is accepted.
         self.parameters = tuple(parameters) if parameters is not None else None
         self._signature: inspect.Signature | None = None
         self.low, self.high = 0, _MANY
+        #: Whether any keyword is taken.
+        self._open = True
+        #: Keyword to position; `_MANY` when it is a keyword only.
+        self._places: dict[str, int] = {}
+        #: (keyword, position) of what must be given; ``None`` for what cannot be given by keyword.
+        self._required: list[tuple[str | None, int]] = []
         if self.parameters is not None:
             self.low, self.high = _bounds(self.parameters)
+            self._note_keywords(self.parameters)
 
     @classmethod
     def of(cls, function: Any, *, skip: int = 0) -> CallSignature:
         """Of a callable, without its first `skip` parameters (``self``)."""
         try:
-            parameters = list(inspect.signature(function).parameters.values())
+            whole = inspect.signature(function)
         except (TypeError, ValueError):  # written in C
             return cls(None)
-        if not skip or (parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL):
-            skip = 0
-        return cls([(p.name, int(p.kind), p.default is not p.empty) for p in parameters[skip:]])
+        parameters = list(whole.parameters.values())
+        if parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+            parameters = parameters[skip:]
+        made = cls([(p.name, int(p.kind), p.default is not p.empty) for p in parameters])
+        made._signature = whole.replace(parameters=parameters)
+        return made
 
     def signature(self) -> inspect.Signature:
-        """As `inspect` has it; defaults are ``...``."""
+        """As `inspect` has it; where the function itself is not, defaults are ``...``."""
         if self._signature is None:
             parameters = self.parameters
             if parameters is None:
@@ -57,9 +67,37 @@ class CallSignature:
             )
         return self._signature
 
+    def _note_keywords(self, parameters: Sequence[ParameterFacts]) -> None:
+        self._open = any(kind == inspect.Parameter.VAR_KEYWORD for _name, kind, _default in parameters)
+        for place, (name, kind, default) in enumerate(parameters):
+            if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+                continue
+            if kind == inspect.Parameter.KEYWORD_ONLY:
+                place = _MANY
+            by_name = kind != inspect.Parameter.POSITIONAL_ONLY
+            if by_name:
+                self._places[name] = place
+            if not default:
+                self._required.append((name if by_name else None, place))
+
+    def accepts(self, count: int, kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call with so many positional arguments and these keywords is right."""
+        if count > self.high:
+            return False
+        places = self._places
+        for name in kwargs:
+            place = places.get(name)
+            if place is None:
+                if not self._open:
+                    return False
+            elif place < count:
+                return False
+        return all(place < count or name in kwargs for name, place in self._required)
+
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """TypeError, in `inspect`'s words, when the function cannot be called so."""
-        self.signature().bind(*args, **kwargs)
+        if not self.accepts(len(args), kwargs):
+            self.signature().bind(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CallSignature, (self.parameters,)

@@ -43,7 +43,8 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     backend = current_backend()
     if not isinstance(object_refs, list):
         raise ValueError(
-            f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an ObjectRef or a list of ObjectRefs. "
+            f"Invalid type of object refs, {type(object_refs)}, is given. "
+            "'object_refs' must either be an ObjectRef or a list of ObjectRefs. "
         )
     if any(isinstance(ref, GraphRef) for ref in object_refs):
         return _get_graph_refs(object_refs, timeout)
@@ -75,7 +76,7 @@ def put(value: Any, *, _owner: ActorHandle | None = None, _tensor_transport: str
 
 
 def wait(
-    ray_waitables: list[ObjectRef], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+    ray_waitables: Any, *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
     """Wait until `num_returns` refs are ready, or `timeout` seconds have passed: (ready, not ready), each in the order given.
 
@@ -84,7 +85,8 @@ def wait(
     backend = current_backend()
     if isinstance(ray_waitables, ObjectRef):
         raise TypeError(
-            f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got a single ray.ObjectRef or ray.ObjectRefGenerator {ray_waitables}"
+            "wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got a single ray.ObjectRef or ray.ObjectRefGenerator "
+            f"{ray_waitables}"
         )
     if not isinstance(ray_waitables, list):
         raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got {type(ray_waitables)}")

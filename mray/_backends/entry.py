@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Module with the function ``worker_main(start)``.
 WORKER_MODULE = "mray._backends.worker_process"
+#: What else every worker needs sooner or later: imported once, before the first fork.
+WORKER_NEEDS = ("mray._backends.graph_host", "cloudpickle")
 
 # Descriptors that a process of ours is started with.
 NODE_LISTENER, NODE_LOCK = 3, 4
@@ -47,7 +49,7 @@ def main(role: str, session_dir: str, process: str, options: dict[str, Any]) -> 
             code = _run_zygote(session_dir, options, ZYGOTE_NODE, ZYGOTE_LIFELINE, ZYGOTE_LOCK)
         else:
             code = _run_worker(session_dir, process, options)
-    except BaseException:  # noqa: BLE001  (the last frame of the process)
+    except BaseException:  # the last frame of the process
         sys.excepthook(*sys.exc_info())
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -67,8 +69,21 @@ def _settle(descriptors: tuple[int, ...]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+def _import_face() -> None:
+    """Import the package itself, which this process began without. See Note [face] in `mray._runtime.launch`."""
+    del sys.modules["mray"]
+    face = importlib.import_module("mray")
+    for name, module in tuple(sys.modules.items()):
+        parent, _dot, child = name.rpartition(".")
+        if parent == "mray" and child not in face.__dict__:
+            setattr(face, child, module)
+
+
 def _load_worker_main(options: dict[str, Any]) -> WorkerMain:
+    _import_face()
     module = importlib.import_module(options.get("worker_module") or WORKER_MODULE)
+    for name in WORKER_NEEDS:
+        importlib.import_module(name)
     return module.worker_main  # type: ignore[no-any-return]
 
 

@@ -6,6 +6,7 @@ In a driver or a worker that compiles graphs, and in every actor that takes part
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from mray._runtime.client import Answer, Client
 from mray._runtime.deaths import actor_error
 
 if TYPE_CHECKING:
+    from mray._graph.compiled import CompiledGraph
     from mray._runtime.worker import Worker
 
 
@@ -47,10 +49,14 @@ class Host:
         assert client.reactor.spinner is not None
         self.spinner = client.reactor.spinner
         self.service: GraphService | None = GraphService(self) if worker is not None else None
+        self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
         self._own_bell: Doorbell | None = None
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         return self._client.reactor.wait_until(predicate, timeout)
+
+    def defer(self, callback: Callable[[], None]) -> None:
+        self._client.reactor.defer(callback)
 
     def actor_process(self, actor: str) -> str:
         """Waits until the actor is alive; raises why it never will be."""
@@ -113,8 +119,12 @@ class Host:
     def kill_actors(self, actors: Sequence[str]) -> None:
         client = self._client
         with client.lock:
-            for actor in actors:
-                client.node.send((m.ACTOR_KILL, bytes.fromhex(actor), True))
+            callers = [client.actor(bytes.fromhex(actor)) for actor in actors]
+            for caller in callers:
+                caller.subscribe()
+                client.node.send((m.ACTOR_KILL, caller.actor_id, True))
+        # Calls go straight to the actor: one made after this must not overtake its death.
+        client.reactor.wait_until(lambda: client.fatal is not None or all(caller.state == "dead" for caller in callers))
 
     def failure(self, error: BaseException, name: str) -> bytes:
         worker = self._worker
@@ -136,6 +146,8 @@ class Host:
 
     def close(self) -> None:
         """The session ends."""
+        for graph in list(self.graphs):
+            graph.teardown()
         if self._own_bell is not None:
             self._own_bell.close()
             self._own_bell = None

@@ -18,7 +18,6 @@ from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.ids import FIRST, NO_ACTOR, new_actor_id, new_task_id, return_id, worker_id_of
-from mray._graph.compiled import CompiledGraph
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import serialization_error
 from mray._runtime.calls import ActorCaller, Call, pack_arguments
@@ -26,12 +25,13 @@ from mray._runtime.client import Client
 from mray._runtime.executor import Context, ExitActor
 from mray._runtime.output import OutputPrinter
 from mray._runtime.session import Session, start_session
-from mray.exceptions import ActorUnschedulableError, TaskUnschedulableError
+from mray.exceptions import ActorAlreadyExistsError, ActorUnschedulableError, RaySystemError, TaskUnschedulableError
 
 if TYPE_CHECKING:
     from mray._api.actor import ActorHandle, ActorMethodSpec
     from mray._backends.graph_host import Host
     from mray._common.options import SessionOptions
+    from mray._graph.compiled import CompiledGraph
     from mray._runtime.worker import Worker
 
 #: Pickled functions and classes above this are refused, as Ray does.
@@ -287,8 +287,8 @@ class NativeBackend(Backend):
         if answer:
             try:
                 return client.ask(m.ACTOR_CREATE, actor_id, spec)
-            except Exception as error:
-                raise ValueError(str(getattr(error, "client_exc", error))) from None
+            except RaySystemError as error:  # the node's no: somebody has the name
+                raise ActorAlreadyExistsError(str(error.client_exc)) from None
         caller = client.actor(actor_id)
         caller.state = "unknown"
         client.node.send((m.ACTOR_CREATE, 0, actor_id, spec))
@@ -398,6 +398,7 @@ class NativeBackend(Backend):
             "actor_id": context.actor_id,
             "actor_name": context.actor_name,
             "class_name": context.class_name,
+            "actor_class": type(self._worker.executor.instance) if self._worker is not None and context.actor_id is not None else None,
             "worker_id": worker_id_of(self.client.process),
             "mode": "worker" if self._worker is not None else "driver",
             "resources": context.resources,
@@ -415,7 +416,9 @@ class NativeBackend(Backend):
 
     # ------------------------------------------------------------------------------------ graphs
     def compile_graph(self, root: Any, **options: Any) -> CompiledGraph:
-        return CompiledGraph(self.host(), root, **options)
+        from mray._graph.compile import compile_graph  # noqa: PLC0415  (20 ms that a session without graphs need not wait)
+
+        return compile_graph(self.host(), root, **options)
 
     def host(self) -> Host:
         """What graphs use of this process."""

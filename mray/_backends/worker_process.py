@@ -50,6 +50,8 @@ def worker_main(start: dict[str, Any]) -> int:
     set_backend(backend)
     host = backend.host()
     worker.service = host.service
+    if host.service is not None:
+        client.on_peer_gone = host.service.owner_gone
     sys.stdout = _NamedStream(sys.stdout, worker)  # type: ignore[assignment]
     sys.stderr = _NamedStream(sys.stderr, worker)  # type: ignore[assignment]
     os.register_at_fork(after_in_child=client.abandon)

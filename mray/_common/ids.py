@@ -92,7 +92,7 @@ class BaseID:
     __slots__ = ("_id",)
     _SIZE = OBJECT_SIZE
 
-    def __init__(self, id: bytes) -> None:  # noqa: A002  (Ray's name)
+    def __init__(self, id: bytes) -> None:  # Ray's name
         if not isinstance(id, bytes):
             raise TypeError(f"Unsupported type: {type(id)}, expected bytes")
         if len(id) != self._SIZE:

@@ -394,7 +394,9 @@ def session_options(  # one keyword per argument of `init`
     for name in ("CPU", "GPU", "memory", "object_store_memory"):
         if resources and name in resources:
             keyword = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "_memory"}.get(name, name)
-            raise AssertionError(f"`{name}` cannot be a custom resource because it is one of the default resources. Use `{keyword}` instead.")
+            raise AssertionError(
+                f"`{name}` cannot be a custom resource because it is one of the default resources. Use `{keyword}` instead."
+            )
     amounts: dict[str, Any] = {"CPU": num_cpus, "GPU": num_gpus, "memory": memory, "object_store_memory": object_store_memory}
     amounts = {name: amount for name, amount in {**amounts, **(resources or {})}.items() if amount is not None}
     amounts.update(settings.OVERRIDE_RESOURCES.get())
@@ -405,16 +407,18 @@ def session_options(  # one keyword per argument of `init`
         raise ValueError(
             f"Attempting to cap object store memory usage at {store} bytes, but the minimum allowed is {_MINIMUM_STORE} bytes."
         )
-    all_labels = {**(labels or {}), **settings.OVERRIDE_LABELS.get()}
+    all_labels: dict[Any, Any] = {**(labels or {}), **settings.OVERRIDE_LABELS.get()}
     for key, text in all_labels.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"labels must map text to text, got {key!r}: {text!r}")
-    namespace = namespace if namespace is not None else settings.NAMESPACE.get()
+    if namespace is None:
+        namespace = settings.NAMESPACE.get()
     check_namespace(namespace)
     if runtime_env is not None and not isinstance(runtime_env, Mapping):
         raise TypeError(f"runtime_env must be a dict, got {type(runtime_env)}")
     check_runtime_env(runtime_env)
-    temp_dir = temp_dir if temp_dir is not None else settings.TMPDIR.get()
+    if temp_dir is None:
+        temp_dir = settings.TMPDIR.get()
     if temp_dir is not None and not os.path.isabs(temp_dir):
         raise ValueError("temp_dir must be absolute path or None.")
     if isinstance(preload, str):

@@ -149,8 +149,8 @@ def explain(value: Any, error: BaseException | None = None, name: str = "") -> s
         line,
         "Variable: ",
         *(f"\n\t{failure!r}" for failure in found),
-        "\nwas found to be non-serializable. Leave it out, make it where it is used, or register a serializer for its type "
-        "(ray.util.register_serializer).",
+        "",
+        "was found to be non-serializable. Leave it out, make it where it is used, or register a serializer for its type.",
         line,
     ]
     return "\n".join(lines) + "\n"

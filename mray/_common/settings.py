@@ -87,12 +87,18 @@ BACKEND = _declare("MRAY_BACKEND", str, "native", "The engine that `init` starts
 PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, besides those of `init(preload=...)`.")
 NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")
 ENABLE_AUTO_CONNECT = _declare(
-    "MRAY_ENABLE_AUTO_CONNECT", _flag, True, "Whether the first call starts a session when `init` was not called.", "RAY_ENABLE_AUTO_CONNECT"
+    "MRAY_ENABLE_AUTO_CONNECT",
+    _flag,
+    True,
+    "Whether the first call starts a session when `init` was not called.",
+    "RAY_ENABLE_AUTO_CONNECT",
 )
 OVERRIDE_RESOURCES = _declare(
     "MRAY_OVERRIDE_RESOURCES", _object, _no_items, "Resources of the node; beats what `init` is given.", "RAY_OVERRIDE_RESOURCES"
 )
-OVERRIDE_LABELS = _declare("MRAY_OVERRIDE_LABELS", _object, _no_items, "Labels of the node; beats what `init` is given.", "RAY_OVERRIDE_LABELS")
+OVERRIDE_LABELS = _declare(
+    "MRAY_OVERRIDE_LABELS", _object, _no_items, "Labels of the node; beats what `init` is given.", "RAY_OVERRIDE_LABELS"
+)
 DEDUP_LOGS = _declare("MRAY_DEDUP_LOGS", _flag, True, "Whether equal lines of several workers are printed once.", "RAY_DEDUP_LOGS")
 LOG_TO_DRIVER = _declare("MRAY_LOG_TO_DRIVER", _flag, True, "Whether the driver prints what workers print.", "RAY_LOG_TO_DRIVER")
 ALLOW_OUT_OF_BAND_REFS = _declare(
@@ -126,31 +132,55 @@ CGRAPH_SUBMIT_TIMEOUT = _declare(
     "MRAY_CGRAPH_SUBMIT_TIMEOUT", float, 10.0, "Seconds that `execute` of a compiled graph waits for room.", "RAY_CGRAPH_submit_timeout"
 )
 CGRAPH_GET_TIMEOUT = _declare(
-    "MRAY_CGRAPH_GET_TIMEOUT", float, _no_number, "Seconds that `get` of a compiled graph's result waits; for ever by default.", "RAY_CGRAPH_get_timeout"
+    "MRAY_CGRAPH_GET_TIMEOUT",
+    float,
+    _no_number,
+    "Seconds that `get` of a compiled graph's result waits; for ever by default.",
+    "RAY_CGRAPH_get_timeout",
 )
 CGRAPH_TEARDOWN_TIMEOUT = _declare(
-    "MRAY_CGRAPH_TEARDOWN_TIMEOUT", float, 30.0, "Seconds that `teardown` of a compiled graph waits for its actors.", "RAY_CGRAPH_teardown_timeout"
+    "MRAY_CGRAPH_TEARDOWN_TIMEOUT",
+    float,
+    30.0,
+    "Seconds that `teardown` of a compiled graph waits for its actors.",
+    "RAY_CGRAPH_teardown_timeout",
 )
 CGRAPH_BUFFER_SIZE_BYTES = _declare(
     "MRAY_CGRAPH_BUFFER_SIZE_BYTES", int, 1_000_000, "First size of a compiled graph's buffers; they grow.", "RAY_CGRAPH_buffer_size_bytes"
 )
 CGRAPH_MAX_INFLIGHT = _declare(
-    "MRAY_CGRAPH_MAX_INFLIGHT_EXECUTIONS", int, 10, "Executions of a compiled graph in flight at once.", "RAY_CGRAPH_max_inflight_executions"
+    "MRAY_CGRAPH_MAX_INFLIGHT_EXECUTIONS",
+    int,
+    10,
+    "Executions of a compiled graph in flight at once.",
+    "RAY_CGRAPH_max_inflight_executions",
 )
 CGRAPH_MAX_BUFFERED = _declare(
     "MRAY_CGRAPH_MAX_BUFFERED_RESULTS", int, 1000, "Results of a compiled graph kept for a later `get`.", "RAY_CGRAPH_max_buffered_results"
 )
 CGRAPH_OVERLAP = _declare(
-    "MRAY_CGRAPH_OVERLAP_GPU_COMMUNICATION", _flag, False, "Overlap transfers between GPUs with computing.", "RAY_CGRAPH_overlap_gpu_communication"
+    "MRAY_CGRAPH_OVERLAP_GPU_COMMUNICATION",
+    _flag,
+    False,
+    "Overlap transfers between GPUs with computing.",
+    "RAY_CGRAPH_overlap_gpu_communication",
 )
 CGRAPH_ENABLE_PROFILING = _declare(
     "MRAY_CGRAPH_ENABLE_PROFILING", _flag, False, "Record every operation of compiled graphs.", "RAY_CGRAPH_ENABLE_PROFILING"
 )
 CGRAPH_ENABLE_NVTX = _declare(
-    "MRAY_CGRAPH_ENABLE_NVTX_PROFILING", _flag, False, "Mark every operation of compiled graphs for Nsight.", "RAY_CGRAPH_ENABLE_NVTX_PROFILING"
+    "MRAY_CGRAPH_ENABLE_NVTX_PROFILING",
+    _flag,
+    False,
+    "Mark every operation of compiled graphs for Nsight.",
+    "RAY_CGRAPH_ENABLE_NVTX_PROFILING",
 )
 CGRAPH_ENABLE_TORCH_PROFILING = _declare(
-    "MRAY_CGRAPH_ENABLE_TORCH_PROFILING", _flag, False, "Run actors of compiled graphs under torch's profiler.", "RAY_CGRAPH_ENABLE_TORCH_PROFILING"
+    "MRAY_CGRAPH_ENABLE_TORCH_PROFILING",
+    _flag,
+    False,
+    "Run actors of compiled graphs under torch's profiler.",
+    "RAY_CGRAPH_ENABLE_TORCH_PROFILING",
 )
 CGRAPH_VISUALIZE_SCHEDULE = _declare(
     "MRAY_CGRAPH_VISUALIZE_SCHEDULE", _flag, False, "Write the schedule of a compiled graph to a file.", "RAY_CGRAPH_VISUALIZE_SCHEDULE"

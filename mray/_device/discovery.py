@@ -62,10 +62,7 @@ def cpu_count() -> int:
 
 def memory_bytes() -> int:
     """Bytes of memory that this process and its children may use."""
-    limits = []
-    for line in _read("/proc/meminfo").splitlines():
-        if line.startswith("MemTotal:"):
-            limits.append(int(line.split()[1]) * 1024)
+    limits = [int(line.split()[1]) * 1024 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal:")]
     for path in _cgroup_paths(""):
         limit = _read(os.path.join(path, "memory.max"))
         if limit.isdigit():
@@ -154,7 +151,8 @@ def gpu_ids(asked: float | None, environment: Mapping[str, str] | None = None, g
     if visible is None:
         return list(range(count))
     if count > len(visible):
-        raise ValueError(f"Attempting to start raylet with {count} GPUs, but CUDA_VISIBLE_DEVICES contains {[str(name) for name in visible]}.")
+        listed = [str(name) for name in visible]
+        raise ValueError(f"Attempting to start raylet with {count} GPUs, but CUDA_VISIBLE_DEVICES contains {listed}.")
     return visible[:count]
 
 

@@ -1,7 +1,8 @@
 """What workers print: bytes from a pipe to lines with the name of who printed them.
 
 The node reads; workers write. The name changes inside a worker (a task, then another one, then an actor with a ``repr``), so the
-worker says it in the stream itself: a marker ``\\x00\\x01mray-name:<name>\\n``, which is taken out. A marker may stand in the middle of a line.
+worker says it in the stream itself: a marker, the name, a line end (`name_marker`), which are taken out. A marker may stand in the
+middle of a line.
 """
 
 from __future__ import annotations
@@ -65,6 +66,6 @@ class LineSplitter:
     def finish(self) -> list[tuple[str, bytes]]:
         """What is left at the end of the stream: a line without an end, or a piece of a marker."""
         rest, self._rest = self._rest, b""
-        if rest.startswith(MARKER):
+        if rest.startswith(MARKER) or (len(rest) > 1 and MARKER.startswith(rest)):
             return []
         return [(self.name, rest + b"\n")] if rest else []

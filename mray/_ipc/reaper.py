@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 
 from mray._ipc.process import kill, with_variable
 
@@ -42,7 +41,20 @@ def unlink_segments(session: str) -> None:
 def remove_session(directory: str) -> None:
     """Remove names and directory; the session's processes are dead."""
     unlink_segments(session_of(directory))
-    shutil.rmtree(directory, ignore_errors=True)
+    _remove_tree(directory)
+
+
+def _remove_tree(directory: str) -> None:
+    """Remove a directory of ours with what is in it; others may do the same at the same time."""
+    with contextlib.suppress(OSError):
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    _remove_tree(entry.path)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(entry.path)
+        os.rmdir(directory)
 
 
 def kill_processes(directory: str) -> None:

@@ -40,10 +40,25 @@ STAYS = 256
 class RingWriter:
     """The writing end. Making it formats the region."""
 
-    __slots__ = ("_base", "_consumed", "_mask", "_memory", "_offsets", "_published", "_wanted", "_words", "inline", "layout", "limit", "next")
+    __slots__ = (
+        "_base",
+        "_consumed",
+        "_mask",
+        "_memory",
+        "_offsets",
+        "_published",
+        "_wanted",
+        "_words",
+        "closed",
+        "inline",
+        "layout",
+        "limit",
+        "next",
+    )
 
     def __init__(self, segment: Segment, offset: int, layout: RingLayout) -> None:
         self.layout = layout
+        self.closed = False
         self.inline = layout.inline
         self._memory: mmap.mmap = segment.memory
         self._words = segment.words()
@@ -110,8 +125,11 @@ class RingWriter:
         return least
 
     def close(self) -> None:
-        """Tell the readers that no message follows. Idempotent."""
-        self._words[self._base + at.WRITER_CLOSED] = 1
+        """Tell the readers that no message follows, and let go of the mapping. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            self._words[self._base + at.WRITER_CLOSED] = 1
+            self._words.release()
 
     def readers_closed(self) -> bool:
         """Whether any reader has left."""
@@ -122,15 +140,35 @@ class RingWriter:
 class RingReader:
     """The reading end number `reader`."""
 
-    __slots__ = ("_consumed", "_mask", "_memory", "_offsets", "_published", "_wanted", "_words", "_writer_closed", "layout", "next", "reader")
+    __slots__ = (
+        "_consumed",
+        "_mask",
+        "_memory",
+        "_offsets",
+        "_published",
+        "_wanted",
+        "_words",
+        "_writer_closed",
+        "closed",
+        "layout",
+        "next",
+        "reader",
+    )
 
     def __init__(self, segment: Segment, offset: int, layout: RingLayout, reader: int) -> None:
         words = segment.words()
         base = offset // WORD
-        facts = (words[base + at.VERSION], words[base + at.ENTRIES], words[base + at.ENTRY_BYTES], words[base + at.READERS], words[base + at.SLOTS])
+        facts = (
+            words[base + at.VERSION],
+            words[base + at.ENTRIES],
+            words[base + at.ENTRY_BYTES],
+            words[base + at.READERS],
+            words[base + at.SLOTS],
+        )
         if facts != (LAYOUT_VERSION, layout.entries, layout.entry_bytes, layout.readers, layout.slots):
             raise ValueError(f"the ring at {offset} of {segment.name} has another layout: {facts}, expected {layout}")
         self.layout = layout
+        self.closed = False
         self.reader = reader
         self._memory: mmap.mmap = segment.memory
         self._words = words
@@ -190,8 +228,11 @@ class RingReader:
         return self._words[self._wanted] != 0
 
     def close(self) -> None:
-        """Tell the writer that this reader has left. Idempotent."""
-        self._words[self._consumed - at.CONSUMED + at.READER_CLOSED] = 1
+        """Tell the writer that this reader has left, and let go of the mapping. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            self._words[self._consumed - at.CONSUMED + at.READER_CLOSED] = 1
+            self._words.release()
 
     def writer_closed(self) -> bool:
         """Whether no message follows those that are published."""

@@ -177,6 +177,7 @@ class SlotWriter:
         for slot in self._slots:
             _unmap(slot)
         self._slots.clear()
+        self._words.release()
 
 
 def _unmap(slot: Slot) -> None:
@@ -223,9 +224,10 @@ class SlotReader:
     def close(self) -> None:
         """Unmap what no view holds. Later releases do nothing. Idempotent."""
         attached = list(self._attached.values())
-        self._attached.clear()
+        self._attached.clear()  # from here on, releases do nothing
         for each in attached:
             each.segment.close()
+        self._words.release()
 
 
 def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attached], slot: int, generation: int) -> Callable[[], None]:

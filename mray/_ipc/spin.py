@@ -23,7 +23,7 @@ WINDOW = 100e-6
 PATIENCE = 3
 #: Waits without spinning after the first such series, and at most.
 PAUSE = 16
-LONGEST_PAUSE = 4096
+LONGEST_PAUSE = 512
 #: Waits between two counts of the awake processes.
 RECOUNT = 32
 

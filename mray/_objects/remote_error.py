@@ -168,7 +168,9 @@ def _text_of(error: BaseException) -> str:
 def _without_cause(error: BaseException, reason: BaseException) -> BaseException:
     if not isinstance(error, RayTaskError):
         return RayError(f"Exception {_named(type(error))} isn't serializable: {reason}.\nOriginal exception details:\n{_text_of(error)}")
-    cause = RayError(f"Exception {_named(type(error.cause))} isn't serializable: {reason}.\nOriginal exception details:\n{error.traceback_str}")
+    cause = RayError(
+        f"Exception {_named(type(error.cause))} isn't serializable: {reason}.\nOriginal exception details:\n{error.traceback_str}"
+    )
     return RayTaskError(
         error.function_name, error.traceback_str, cause, error.proctitle, error.pid, error.ip, error.actor_repr, error.actor_id
     )

@@ -102,6 +102,8 @@ class Client:
             m.GRAPHED: self._on_graphed,
             **self.borrowing.words,
         }
+        #: Called in the reading thread with the id of a peer whose process is gone.
+        self.on_peer_gone: Callable[[str], None] = lambda _process: None
         #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
         self.on_node_lost: Callable[[], BaseException | None] = lambda: None
         #: Called around a wait of user code that is really going to wait.
@@ -308,6 +310,7 @@ class Client:
             if self.peers.get(connection.process) is connection:
                 del self.peers[connection.process]
             self.borrowing.peer_gone(connection)
+            self.on_peer_gone(connection.process)
             for name in connection.facts.get("freed", ()):
                 unlink(name)
             for number in connection.facts.get("requests", ()):
@@ -328,7 +331,10 @@ class Client:
     def put(self, value: Any) -> ObjectRef:
         """Store a value; this process owns it."""
         self._check()
-        form, payload, refs = freeze_value(self, value, self.process)
+        try:
+            form, payload, refs = freeze_value(self, value, self.process)
+        except TypeError as error:
+            raise serialization_error(error, value, "the put value {}") from error
         entry = Entry()
         entry.refs = refs
         entry.payload = payload
@@ -351,7 +357,7 @@ class Client:
         try:
             packed = serialize(arguments)
         except Exception as error:
-            raise serialization_error(error, arguments, what) from error
+            raise serialization_error(error, arguments, f"the argument {{}} for a task or actor {what}") from error
         refs = packed.refs
         if refs:
             call.refs = self.borrowing.names_of(refs)

@@ -17,7 +17,7 @@ from mray._common import settings
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
-from mray._objects.remote_error import format_exception, pickle_error, serialization_error, task_error, unpickle_error
+from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
 from mray._objects.serializer import deserialize
 from mray._objects.store import read
 from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
@@ -30,22 +30,6 @@ _PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
 
 class ExitActor(BaseException):
     """Raised by `exit_actor`: the actor ends once the call is answered. A user's ``except SystemExit`` does not stop it."""
-
-
-class _ArgumentFailed(Exception):
-    """An argument of the call is an error instead of a value."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-def _import_error(error: BaseException, what: str) -> RuntimeError:
-    """User code that could not be unpickled here."""
-    return RuntimeError(
-        f"The {what} failed to import on the worker. This may be because needed library dependencies are not installed in the worker environment,"
-        f" or because a module is not on its sys.path:\n\n{format_exception(error)}"
-    )
 
 
 class Context:
@@ -97,7 +81,7 @@ class Executor:
             try:
                 function = pickle.loads(self._code.pop(function_id))
             except Exception as error:  # noqa: BLE001  (whatever the user's module raises at import)
-                function = _import_error(error, f"remote function {name}")
+                function = import_error(error, name, actor=False)
             self._functions[function_id] = function
         if isinstance(function, BaseException):
             raise function
@@ -126,7 +110,7 @@ class Executor:
     def _argument(self, value: tuple[Any, ...]) -> Any:
         form, payload = value[0], value[1]
         if form == m.FAILED:
-            raise _ArgumentFailed(unpickle_error(payload))
+            raise dependency_error(unpickle_error(payload))
         if form == m.SEGMENT:
             return self._read_borrowed(payload, value[2], value[3])
         return deserialize(form, payload)
@@ -315,15 +299,13 @@ class Executor:
     def _wrap(self, error: BaseException, name: str) -> RayTaskError:
         """What the caller gets for an error of user code."""
         context = self.context
-        of_argument = isinstance(error, _ArgumentFailed)
         return task_error(
             name,
-            error.error if isinstance(error, _ArgumentFailed) else error,
+            error,
             pid=os.getpid(),
             ip=self._client.facts["node_ip_address"],
             actor_id=context.actor_id,
             actor_repr=self.repr_now() if context.actor_id else None,
-            of_argument=of_argument,
         )
 
     def _is_retried(self, error: BaseException, wanted: Any) -> bool:
@@ -366,7 +348,7 @@ class Executor:
             try:
                 cls = pickle.loads(spec["code"])
             except Exception as error:  # noqa: BLE001
-                raise _import_error(error, f"actor with name {spec['class_name']}") from None
+                raise import_error(error, spec["class_name"], actor=True) from None
             args, kwargs = self._constructor_arguments(spec, owner)
             instance = cls.__new__(cls)
             self.instance = instance

@@ -21,11 +21,17 @@ WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
 #: Bytes of the largest packet between node and zygote (SPAWN, with the environment of a worker).
 PACKET = 256 * 1024
 
+# Note [face]
+# Importing any module of the package would first import the package itself, the user's face with all that it needs: 30 ms before
+# the first fork, and nothing that the node uses. So a process begins with an empty package in its place; those that run user code then
+# import the real one (`mray._backends.entry`).
 _CODE = """\
 import sys, marshal
 with open(sys.argv[2] + "/options", "rb") as file:
     options = marshal.load(file)
 sys.path[:] = options["path"]
+sys.modules["mray"] = face = type(sys)("mray")
+face.__path__ = [options["package"]]
 from mray._backends.entry import main
 main(sys.argv[1], sys.argv[2], sys.argv[3], options)
 """
@@ -33,6 +39,7 @@ main(sys.argv[1], sys.argv[2], sys.argv[3], options)
 
 def write_options(session_dir: str, options: dict[str, Any]) -> None:
     """Leave the options for every process of the session; builtin values only."""
+    options["package"] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     options["path"] = [path or os.getcwd() for path in sys.path]
     with open(os.path.join(session_dir, OPTIONS), "wb") as file:
         marshal.dump(options, file)

@@ -1,7 +1,7 @@
 """The node: the I/O shell around the scheduler.
 
-A process of its own with one thread, which never runs user code. It listens at ``node.sock``, turns messages and deaths into events, carries out the
-scheduler's instructions, and keeps the session's table.
+A process of its own with one thread, which never runs user code. It listens at ``node.sock``, turns messages and deaths into events,
+carries out the scheduler's instructions, and keeps the session's table.
 
 ::
 
@@ -9,16 +9,17 @@ scheduler's instructions, and keeps the session's table.
                     ◀──messages──  │  ◀─instructions─┘
                                    └── Supervisor ── zygote, workers' pipes and ends
 
-It ends when the driver says so or is dead (its pidfd and its socket tell), and then ends everything below it and removes the session's names. If it
-dies itself, the kernel ends the workers and the zygote removes the names.
+It ends when the driver says so or is dead (its pidfd and its socket tell), and then ends everything below it and removes the
+session's names. If it dies itself, the kernel ends the workers and the zygote removes the names.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sys
-import traceback
+from collections.abc import Callable
 from typing import Any
 
 from mray._common import messages as m
@@ -42,7 +43,7 @@ _OUTPUT_BACKLOG = 8 << 20
 #: How long TRIM waits for others to give memory back, in seconds, and how often it looks.
 _TRIM_WAIT = 0.1
 _TRIM_LOOK = 0.005
-#: Unsent bytes above which the text of a crash is never reached: the driver gets this long to take the last output, in seconds.
+#: How long the driver gets to take the last output, in seconds.
 _LAST_WORDS = 2.0
 
 
@@ -62,9 +63,7 @@ class Node:
         self._row_of: dict[str, int] = {}
         default = environment_of(options["env"], ())
         self._scheduler = Scheduler(options["resources"], options["gpus"], default, _new_process)
-        self._supervisor = Supervisor(
-            self.reactor, session_dir, options, lifeline, lock, self._worker_died, self._printed, lambda text: self._printed(0, 2, "mray", text)
-        )
+        self._supervisor = Supervisor(self.reactor, session_dir, options, lifeline, lock, self._worker_died, self._printed)
         self._connections: dict[str, Connection] = {}
         self._driver: Connection | None = None
         self._code: dict[bytes, bytes] = {}
@@ -83,7 +82,7 @@ class Node:
             "env": dict(default),
             "preload": list(options["preload"]),
         }
-        self._words = {
+        self._words: dict[int, Callable[..., events.Event]] = {
             m.LEASE_REQUEST: lambda p, request, demand: events.LeaseRequested(p, request, demand),
             m.LEASE_CANCEL: lambda p, request: events.LeaseCancelled(p, request),
             m.LEASE_RETURN: lambda p, lease: events.LeaseReturned(p, lease),
@@ -148,7 +147,7 @@ class Node:
                 self._understand(connection, message)
         except (TypeError, ValueError, KeyError, AttributeError):
             sys.stderr.write(f"{connection!r} said {message!r}"[:2000] + "\n")
-            traceback.print_exc()
+            sys.excepthook(*sys.exc_info())
             connection.hang_up()
 
     def _understand(self, connection: Connection, message: Message) -> None:
@@ -199,7 +198,10 @@ class Node:
             code = self._code.get(arguments[0])
             connection.send((m.ANSWER, request, code is not None, code or "the node does not know this code"))
         else:
-            self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
+            try:
+                self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
+            except TypeError as error:
+                connection.send((m.ANSWER, request, False, f"listing {what!r}: {error}"))
 
     def _describe(self) -> dict[str, Any]:
         """This machine, as Ray lists it."""
@@ -314,6 +316,12 @@ class Node:
         self.reactor.post_later(driver)
 
     # ------------------------------------------------------------------------------------ ending
+    def confess(self, error: BaseException) -> None:
+        """The node is at fault: show the user the end of its log, which is about to go."""
+        with open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
+            text = log.read()[-4000:]
+        self._printed(0, 2, "mray", f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
+
     def end(self) -> None:
         """End every process of the session, say the last words, remove every name."""
         self._supervisor.end_all()
@@ -331,13 +339,17 @@ def run(
 ) -> int:
     """The node's main function; returns its exit code."""
     processes.adopt_orphans()
+    # Four descriptors a worker. The zygote has been forked, so workers keep the user's own limit.
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     processes.Title().set("node")
     code = 0
     node = Node(session_dir, options, lifeline, lock)
     try:
         node.serve(socket.socket(fileno=listener), zygote_pid, zygote)
-    except BaseException:  # noqa: BLE001  (the session ends in order even when the node is at fault)
-        traceback.print_exc()
+    except BaseException as error:  # the session ends in order even when the node is at fault
+        sys.excepthook(*sys.exc_info())
+        node.confess(error)
         code = 1
     node.end()
     return code

@@ -1,15 +1,17 @@
 """A session as its driver has it: started, joined, ended.
 
-In the driver. `start_session` makes the session's directory and its listening socket, starts the node, and connects to it at once: the connection waits in
-the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's log says why.
+In the driver. `start_session` makes the session's directory and its listening socket, starts the node, and connects to it at once: the
+connection waits in the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's
+log says why.
 
-The directory is locked (flock) from before it has its name. The open file is inherited by node and zygote, so the lock is free only when all
-three are dead, and then the next `init` sweeps what is left.
+The directory is locked (flock) from before it has its name. The open file is inherited by node and zygote, so the lock is free only
+when all three are dead, and then the next `init` sweeps what is left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import select
 import socket
@@ -74,7 +76,8 @@ class Session:
         if self._ended or os.getpid() != self._owner:
             return None
         status = reap_node(self.node_pid, 1.0)
-        text = "the node process has ended" if status is None else f"the node process (pid {self.node_pid}) has ended: {describe_exit(status)}"
+        how = "" if status is None else f": {describe_exit(status)}"
+        text = f"the node process (pid {self.node_pid}) has ended{how}"
         log = last_lines(self.directory)
         reaper.clean_after_node(self.directory)
         return node_error(text + (f". Its log ends:\n{log}\n" if log else ""))
@@ -109,6 +112,8 @@ def start_session(options: SessionOptions) -> Session:
         reaper.remove_session(directory)
         os.close(lock)
         raise
+    # The driver needs it for its first task; imported now, it costs nothing, because the node is not ready yet.
+    importlib.import_module("cloudpickle")
     try:
         client.join()
     except BaseException as error:

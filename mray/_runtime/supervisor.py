@@ -1,7 +1,7 @@
 """The node's hold on processes: starts workers, hears what they print, learns how each one ended.
 
-In the node, on its one thread. Workers are children of the zygote, which reports their ends; if the zygote dies, they become children of the
-node, which reaps them itself and starts a new zygote. So do the children of dead workers: those that a dead worker left behind are ended.
+In the node, on its one thread. Workers are children of the zygote, which reports their ends; if the zygote dies, they become children
+of the node, which reaps them itself and starts a new zygote. So do the children of dead workers: what a dead worker left behind is ended.
 
 ::
 
@@ -18,6 +18,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mray._common.messages import REAPED, SPAWN, SPAWNED
@@ -74,7 +75,6 @@ class Supervisor:
         lock: int,
         on_died: Callable[[str, int, int], None],
         on_output: Callable[[int, int, str, str], None],
-        on_trouble: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
         self._session_dir = session_dir
@@ -84,7 +84,6 @@ class Supervisor:
         self._lock = lock
         self._on_died = on_died
         self._on_output = on_output
-        self._on_trouble = on_trouble
         self.workers: dict[str, WorkerProcess] = {}
         self._by_pid: dict[int, WorkerProcess] = {}
         #: SPAWN packets that the zygote has not answered, and those that wait for their turn.
@@ -137,7 +136,7 @@ class Supervisor:
             elif message[0] == REAPED:
                 self._ended(message[1], message[2])
             else:
-                self._on_trouble(f"preload: module {message[1]!r} could not be imported: {message[2]}\n")
+                self._trouble(f"preload: module {message[1]!r} could not be imported: {message[2]}\n")
 
     def _zygote_ended(self, status: int) -> None:
         if self._zygote.fileno() >= 0:
@@ -164,7 +163,7 @@ class Supervisor:
             stream = Stream(read_end, number)
             worker.streams.append(stream)
             worker.write_ends.append(write_end)
-            self._reactor.add_fd(read_end, lambda _events, stream=stream: self._printed(worker, stream))
+            self._reactor.add_fd(read_end, partial(self._printed, worker, stream))
         packet = marshal.dumps((SPAWN, process, environment))
         if needs_fresh_interpreter(environment, bool(self._options.get("preload"))) or len(packet) > _LARGEST_SPAWN:
             self._exec(worker, environment)
@@ -194,7 +193,7 @@ class Supervisor:
         try:
             pid = launch("worker", self._session_dir, worker.process, variables, descriptors)
         except OSError as error:
-            self._on_trouble(f"a worker could not be started with env_vars {environment}: {error}\n")
+            self._trouble(f"a worker could not be started with env_vars {environment}: {error}\n")
             self._reactor.call_later(0, lambda: self._never_started(worker))
         else:
             self._forked(worker.process, pid)
@@ -217,6 +216,10 @@ class Supervisor:
         for fd in worker.write_ends:
             os.close(fd)
         worker.write_ends.clear()
+
+    def _trouble(self, text: str) -> None:
+        """Tell the user, on the driver's stderr."""
+        self._on_output(0, 2, "mray", text)
 
     def kill(self, process: str) -> None:
         """End a worker at once; `on_died` follows."""
@@ -287,7 +290,7 @@ class Supervisor:
                 self._drain(worker, stream)
 
     # ------------------------------------------------------------------------------------ output
-    def _printed(self, worker: WorkerProcess, stream: Stream) -> None:
+    def _printed(self, worker: WorkerProcess, stream: Stream, _events: int) -> None:
         """One read of what a worker prints."""
         if not worker.pid:
             self._zygote_spoke(0)  # the news of its birth is still in the other socket

@@ -21,7 +21,6 @@ import select
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +31,7 @@ from mray._runtime.launch import PACKET
 
 #: Takes what a worker must know to join: ``session_dir, process, environment, options``. Returns its exit code.
 WorkerMain = Callable[[dict[str, Any]], "int | None"]
+
 
 class Zygote:
     """The process's state and main loop."""
@@ -77,8 +77,8 @@ class Zygote:
         for module in self._options.get("preload", ()):
             try:
                 importlib.import_module(module)
-            except Exception as error:  # noqa: BLE001  (whatever the module raises: workers do without it)
-                traceback.print_exc()
+            except Exception as error:  # whatever the module raises: workers do without it
+                sys.excepthook(*sys.exc_info())
                 self._tell("preload failed", module, f"{type(error).__name__}: {error}")
 
     def _tell(self, *message: Any) -> None:
@@ -155,12 +155,14 @@ def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
         return worker_main(start) or 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:  # noqa: BLE001  (reported, and the process ends)
-        traceback.print_exc()
+    except BaseException:  # reported, and the process ends
+        sys.excepthook(*sys.exc_info())
         return 1
 
 
-def run_fresh_worker(lifeline: int, session_dir: str, process: str, environment: dict[str, str], options: dict[str, Any], main: WorkerMain) -> int:
+def run_fresh_worker(
+    lifeline: int, session_dir: str, process: str, environment: dict[str, str], options: dict[str, Any], main: WorkerMain
+) -> int:
     """The main function of a worker that was started by exec: its output and environment are in place already."""
     stdout, stderr = os.dup(1), os.dup(2)
     become_worker(lifeline, stdout, stderr, {})

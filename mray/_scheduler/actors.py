@@ -30,6 +30,7 @@ from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecor
 KILL_TEXT = "The actor is dead because it was killed by `ray.kill`."
 OWNER_TEXT = "The actor is dead because its owner has died."
 SCOPE_TEXT = "The actor is dead because all references to it were removed."
+CRASH_TEXT = "The actor is dead because its worker process has died."
 INIT_TEXT = "The actor died because of an error raised in its creation task."
 
 
@@ -229,7 +230,7 @@ class Actors:
         """The process of an actor is dead; the floor has taken resources and worker away from it."""
         kind = cause[0]
         if kind == CAUSE_CRASH:
-            cause = (kind, f"The actor is dead because its worker process has died: {cause[1]}.", *cause[2:])
+            cause = (kind, CRASH_TEXT + (f" {cause[1]}" if cause[1] else ""), *cause[2:])
             may_restart = True
         unheld = not actor.holders and not actor.detached
         if not (may_restart and actor.restarts_left) or actor.leaving or unheld or actor.state == DEAD:
@@ -292,9 +293,7 @@ class Actors:
 
     # ------------------------------------------------------------------------------------ listings
     def named(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
-        return [
-            {"name": name, "namespace": space} for (space, name) in self._names if all_namespaces or space == namespace
-        ]
+        return [{"name": name, "namespace": space} for (space, name) in self._names if all_namespaces or space == namespace]
 
     def listing(self) -> list[dict[str, Any]]:
         return [

@@ -26,7 +26,6 @@ class _Class:
         #: The resource that its head lacked, or ``None`` when it should be tried.
         self.waits_for: str | None = None
 
-
     def left(self, tenant: Tenant) -> None:
         client = tenant.client_process
         if self.clients[client] == 1:

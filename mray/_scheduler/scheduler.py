@@ -45,6 +45,7 @@ from mray._scheduler.records import (
 )
 from mray._scheduler.resources import CPU, FREE, GpuId, Holding, ResourcePool, describe, to_quantities
 from mray._scheduler.workers import WorkerPool
+from mray.exceptions import describe_status
 
 
 class Scheduler:
@@ -141,7 +142,8 @@ class Scheduler:
 
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
-        text = f"no worker process could be started with env_vars {dict(environment)}: {cause[1]}"
+        how = cause[1] or describe_status(cause[3]) or "has ended"
+        text = f"no worker process could be started with env_vars {dict(environment)}: it {how} as it started"
         for tenant in self.workers.give_up(environment):
             self._vacate(tenant)
             if isinstance(tenant, Lease):

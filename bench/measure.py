@@ -1,0 +1,365 @@
+"""Measures one row on one engine, in a process of its own, and prints the samples as JSON on the last line.
+
+    python bench/measure.py ENGINE ROW
+
+ENGINE is ``mray`` or ``ray`` (the module of that name), ``pool`` (`multiprocessing.Pool`), ``executor``
+(`concurrent.futures.ProcessPoolExecutor`) or ``memcpy``. `compare.py` starts these in turn. Nothing but numpy and the
+engine is imported, so that the program runs in the peer's own virtual environment as well.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import importlib
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+#: Every process started from here inherits it: so that the processes of a session can be counted from outside.
+MARK = "MRAY_BENCH_MARK"
+MIB = 1 << 20
+
+
+# ---------------------------------------------------------------------------------------------- timing
+def times(call: Callable[[], object], count: int, warmup: int) -> list[float]:
+    """Seconds of each of `count` calls, one at a time, after `warmup` calls that are not counted."""
+    for _ in range(warmup):
+        call()
+    clock = time.perf_counter
+    samples = []
+    for _ in range(count):
+        start = clock()
+        call()
+        samples.append(clock() - start)
+    return samples
+
+
+def per_item(batch: Callable[[], object], items: int, repeats: int, warmup: int = 1) -> list[float]:
+    """Seconds per item of `repeats` batches of `items`."""
+    return [sample / items for sample in times(batch, repeats, warmup)]
+
+
+# --------------------------------------------------------------------------------- sessions and actors
+@contextmanager
+def session(ray: Any, **options: Any) -> Iterator[None]:
+    options.setdefault("num_cpus", 4)
+    start(ray, **options)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def start(ray: Any, **options: Any) -> None:
+    if ray.__name__ == "ray":
+        options["include_dashboard"] = False
+    ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
+
+
+def echo_actor(ray: Any) -> Any:
+    class Echo:
+        def echo(self, value: Any) -> Any:
+            return value
+
+        def pid(self) -> int:
+            return os.getpid()
+
+    return ray.remote(Echo)
+
+
+def empty_task(ray: Any) -> Any:
+    @ray.remote
+    def nothing() -> None:
+        return None
+
+    return nothing
+
+
+# -------------------------------------------------------------------------------------- compiled graphs
+def graph_times(ray: Any, shape: str, value: object, count: int, warmup: int, **options: Any) -> list[float]:
+    dag = importlib.import_module(f"{ray.__name__}.dag")
+    Echo = echo_actor(ray)
+    with session(ray):
+        actors = [Echo.remote() for _ in range({"echo": 1, "chain4": 4, "fan4": 4}[shape])]
+        with dag.InputNode() as value_in:
+            if shape == "fan4":
+                root: Any = dag.MultiOutputNode([actor.echo.bind(value_in) for actor in actors])
+            else:
+                root = value_in
+                for actor in actors:
+                    root = actor.echo.bind(root)
+        graph = root.experimental_compile(**options)
+        try:
+            return times(lambda: ray.get(graph.execute(value)), count, warmup)
+        finally:
+            graph.teardown()
+
+
+def graph_echo(ray: Any) -> list[float]:
+    return graph_times(ray, "echo", "hello", 3000, 300)
+
+
+def graph_chain4(ray: Any) -> list[float]:
+    return graph_times(ray, "chain4", "hello", 1500, 200)
+
+
+def graph_fan4(ray: Any) -> list[float]:
+    return graph_times(ray, "fan4", "hello", 1500, 200)
+
+
+def graph_array(ray: Any, mebibytes: int, count: int) -> list[float]:
+    import numpy
+
+    array = numpy.ones(mebibytes * MIB, dtype=numpy.uint8)
+    return graph_times(ray, "echo", array, count, 20, _buffer_size_bytes=(mebibytes + 1) * MIB)
+
+
+def graph_echo_1m(ray: Any) -> list[float]:
+    return graph_array(ray, 1, 500)
+
+
+def graph_echo_16m(ray: Any) -> list[float]:
+    return graph_array(ray, 16, 100)
+
+
+def graph_pipeline8(ray: Any) -> list[float]:
+    dag = importlib.import_module(f"{ray.__name__}.dag")
+    Echo = echo_actor(ray)
+    with session(ray):
+        first, second = Echo.remote(), Echo.remote()
+        with dag.InputNode() as value_in:
+            root = second.echo.bind(first.echo.bind(value_in))
+        graph = root.experimental_compile(_max_inflight_executions=8)
+
+        def stream(items: int = 2000) -> None:
+            flying: collections.deque[Any] = collections.deque()
+            for _ in range(items):
+                if len(flying) == 8:
+                    ray.get(flying.popleft())
+                flying.append(graph.execute("hello"))
+            while flying:
+                ray.get(flying.popleft())
+
+        try:
+            return per_item(stream, 2000, 3)
+        finally:
+            graph.teardown()
+
+
+# -------------------------------------------------------------------------------------- calls and tasks
+def actor_call(ray: Any) -> list[float]:
+    Echo = echo_actor(ray)
+    with session(ray):
+        actor = Echo.remote()
+        return times(lambda: ray.get(actor.echo.remote("hello")), 2000, 300)
+
+
+def actor_flight(ray: Any) -> list[float]:
+    Echo = echo_actor(ray)
+    with session(ray):
+        actor = Echo.remote()
+        return per_item(lambda: ray.get([actor.echo.remote("hello") for _ in range(5000)]), 5000, 4)
+
+
+def task_call(ray: Any) -> list[float]:
+    nothing = empty_task(ray)
+    with session(ray):
+        return times(lambda: ray.get(nothing.remote()), 1000, 200)
+
+
+def task_flight(ray: Any) -> list[float]:
+    nothing = empty_task(ray)
+    with session(ray, num_cpus=2):
+        return per_item(lambda: ray.get([nothing.remote() for _ in range(3000)]), 3000, 4)
+
+
+# ---------------------------------------------------------------------------------------------- objects
+def put_small(ray: Any) -> list[float]:
+    with session(ray):
+        return times(lambda: ray.put("hello"), 2000, 200)
+
+
+def get_small(ray: Any) -> list[float]:
+    with session(ray):
+        ref = ray.put("hello")
+        return times(lambda: ray.get(ref), 5000, 200)
+
+
+def put_array(ray: Any, mebibytes: int, count: int) -> list[float]:
+    import numpy
+
+    array = numpy.ones(mebibytes * MIB, dtype=numpy.uint8)
+    with session(ray, object_store_memory=1 << 30):
+        return times(lambda: ray.put(array), count, 6)
+
+
+def put_64m(ray: Any) -> list[float]:
+    return put_array(ray, 64, 20)
+
+
+def put_256m(ray: Any) -> list[float]:
+    return put_array(ray, 256, 8)
+
+
+def memcpy(mebibytes: int, count: int) -> list[float]:
+    import numpy
+
+    source = numpy.ones(mebibytes * MIB, dtype=numpy.uint8)
+    target = numpy.zeros(mebibytes * MIB, dtype=numpy.uint8)
+    return times(lambda: numpy.copyto(target, source), count, 3)
+
+
+# ----------------------------------------------------------------------------- starting, standing, idling
+def actors_20(ray: Any) -> list[float]:
+    Echo = echo_actor(ray)
+    with session(ray):
+        begin = time.perf_counter()
+        actors = [Echo.remote() for _ in range(20)]
+        ray.get([actor.echo.remote("hello") for actor in actors])
+        return [time.perf_counter() - begin]
+
+
+def init_cycle(ray: Any) -> list[float]:
+    nothing = empty_task(ray)
+    begin = time.perf_counter()
+    start(ray, num_cpus=2)
+    ray.get(nothing.remote())
+    ray.shutdown()
+    return [time.perf_counter() - begin]
+
+
+def idle_actor_pss(ray: Any) -> list[float]:
+    Echo = echo_actor(ray)
+    with session(ray):
+        actors = [Echo.remote() for _ in range(4)]
+        pids = ray.get([actor.pid.remote() for actor in actors])
+        time.sleep(1.0)
+        return [proportional_set_size(pid) for pid in pids]
+
+
+def proportional_set_size(pid: int) -> float:
+    """Megabytes (10^6) of memory that this process accounts for."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise LookupError(f"no Pss for process {pid}")
+
+
+def idle_session_cpu(ray: Any) -> list[float]:
+    Echo = echo_actor(ray)
+    with session(ray):
+        actor = Echo.remote()
+        ray.get(actor.pid.remote())
+        return idle_cpu()
+
+
+def idle_graph_cpu(ray: Any) -> list[float]:
+    dag = importlib.import_module(f"{ray.__name__}.dag")
+    Echo = echo_actor(ray)
+    with session(ray):
+        actors = [Echo.remote() for _ in range(2)]
+        with dag.InputNode() as value_in:
+            root = actors[1].echo.bind(actors[0].echo.bind(value_in))
+        graph = root.experimental_compile()
+        try:
+            for _ in range(5):
+                ray.get(graph.execute("hello"))
+            return idle_cpu()
+        finally:
+            graph.teardown()
+
+
+def idle_cpu(seconds: float = 5.0) -> list[float]:
+    """Percent of a core that this process and all it started use while nothing is asked of them."""
+    time.sleep(1.0)
+    before, begin = cpu_seconds(), time.perf_counter()
+    time.sleep(seconds)
+    used = sum(after - before.get(pid, 0.0) for pid, after in cpu_seconds().items())
+    return [100.0 * used / (time.perf_counter() - begin)]
+
+
+def cpu_seconds() -> dict[int, float]:
+    """CPU seconds of every process that descends from this one or carries its mark."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    marked = {os.getpid()}
+    needle = f"{MARK}={os.environ[MARK]}".encode()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        pid = int(entry)
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            # schedstat counts nanoseconds; stat only ticks of 10 ms.
+            nanoseconds = sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+            if needle in Path(f"/proc/{pid}/environ").read_bytes():
+                marked.add(pid)
+        except (OSError, IndexError):
+            continue
+        parents[pid] = int(fields[1])
+        used[pid] = nanoseconds / 1e9
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in marked} - marked
+        if not more:
+            return {pid: used[pid] for pid in marked if pid in used}
+        marked |= more
+
+
+# ------------------------------------------------------------------------------------------------ pools
+def _nothing(_: object = None) -> None:
+    return None
+
+
+def pool_rows(row: str) -> list[float]:
+    begin = time.perf_counter()
+    with multiprocessing.Pool(2) as pool:
+        if row == "init_cycle":
+            pool.apply(_nothing)
+            pool.close()
+            pool.join()
+            return [time.perf_counter() - begin]
+        if row == "task_call":
+            return times(lambda: pool.apply(_nothing), 1000, 200)
+        return per_item(lambda: pool.map(_nothing, range(3000), chunksize=1), 3000, 4)
+
+
+def executor_rows(row: str) -> list[float]:
+    begin = time.perf_counter()
+    with concurrent.futures.ProcessPoolExecutor(2) as executor:
+        if row == "init_cycle":
+            executor.submit(_nothing).result()
+            executor.shutdown()
+            return [time.perf_counter() - begin]
+        if row == "task_call":
+            return times(lambda: executor.submit(_nothing).result(), 1000, 200)
+        return per_item(lambda: [f.result() for f in [executor.submit(_nothing) for _ in range(3000)]], 3000, 4)
+
+
+def memcpy_rows(row: str) -> list[float]:
+    return memcpy(64, 20) if row == "put_64m" else memcpy(256, 8)
+
+
+PLAIN = {"pool": pool_rows, "executor": executor_rows, "memcpy": memcpy_rows}
+
+
+def main(engine: str, row: str) -> None:
+    os.environ.setdefault(MARK, f"{os.getpid()}")
+    if engine in PLAIN:
+        samples = PLAIN[engine](row)
+    else:
+        if engine == "mray":
+            sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+        samples = globals()[row](importlib.import_module(engine))
+    print(json.dumps(samples))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,56 @@
+"""The table of what is compared: one row per promise about speed, memory or idleness.
+
+`compare.py` reads it to know what to run and what is required, `measure.py` to know what it may be asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that is measured on several engines.
+
+    A measurement is a list of samples in `unit`; lower is always better. `required` and `aim` are ratios of the peer's
+    median to ours. Where `limit` is set, our own median must not exceed it, whatever the peers do.
+    """
+
+    key: str
+    title: str
+    required: float | None
+    aim: float | None
+    engines: tuple[str, ...] = ("mray", "ray")
+    unit: str = "s"
+    #: Show operations per second beside the time.
+    rate: bool = False
+    limit: float | None = None
+    #: Least share of a plain memcpy's speed.
+    of_memcpy: float | None = None
+
+
+POOLS = ("pool", "executor")
+
+ROWS: tuple[Row, ...] = (
+    Row("graph_echo", "compiled graph, one actor, echo of a str", 8, 12),
+    Row("graph_chain4", "compiled graph, chain of 4 actors", 3, 5),
+    Row("graph_fan4", "compiled graph, fan-out to 4 actors", 4, 6),
+    Row("graph_pipeline8", "compiled graph, two actors, 8 in flight", 5, 10, rate=True),
+    Row("graph_echo_1m", "compiled graph, echo of a 1 MiB array", 2, 4),
+    Row("graph_echo_16m", "compiled graph, echo of a 16 MiB array", 1.3, 3),
+    Row("actor_call", "actor call, round trip", 12, 25),
+    Row("task_call", "task, round trip", 15, 30, engines=("mray", "ray", *POOLS)),
+    Row("actor_flight", "actor calls in flight, one actor", 10, 20, rate=True),
+    Row("task_flight", "tasks in flight", 10, 20, engines=("mray", "ray", *POOLS), rate=True),
+    Row("put_small", "put of a small value", 30, 60),
+    Row("get_small", "get of a small value", 2, 5),
+    Row("put_64m", "put of 64 MiB, warm", 1, None, engines=("mray", "ray", "memcpy"), of_memcpy=0.8),
+    Row("put_256m", "put of 256 MiB, warm", 1, None, engines=("mray", "ray", "memcpy"), of_memcpy=0.8),
+    Row("actors_20", "20 actors from nothing to first reply", 20, 50),
+    Row("init_cycle", "init + first task + shutdown", 25, 50, engines=("mray", "ray", *POOLS)),
+    Row("idle_actor_pss", "memory of an idle actor, PSS", 4, 8, unit="MB"),
+    Row("idle_session_cpu", "CPU of an idle session", None, None, unit="% of a core", limit=1.0),
+    Row("idle_graph_cpu", "CPU of an idle compiled graph", None, None, unit="% of a core", limit=1.0),
+)
+
+BY_KEY = {row.key: row for row in ROWS}

@@ -1,0 +1,120 @@
+"""Ray's API on one host: tasks, actors, objects and compiled graphs in pure Python.
+
+``import mray as ray`` runs programs written for Ray::
+
+    @ray.remote
+    class Counter:
+        def add(self, n):
+            ...
+
+    counter = Counter.remote()
+    ray.get(counter.add.remote(1))
+
+Importing this takes some milliseconds: the engine, numpy and asyncio are loaded when they are needed, subpackages when they are named.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mray._api.actor import method
+from mray._api.context import get_runtime_context
+from mray._api.decorator import remote
+from mray._api.init import init
+from mray._api.object_ref import ObjectRef
+from mray._api.verbs import (
+    available_resources,
+    cancel,
+    client,
+    cluster_resources,
+    get,
+    get_actor,
+    get_gpu_ids,
+    is_initialized,
+    java_actor_class,
+    java_function,
+    kill,
+    nodes,
+    put,
+    shutdown,
+    timeline,
+    wait,
+)
+from mray._common.ids import (
+    ActorClassID,
+    ActorID,
+    FunctionID,
+    JobID,
+    NodeID,
+    PlacementGroupID,
+    TaskID,
+    UniqueID,
+    WorkerID,
+)
+from mray._common.version import __version__
+
+if TYPE_CHECKING:
+    from mray import actor, dag, exceptions, experimental, runtime_context, util
+
+#: Ray's older name.
+ObjectID = ObjectRef
+
+#: Kinds of processes, as Ray numbers them.
+SCRIPT_MODE = 0
+WORKER_MODE = 1
+
+_LAZY = frozenset({"actor", "dag", "exceptions", "experimental", "runtime_context", "util"})
+
+__all__ = [
+    "SCRIPT_MODE",
+    "WORKER_MODE",
+    "ActorClassID",
+    "ActorID",
+    "FunctionID",
+    "JobID",
+    "NodeID",
+    "ObjectID",
+    "ObjectRef",
+    "PlacementGroupID",
+    "TaskID",
+    "UniqueID",
+    "WorkerID",
+    "__version__",
+    "actor",
+    "available_resources",
+    "cancel",
+    "client",
+    "cluster_resources",
+    "dag",
+    "exceptions",
+    "experimental",
+    "get",
+    "get_actor",
+    "get_gpu_ids",
+    "get_runtime_context",
+    "init",
+    "is_initialized",
+    "java_actor_class",
+    "java_function",
+    "kill",
+    "method",
+    "nodes",
+    "put",
+    "remote",
+    "runtime_context",
+    "shutdown",
+    "timeline",
+    "util",
+    "wait",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(f"mray.{name}")
+    raise AttributeError(f"module 'mray' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

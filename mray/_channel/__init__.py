@@ -1,0 +1,15 @@
+"""Channels: the transports of graph edges.
+
+For `mray._graph`, which decides which value crosses which edge and lets this layer carry it:
+
+    writer ---- base.ChannelWriter ----> mechanism ----> base.ChannelReader ---- reader 0
+                                                    └──> base.ChannelReader ---- reader 1
+
+A channel has one writing end and a reading end for each reader; nothing in it blocks and nothing is locked, so that any end may die
+between any two instructions. `base` is the contract, each mechanism is one file, `select` alone names them all, and one suite
+(``tests/conformance/test_channel.py``) has a row for each.
+
+Rejected: one channel per pair of processes (a value for four readers would be serialized and copied four times); a count of readers
+that have read, shared by them (a count that several processes write needs a lock, and who dies holding it blocks the others); acknowledging
+each message (the reader's CONSUMED word says the same without a system call).
+"""

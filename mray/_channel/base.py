@@ -1,0 +1,85 @@
+"""The contract of channels: one writer, N readers, messages in order.
+
+    writer's process                                         a reader's process
+    ChannelWriter.try_write(value) --- mechanism ---> ChannelReader.try_read() -> value
+
+*The one-writer law.* A channel has one writing end, and each of its readers has a reading end of its own; each end is used by
+one thread of one process at a time. Every word that a mechanism shares has one writing side, so that a process may die between
+any two instructions and leave the others with a consistent channel.
+
+Guarantees of every mechanism:
+
+* Each reader gets every message once, in the order of writing.
+* Nothing here blocks: `try_write` is False when there is no room, `try_read` is `NOTHING` when there is no message. Who waits does
+  so at its process's reactor (`ready`, `has_room`), and the other end's doorbell has it look again.
+* A value that was read is the reader's: nothing overwrites it, and holding it blocks nobody.
+* A failure (`Failed`) is a message like any other.
+
+A mechanism is one file here; `select` alone names them all; ``tests/conformance/test_channel.py`` has a row for each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Final
+
+
+class Failed:
+    """A message that says what went wrong instead of bringing a value."""
+
+    __slots__ = ("payload",)
+
+    def __init__(self, payload: bytes) -> None:
+        #: The pickled exception, as `mray.get` raises it.
+        self.payload = payload
+
+
+class _Nothing:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+#: What `try_read` returns when no message waits.
+NOTHING: Final = _Nothing()
+
+
+class ChannelWriter(ABC):
+    """The writing end."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def try_write(self, value: Any) -> bool:
+        """Send a value (or a `Failed`); False when there is no room. Raises, and sends nothing, if the value cannot be serialized."""
+
+    @abstractmethod
+    def has_room(self) -> bool:
+        """Whether `try_write` would find room. Asking once and finding none has the readers ring when there is."""
+
+    @abstractmethod
+    def statistics(self) -> dict[str, int]:
+        """Counters of the mechanism: messages written, memory held."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the end; what was sent stays readable. Idempotent."""
+
+
+class ChannelReader(ABC):
+    """One reader's end."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def try_read(self) -> Any:
+        """The next message: a value, a `Failed`, or `NOTHING`. What cannot be deserialized is a `Failed`."""
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether a message waits. Also tells a writer that waits for room, so call it before sleeping."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the end; values that were read stay valid. Idempotent."""

@@ -1,0 +1,62 @@
+"""Channel inside one process: values pass by reference.
+
+For ends that share a process, and for tests of everything above channels. The bound on messages is the same as a ring's, so that
+what runs here has the same back-pressure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter
+
+
+class InprocWriter(ChannelWriter):
+    """Holds one queue for each reader."""
+
+    __slots__ = ("_capacity", "_queues", "_written")
+
+    def __init__(self, readers: int, capacity: int) -> None:
+        self._queues: tuple[deque[Any], ...] = tuple(deque() for _ in range(readers))
+        self._capacity = capacity
+        self._written = 0
+
+    def reader(self, reader: int) -> InprocReader:
+        """The end of reader number `reader`."""
+        return InprocReader(self._queues[reader])
+
+    def try_write(self, value: Any) -> bool:
+        if not self.has_room():
+            return False
+        for queue in self._queues:
+            queue.append(value)
+        self._written += 1
+        return True
+
+    def has_room(self) -> bool:
+        return all(len(queue) < self._capacity for queue in self._queues)
+
+    def statistics(self) -> dict[str, int]:
+        return {"written": self._written, "waiting": max(len(queue) for queue in self._queues)}
+
+    def close(self) -> None:
+        pass
+
+
+class InprocReader(ChannelReader):
+    """One queue's taking end."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: deque[Any]) -> None:
+        self._queue = queue
+
+    def try_read(self) -> Any:
+        return self._queue.popleft() if self._queue else NOTHING
+
+    def ready(self) -> bool:
+        return bool(self._queue)
+
+    def close(self) -> None:
+        self._queue.clear()

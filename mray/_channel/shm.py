@@ -1,0 +1,237 @@
+"""Channel between processes: a ring in shared memory, payload slots for what is large, doorbells for who sleeps.
+
+    writer                                                               reader
+    str, bytes: as they are ┐
+    builtin values: pickle  ├── small ── entry of the ring ── copied out ── decoded
+    arrays: as they are     ├── large ── payload slot ◀── the entry names it ── arrays are views of the slot
+    the rest: serializer    ┘
+    then ring every reader's doorbell (no system call while the reader is awake)
+
+The reader's views pin the slot until the last of them dies (`mray._ipc.slots`). Waiting for room is rare, for a ring has as many
+entries as there may be executions in flight: the writer raises WANTED, and a reader that finds it raised rings back, at every fourth
+message and before it sleeps.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mray._channel.array_form import decode_array, encode_array
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
+from mray._common.messages import FAILED, PACKED, PICKLED
+from mray._ipc.doorbell import Doorbell
+from mray._ipc.layout import WORD, RingLayout
+from mray._ipc.ring import STAYS, RingReader, RingWriter
+from mray._ipc.segment import Segment
+from mray._ipc.slots import SlotReader, SlotWriter
+from mray._objects.serializer import deserialize, serialize
+
+#: Forms that only channels know, beside those of `mray._common.messages`.
+TEXT = 8  # utf-8
+BYTES = 9
+ARRAY = 10  # see `mray._channel.array_form`
+
+_PLAIN = frozenset({int, float, bool, type(None), complex})
+_CONTAINERS = frozenset({dict, list, tuple, set})
+_dumps = pickle.dumps
+_loads = pickle.loads
+
+
+class ShmWriter(ChannelWriter):
+    """Any one process; the only one that writes this ring."""
+
+    __slots__ = ("_bells", "_inline", "_only_bell", "_put", "_refs", "_ring", "_slots", "_wanting")
+
+    def __init__(self, segment: Segment, offset: int, layout: RingLayout, prefix: str, bells: Sequence[Doorbell]) -> None:
+        self._ring = ring = RingWriter(segment, offset, layout)
+        self._put = ring.put
+        self._inline = layout.inline
+        released = [offset // WORD + layout.released(reader) for reader in range(layout.readers)]
+        self._slots = SlotWriter(prefix, ring, segment.words(), released, layout.slots)
+        self._bells = tuple(bells)
+        self._only_bell = bells[0].ring if len(bells) == 1 else self._ring_all
+        #: Refs inside values on their way, with the number of the message; they live until everyone has read it.
+        self._refs: deque[tuple[int, list[Any]]] = deque()
+        self._wanting = False
+
+    def try_write(self, value: Any) -> bool:
+        ring = self._ring
+        if ring.next >= ring.limit and not self.has_room():
+            return False
+        kind = value.__class__
+        if kind is str:
+            try:
+                payload = value.encode()
+                form = TEXT
+            except UnicodeEncodeError:  # lone surrogates
+                payload = _dumps(value, 5)
+                form = PICKLED
+        elif kind is bytes:
+            payload = value
+            form = BYTES
+        elif kind in _PLAIN:
+            payload = _dumps(value, 5)
+            form = PICKLED
+        elif kind is Failed:
+            payload = value.payload
+            form = FAILED
+        else:
+            self._write_any(value)
+            self._only_bell()
+            return True
+        if len(payload) <= self._inline:
+            self._put(form, payload)
+        else:
+            self._put_large(form, payload)
+        self._only_bell()
+        return True
+
+    def _write_any(self, value: Any) -> None:
+        if value.__class__ not in _CONTAINERS:
+            encoded = encode_array(value)
+            if encoded is not None:
+                self._write_array(*encoded)
+                return
+        serialized = serialize(value)
+        if self._refs or serialized.refs:
+            self._keep_refs(serialized.refs)
+        size = serialized.size
+        if size <= self._inline:
+            self._put(serialized.form, serialized.to_bytes())
+            return
+        slot = self._slots.claim(size)
+        try:
+            serialized.write_into(slot.view)
+        except BaseException:
+            self._slots.unclaim(slot)
+            raise
+        self._put(serialized.form + STAYS, self._slots.place(slot, size))
+
+    def _write_array(self, head: bytes, memory: memoryview) -> None:
+        start = len(head)
+        size = start + memory.nbytes
+        if size <= self._inline:
+            self._put(ARRAY, head + memory)
+            return
+        slot = self._slots.claim(size)
+        slot.view[:start] = head
+        slot.view[start:size] = memory
+        self._put(ARRAY + STAYS, self._slots.place(slot, size))
+
+    def _put_large(self, form: int, payload: bytes) -> None:
+        slot = self._slots.claim(len(payload))
+        slot.view[: len(payload)] = payload
+        self._put(form + STAYS, self._slots.place(slot, len(payload)))
+
+    def _keep_refs(self, refs: list[Any] | None) -> None:
+        consumed = self._ring.consumed()
+        while self._refs and self._refs[0][0] < consumed:
+            self._refs.popleft()
+        if refs:
+            self._refs.append((self._ring.next, refs))
+
+    def _ring_all(self) -> None:
+        for bell in self._bells:
+            bell.ring()
+
+    def has_room(self) -> bool:
+        ring = self._ring
+        if not ring.has_room():
+            ring.want_room(True)
+            self._wanting = True
+            if not ring.has_room():
+                return False
+        if self._wanting:
+            self._wanting = False
+            ring.want_room(False)
+        return True
+
+    def statistics(self) -> dict[str, int]:
+        """Messages written, messages not yet consumed, and what the payload slots hold."""
+        ring = self._ring
+        return {"written": ring.next, "waiting": ring.next - ring.consumed(), **self._slots.statistics()}
+
+    def close(self) -> None:
+        self._ring.close()
+        self._slots.close()
+        self._refs.clear()
+
+
+class ShmReader(ChannelReader):
+    """Any one process, as reader number `reader` of the ring."""
+
+    __slots__ = ("_bell", "_failure", "_ring", "_slots", "_take")
+
+    def __init__(
+        self,
+        segment: Segment,
+        offset: int,
+        layout: RingLayout,
+        reader: int,
+        prefix: str,
+        bell: Doorbell,
+        failure: Callable[[BaseException], bytes],
+    ) -> None:
+        self._ring = ring = RingReader(segment, offset, layout, reader)
+        self._take = ring.take
+        self._slots = SlotReader(prefix, segment.words(), offset // WORD + layout.released(reader))
+        #: The writer's bell.
+        self._bell = bell
+        self._failure = failure
+
+    def try_read(self) -> Any:
+        message = self._take()
+        if message is None:
+            return NOTHING
+        form, payload = message
+        try:
+            if form == TEXT:
+                return payload.decode()
+            if form == PICKLED:
+                return _loads(payload)
+            if form == BYTES:
+                return payload
+            return self._decode(form, payload)
+        except Exception as error:
+            return Failed(self._failure(error))
+        finally:
+            ring = self._ring
+            if not ring.next & 3 and ring.room_wanted():
+                self._bell.ring()
+
+    def _decode(self, form: int, payload: bytes) -> Any:
+        if form < STAYS:
+            if form == ARRAY:
+                return decode_array(payload, len(payload))
+            return Failed(payload) if form == FAILED else deserialize(form, payload)
+        form -= STAYS
+        try:
+            pin, length = self._slots.open(payload)
+        finally:
+            self._ring.consume()
+        if form == ARRAY:
+            return decode_array(pin, length)
+        if form == PACKED:
+            return deserialize(PACKED, None, pin)
+        view = memoryview(pin).cast("B")[:length]
+        if form == PICKLED:
+            return _loads(view)
+        copied = bytes(view)
+        if form == TEXT:
+            return copied.decode()
+        return Failed(copied) if form == FAILED else copied
+
+    def ready(self) -> bool:
+        ring = self._ring
+        if ring.ready():
+            return True
+        if ring.room_wanted():
+            self._bell.ring()
+        return False
+
+    def close(self) -> None:
+        self._ring.close()
+        self._slots.close()

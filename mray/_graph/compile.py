@@ -1,0 +1,74 @@
+"""Compiling a graph: the passes, in order. Decide first, then act.
+
+validate -> resolve -> schedule -> check_deadlock      decide; nothing exists yet
+allocate                                               make it, on all actors at once
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from mray._api.dag_context import DAGContext
+from mray._api.dag_node import DAGNode
+from mray._graph.allocate import allocate
+from mray._graph.compiled import CompiledGraph, Limits
+from mray._graph.deadlock import check_deadlock
+from mray._graph.host import GraphHost
+from mray._graph.plan import Graph, Plan
+from mray._graph.resolve import resolve
+from mray._graph.schedule import schedule
+from mray._graph.validate import validate
+from mray._objects.serializer import serialize
+
+
+def plan_graph(graph: Graph, in_flight: int) -> Plan:
+    """Everything there is to decide about a graph."""
+    channels, size = resolve(graph, in_flight)
+    operations = schedule(graph, channels)
+    check_deadlock(operations, channels)
+    return Plan(uuid.uuid4().hex, graph, channels, operations, size)
+
+
+def compile_graph(
+    host: GraphHost,
+    root: DAGNode,
+    *,
+    submit_timeout: float | None = None,
+    buffer_size_bytes: int | None = None,
+    enable_asyncio: bool = False,
+    max_inflight_executions: int | None = None,
+    max_buffered_results: int | None = None,
+    overlap_gpu_communication: bool | None = None,
+    default_communicator: Any = "create",
+) -> CompiledGraph:
+    """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
+
+    Waits until all actors live and have made their part. Raises ValueError or NotImplementedError for a graph that cannot be compiled,
+    ActorDiedError for an actor that is dead, and leaves nothing behind then.
+    """
+    context = DAGContext.get_current()
+    if buffer_size_bytes is None:
+        buffer_size_bytes = context.buffer_size_bytes
+    given: object = buffer_size_bytes
+    if not isinstance(given, int) or given <= 0:
+        raise ValueError(f"`buffer_size_bytes` must be a positive integer, found {buffer_size_bytes}")
+    if isinstance(default_communicator, str) and default_communicator != "create":
+        raise ValueError(f"The only allowed string for default_communicator is 'create', got {default_communicator}")
+    if enable_asyncio:
+        raise NotImplementedError("enable_asyncio=True is not supported yet; execute the graph from threads instead.")
+    if overlap_gpu_communication:
+        raise NotImplementedError("_overlap_gpu_communication=True is not supported yet.")
+    limits = Limits(
+        in_flight=context.max_inflight_executions if max_inflight_executions is None else max_inflight_executions,
+        kept=context.max_buffered_results if max_buffered_results is None else max_buffered_results,
+        submit_timeout=context.submit_timeout if submit_timeout is None else submit_timeout,
+        get_timeout=context.get_timeout,
+        teardown_timeout=context.teardown_timeout,
+    )
+    validated = validate(root)
+    plan = plan_graph(validated.graph, limits.in_flight)
+    constants = {actor: serialize(values) for actor, values in validated.constants.items()}
+    made = allocate(host, plan, {actor: (each.form, each.to_bytes()) for actor, each in constants.items()})
+    keep = (validated.handles, [each.refs for each in constants.values()])
+    return CompiledGraph(host, plan, made, limits, keep)

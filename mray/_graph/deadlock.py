@@ -1,0 +1,69 @@
+"""Pass: prove that no execution can hang, or show the circle. Pure.
+
+Within one execution an operation waits for the one before it in its actor's program, and a READ for the WRITE of its channel. If these
+edges have no circle, no execution hangs, however many are in flight: what an execution waits for besides (room in a ring, the
+actor's previous execution) belongs to an earlier execution, so a circle through several executions cannot close, and
+the driver reads every output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mray._graph.plan import DRIVER, READ, WRITE, Channel, Operation
+
+#: An operation of an actor, by its place in the actor's program.
+Place = tuple[str, int]
+
+
+def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel]) -> dict[Place, list[Place]]:
+    """operation -> the operations that it waits for, within one execution."""
+    written: dict[int, Place] = {}
+    for actor, operations in schedule.items():
+        for place, operation in enumerate(operations):
+            if operation.kind == WRITE:
+                written[operation.channel] = (actor, place)
+    waits: dict[Place, list[Place]] = {}
+    for actor, operations in schedule.items():
+        for place, operation in enumerate(operations):
+            before = [(actor, place - 1)] if place else []
+            if operation.kind == READ and channels[operation.channel].writer != DRIVER:
+                before.append(written[operation.channel])
+            waits[actor, place] = before
+    return waits
+
+
+def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel]) -> list[Place] | None:
+    """Operations that wait for each other in a circle, or None."""
+    waits = edges(schedule, channels)
+    #: 1 while on the current path, 2 when proved to end.
+    state: dict[Place, int] = {}
+    for start in waits:
+        if start in state:
+            continue
+        path: list[tuple[Place, int]] = [(start, 0)]
+        state[start] = 1
+        while path:
+            place, turn = path.pop()
+            if turn == len(waits[place]):
+                state[place] = 2
+                continue
+            path.append((place, turn + 1))
+            following = waits[place][turn]
+            if state.get(following) == 1:
+                on_path = [each for each, _turn in path]
+                return on_path[on_path.index(following) :]
+            if following not in state:
+                state[following] = 1
+                path.append((following, 0))
+    return None
+
+
+def check_deadlock(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel]) -> None:
+    """Raise ValueError, with the circle, if the graph would hang."""
+    circle = find_circle(schedule, channels)
+    if circle is not None:
+        told = " waits for ".join(
+            f"{schedule[actor][place].kind} of step {schedule[actor][place].step} on actor {actor[:8]}" for actor, place in circle
+        )
+        raise ValueError(f"This graph cannot be compiled because it would deadlock: {told}, which waits for the first.")

@@ -1,0 +1,66 @@
+"""What a process offers to the graphs in it.
+
+Graphs and the runtime do not import each other: this protocol is the seam, implemented in `mray._backends.native` and, in tests
+and benchmarks, by a few lines.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from mray._graph.loop import GraphService
+    from mray._ipc.doorbell import Doorbell
+    from mray._ipc.spin import Spinner
+
+
+class Pending(Protocol):
+    """A request on its way to another process."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> bytes:
+        """The answer; raises what the other side raised, or ActorDiedError when it died. Call when `done`."""
+
+
+class GraphHost(Protocol):
+    """One process of a session, as graphs see it."""
+
+    #: Our id of this process.
+    process: str
+    #: What names of shared memory of this session start with: ``/mray-<session>-``.
+    prefix: str
+    spinner: Spinner
+    #: What runs the programs of the actor in this process; None in a driver.
+    service: GraphService | None
+    #: The compiled graphs of this process that are not torn down; whoever ends the session tears them down.
+    graphs: weakref.WeakSet[Any]
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Sleep until the predicate holds, answering whatever arrives meanwhile; the predicate's last value."""
+
+    def defer(self, callback: Callable[[], None]) -> None:
+        """Call back soon in the reading thread; takes no lock, for finalizers."""
+
+    def actor_process(self, actor: str) -> str:
+        """The process an actor lives in; waits until it does. Raises ActorDiedError."""
+
+    def request(self, process: str, verb: str, payload: bytes) -> Pending:
+        """Have the service of a process `handle` something; returns at once. In this process, it is handled before returning."""
+
+    def bell_of(self, process: str) -> Doorbell:
+        """The doorbell of a process, this one included; asks for it if it is not known yet."""
+
+    def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+        """Call `callback(error)` in the reading thread when the actor's process dies; returns what ends the watch."""
+
+    def kill_actors(self, actors: Sequence[str]) -> None:
+        """End these actors for good."""
+
+    def failure(self, error: BaseException, name: str) -> bytes:
+        """The pickle of the exception that a caller of `name` gets for an error of user code, with its traceback."""
+
+    def exception(self, payload: bytes) -> BaseException:
+        """What to raise for a pickle made by `failure`."""

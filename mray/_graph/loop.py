@@ -1,0 +1,187 @@
+"""What an actor runs: the programs of the graphs that it takes part in.
+
+    driver                              actor's main thread
+    allocate(Assignment) ------------>  GraphService.handle: open the ends, compile a Program
+    values through channels  <------->  GraphService.run: read, compute, write, until nothing can go on
+    stop ---------------------------->  GraphService.handle: close the ends
+
+A program keeps its place when an operation would block; then the actor's main loop serves other graphs and ordinary calls. Methods run
+on the main thread, between ordinary calls and never inside one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from mray._channel.base import ChannelReader
+from mray._graph.ends import Ends, open_ends
+from mray._graph.host import GraphHost
+from mray._graph.plan import Assignment
+from mray._graph.program import compile_program
+from mray._ipc.segment import Segment
+from mray._objects.serializer import deserialize
+
+ALLOCATE = "allocate"
+STOP = "stop"
+
+
+class Program:
+    """One graph's part of an actor, at its place."""
+
+    def __init__(
+        self, assignment: Assignment, instance: Any, ends: Ends, constants: list[Any], failure: Callable[[BaseException, str], bytes]
+    ) -> None:
+        self.assignment = assignment
+        self.ends = ends
+        code = compile_program(assignment, instance, ends.readers, ends.writers, constants, failure)
+        self._actions = code.actions
+        self._waits = code.waits
+        #: The values of the current execution.
+        self._cells = code.cells
+        self._blank = [None] * len(code.cells)
+        self._readers: tuple[ChannelReader, ...] = tuple(ends.readers.values())
+        self._place = 0
+        #: How many executions this actor has finished.
+        self.executions = 0
+        self.closed = False
+
+    def ready(self) -> bool:
+        """Whether `run` would get anywhere. Tells writers that wait for room, too, so call it before sleeping."""
+        if self._waits[self._place]():
+            return True
+        for reader in self._readers:
+            reader.ready()
+        return False
+
+    def run(self, pending: Callable[[], bool]) -> bool:
+        """Go on until blocked, or until an execution ends while `pending()`; whether it got anywhere."""
+        actions = self._actions
+        last = len(actions)
+        place = start = self._place
+        executions = 0
+        try:
+            while True:
+                while place < last:
+                    step = actions[place]()
+                    if not step:
+                        return executions > 0 or place != start
+                    place += step
+                place = 0
+                executions += 1
+                if self._blank:
+                    self._cells[:] = self._blank
+                if self.closed or pending():
+                    return True
+        finally:
+            self._place = place
+            self.executions += executions
+
+    def close(self) -> None:
+        """Leave the graph. Idempotent."""
+        self.closed = True
+        self._actions = []
+        self.ends.close()
+        self._cells[:] = self._blank
+
+
+class GraphService:
+    """All programs of one actor. For the main thread, except `ready` and `owner_gone`."""
+
+    def __init__(self, host: GraphHost) -> None:
+        self._host = host
+        self._spinner = host.spinner
+        self._programs: tuple[Program, ...] = ()
+        self._gone: deque[str] = deque()
+
+    # ------------------------------------------------------------------------------------ requests
+    def handle(self, verb: str, payload: bytes, instance: Any) -> bytes:
+        """Answer a request of a graph's driver; `instance` is the actor's object."""
+        if verb == ALLOCATE:
+            return self._allocate(pickle.loads(payload), instance)
+        if verb == STOP:
+            return self._stop(payload.decode())
+        raise ValueError(f"an actor cannot {verb!r} a graph")
+
+    def _allocate(self, assignment: Assignment, instance: Any) -> bytes:
+        form, constants = assignment.constants
+        values = deserialize(form, constants)
+        segment = Segment.open(assignment.segment, writable=True)
+        ends = open_ends(self._host, assignment.actor, segment, assignment.prefix, assignment.channels, assignment.processes)
+        try:
+            program = Program(assignment, instance, ends, values, self._host.failure)
+        except BaseException:
+            ends.close()
+            raise
+        self._programs = (*self._programs, program)
+        return b""
+
+    def _stop(self, graph_id: str) -> bytes:
+        for program in self._programs:
+            if program.assignment.graph_id == graph_id:
+                program.close()
+        self._programs = tuple(program for program in self._programs if not program.closed)
+        return b""
+
+    def owner_gone(self, process: str) -> None:
+        """From any thread: this process is dead; the main thread leaves the graphs that it has compiled."""
+        self._gone.append(process)
+
+    def _leave_gone(self) -> None:
+        while self._gone:
+            process = self._gone.popleft()
+            for program in self._programs:
+                if program.assignment.owner == process:
+                    self._stop(program.assignment.graph_id)
+
+    def close_all(self) -> None:
+        """The actor ends: leave every graph."""
+        for program in self._programs:
+            program.close()
+        self._programs = ()
+
+    # ------------------------------------------------------------------------------------ running
+    def ready(self) -> bool:
+        """Whether `run` would get anywhere."""
+        for program in self._programs:
+            if program.ready():
+                return True
+        return bool(self._gone)
+
+    def run(self, pending: Callable[[], bool]) -> bool:
+        """Run every program until all are blocked and spinning brings nothing, or until `pending()`; whether anything moved."""
+        if self._gone:
+            self._leave_gone()
+        moved = False
+        while self._programs:
+            moves = False
+            for program in self._programs:
+                moves = program.run(pending) or moves
+            moved = moved or moves
+            if pending() or not (moves or self._spin(pending)):
+                break
+        return moved
+
+    def _spin(self, pending: Callable[[], bool]) -> bool:
+        """Wait a few microseconds for something to do; whether there is."""
+        spinner = self._spinner
+        if not spinner.may_spin():
+            return False
+        ready = self._programs[0].ready if len(self._programs) == 1 else self.ready
+        until = monotonic() + spinner.window
+        while True:
+            if ready() or ready() or ready() or ready():
+                spinner.succeeded()
+                return True
+            if pending():
+                return False
+            if monotonic() > until:
+                spinner.failed()
+                return False
+
+    def statistics(self) -> dict[str, int]:
+        """Executions finished, by graph."""
+        return {program.assignment.graph_id: program.executions for program in self._programs}

@@ -1,0 +1,226 @@
+"""Compiling an actor's operations into a flat list of closures.
+
+Each action does one operation and returns how many places the program advances: 0 when it would block. The hot path looks no name
+up and walks no attributes: ends, cells and methods are bound when the graph is allocated. The most common program, one step that reads
+one value and sends one on, is one action for all three operations.
+
+A method that raises makes a `Failed`, which travels along the edges in the value's stead; steps that receive one are skipped and
+pass it on. Whatever ends a process (SystemExit, KeyboardInterrupt) is not caught.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
+from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Operation, Source, Step
+
+#: Does one operation; how many places to advance, 0 when it would block.
+Action = Callable[[], int]
+Fail = Callable[[BaseException, str], bytes]
+
+
+class Code(NamedTuple):
+    """A compiled program: `waits[i]` says whether action i would get anywhere now."""
+
+    actions: list[Action]
+    waits: list[Callable[[], bool]]
+    cells: list[Any]
+
+
+def _always() -> bool:
+    return True
+
+
+def compile_program(
+    assignment: Assignment,
+    instance: Any,
+    readers: Mapping[int, ChannelReader],
+    writers: Mapping[int, ChannelWriter],
+    constants: list[Any],
+    failure: Fail,
+) -> Code:
+    """The actions of an actor; raises when a method is missing or cannot run in a graph."""
+    steps = {step.index: step for step in assignment.steps}
+    sources = {channel.index: channel.source for channel in assignment.channels}
+    numbers: dict[Source, int] = {}
+    for step in assignment.steps:
+        for source in (*step.sources, *(Source(step.index, output) for output in range(step.num_returns))):
+            numbers.setdefault(source, len(numbers))
+    methods = {step.index: _method_of(instance, step.method) for step in assignment.steps}
+    fused = _fuse(assignment, steps, sources)
+    if fused is not None:
+        read, step, write = fused
+        reader, writer = readers[read.channel], writers[write.channel]
+        cells: list[Any] = []
+        actions = _relay(reader.try_read, methods[step.index], writer.try_write, _name_of(instance, step), failure)
+        return Code(actions, [reader.ready, writer.has_room], cells)
+    cells = [None] * len(numbers)
+    actions = []
+    waits: list[Callable[[], bool]] = []
+    for operation in assignment.operations:
+        if operation.kind == READ:
+            reader = readers[operation.channel]
+            actions.append(_read(reader.try_read, cells, numbers[sources[operation.channel]]))
+            waits.append(reader.ready)
+        elif operation.kind == COMPUTE:
+            step = steps[operation.step]
+            actions.append(_compute(step, methods[step.index], cells, numbers, constants, _name_of(instance, step), failure))
+            waits.append(_always)
+        else:
+            writer = writers[operation.channel]
+            name = _name_of(instance, steps[operation.step])
+            actions.append(_write(writer.try_write, cells, numbers[sources[operation.channel]], name, failure))
+            waits.append(writer.has_room)
+    return Code(actions, waits, cells)
+
+
+def _name_of(instance: Any, step: Step) -> str:
+    return f"{type(instance).__name__}.{step.method}"
+
+
+def _method_of(instance: Any, name: str) -> Callable[..., Any]:
+    if name == "__ray_call__":
+        return lambda function, *args, **kwargs: function(instance, *args, **kwargs)
+    method: Callable[..., Any] = getattr(instance, name)
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method):
+        raise NotImplementedError(f"{type(instance).__name__}.{name} is async or a generator: compiled graphs call plain methods only")
+    return method
+
+
+# ------------------------------------------------------------------------------------------ actions
+def _fuse(assignment: Assignment, steps: dict[int, Step], sources: dict[int, Source]) -> tuple[Operation, Step, Operation] | None:
+    """READ, COMPUTE, WRITE of one step with one argument: the whole program, or None."""
+    operations = assignment.operations
+    if [operation.kind for operation in operations] != ["READ", "COMPUTE", "WRITE"]:
+        return None
+    read, compute, write = operations
+    step = steps[compute.step]
+    whole = (Argument(sources[read.channel]),)
+    if step.arguments != whole or step.keywords or step.num_returns != 1:
+        return None
+    return read, step, write
+
+
+def _relay(
+    try_read: Callable[[], Any], method: Callable[[Any], Any], try_write: Callable[[Any], bool], name: str, failure: Fail
+) -> list[Action]:
+    kept: list[Any] = []
+
+    def relay() -> int:
+        value = try_read()
+        if value is NOTHING:
+            return 0
+        try:
+            if value.__class__ is not Failed:
+                value = method(value)
+            if try_write(value):
+                return 2
+        except Exception as error:
+            value = Failed(failure(error, name))
+        kept.append(value)
+        return 1
+
+    def resume() -> int:
+        if not _send(try_write, kept[0], name, failure):
+            return 0
+        kept.clear()
+        return 1
+
+    return [relay, resume]
+
+
+def _read(try_read: Callable[[], Any], cells: list[Any], cell: int) -> Action:
+    def read() -> int:
+        value = try_read()
+        if value is NOTHING:
+            return 0
+        cells[cell] = value
+        return 1
+
+    return read
+
+
+def _write(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: str, failure: Fail) -> Action:
+    def write() -> int:
+        return 1 if _send(try_write, cells[cell], name, failure) else 0
+
+    return write
+
+
+def _send(try_write: Callable[[Any], bool], value: Any, name: str, failure: Fail) -> bool:
+    """Write a value, or the reason why it cannot be serialized."""
+    try:
+        return try_write(value)
+    except Exception as error:
+        return try_write(Failed(failure(error, name)))
+
+
+def _compute(
+    step: Step,
+    method: Callable[..., Any],
+    cells: list[Any],
+    numbers: dict[Source, int],
+    constants: list[Any],
+    name: str,
+    failure: Fail,
+) -> Action:
+    needed = [numbers[source] for source in step.sources]
+    targets = [numbers[Source(step.index, output)] for output in range(step.num_returns)]
+    arguments = [_getter(argument, cells, numbers, constants) for argument in step.arguments]
+    keywords = [(word, _getter(argument, cells, numbers, constants)) for word, argument in step.keywords]
+
+    def call() -> Any:
+        for cell in needed:
+            if cells[cell].__class__ is Failed:
+                return cells[cell]
+        try:
+            if keywords:
+                return method(*[get() for get in arguments], **{word: get() for word, get in keywords})
+            return method(*[get() for get in arguments])
+        except Exception as error:
+            return Failed(failure(error, name))
+
+    if step.num_returns == 1:
+        target = targets[0]
+
+        def compute() -> int:
+            cells[target] = call()
+            return 1
+
+        return compute
+
+    def compute_several() -> int:
+        result = call()
+        if result.__class__ is not Failed:
+            try:
+                result = _several(result, len(targets), name)
+            except Exception as error:
+                result = Failed(failure(error, name))
+        for position, cell in enumerate(targets):
+            cells[cell] = result if result.__class__ is Failed else result[position]
+        return 1
+
+    return compute_several
+
+
+def _several(result: Any, wanted: int, name: str) -> tuple[Any, ...]:
+    values = tuple(result)
+    if len(values) != wanted:
+        raise ValueError(f"Task returned {len(values)} objects, but num_returns={wanted}: {name}")
+    return values
+
+
+def _getter(argument: Argument, cells: list[Any], numbers: dict[Source, int], constants: list[Any]) -> Callable[[], Any]:
+    if argument.source is None:
+        constant = constants[argument.constant]
+        return lambda: constant
+    cell = numbers[argument.source]
+    key = argument.key
+    if key is None:
+        return lambda: cells[cell]
+    if isinstance(key, int):
+        return lambda: cells[cell][0][key]
+    return lambda: cells[cell][1][key]

@@ -1,0 +1,105 @@
+"""The results of a graph on the caller's side: what has come, what is kept, what nobody wants. No waiting here.
+
+Executions finish in order. One is finished when every output has come, or as soon as one of them is a failure: then all its outputs are
+that failure, and what the others still bring is skipped when it comes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mray._channel.base import NOTHING, Failed
+
+TAKEN = object()
+
+
+class Results:
+    """Not locked: the graph's lock guards everything but `dropped`."""
+
+    def __init__(self, reads: Sequence[Callable[[], Any]], picks: Sequence[Callable[[list[Any]], Any]]) -> None:
+        self._reads = tuple(reads)
+        #: For each output, how it is made of what the readers brought.
+        self._picks = tuple(picks)
+        #: How many executions are finished: have delivered everything, or failed.
+        self.finished = 0
+        #: How many messages each reader has brought, and what the first unfinished execution has so far.
+        self._came = [0] * len(reads)
+        self._partial: list[Any] = [None] * len(reads)
+        #: Finished executions with outputs that nobody has taken; `TAKEN` where one was (or was dropped).
+        self.kept: dict[int, list[Any]] = {}
+        #: (execution, output) of refs that died unread; finalizers append, nothing else.
+        self.dropped: deque[tuple[int, int | None]] = deque()
+        #: Those of executions that are not finished.
+        self.unwanted: dict[int, set[int | None]] = {}
+
+    def advance(self) -> bool:
+        """Read what has come for the first unfinished execution; whether it is finished now."""
+        values = self._partial
+        missing = False
+        failed: Failed | None = None
+        for number, read in enumerate(self._reads):
+            came = self._came[number]
+            while came <= self.finished:
+                value = read()
+                if value is NOTHING:
+                    break
+                if came == self.finished:
+                    values[number] = value
+                came += 1
+            self._came[number] = came
+            if came <= self.finished:
+                missing = True
+            elif values[number].__class__ is Failed and failed is None:
+                failed = values[number]
+        if missing and failed is None:
+            return False
+        self._finish(values, failed)
+        return True
+
+    def _finish(self, values: list[Any], failed: Failed | None) -> None:
+        outputs = [failed] * len(self._picks) if failed is not None else [pick(values) for pick in self._picks]
+        self._partial = [None] * len(self._reads)
+        index = self.finished
+        self.finished = index + 1
+        if self.dropped:
+            self.note_dropped()
+        for output in self.unwanted.pop(index, ()):
+            for position in range(len(outputs)) if output is None else (output,):
+                outputs[position] = TAKEN
+        if any(output is not TAKEN for output in outputs):
+            self.kept[index] = outputs
+
+    def skip_one(self) -> None:
+        """The caller itself has read and taken the only output of the first unfinished execution."""
+        self._came[0] += 1
+        self.finished += 1
+
+    def take(self, index: int, output: int | None) -> Any:
+        """One output of a finished execution."""
+        outputs = self.kept[index]
+        position = output or 0
+        value = outputs[position]
+        assert value is not TAKEN, "a ref gives its result once"
+        outputs[position] = TAKEN
+        if all(each is TAKEN for each in outputs):
+            del self.kept[index]
+        return value
+
+    def note_dropped(self) -> None:
+        """Forget what belongs to refs that have died."""
+        while self.dropped:
+            index, output = self.dropped.popleft()
+            if index >= self.finished:
+                self.unwanted.setdefault(index, set()).add(output)
+            elif index in self.kept:
+                outputs = self.kept[index]
+                outputs[output or 0] = TAKEN
+                if all(each is TAKEN for each in outputs):
+                    del self.kept[index]
+
+    def next_is_unwanted(self) -> bool:
+        """Whether nobody holds a ref to the first unfinished execution."""
+        unwanted = self.unwanted.get(self.finished)
+        return unwanted is not None and (None in unwanted or len(unwanted) == len(self._picks))

@@ -1,0 +1,5 @@
+"""Ray's place for ClassMethodNode, ClassNode."""
+
+from mray._api.dag_node import ClassMethodNode, ClassNode
+
+__all__ = ["ClassMethodNode", "ClassNode"]

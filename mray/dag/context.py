@@ -1,0 +1,5 @@
+"""Ray's place for DAGContext."""
+
+from mray._api.dag_context import DAGContext
+
+__all__ = ["DAGContext"]

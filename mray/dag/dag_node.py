@@ -1,0 +1,5 @@
+"""Ray's place for DAGNode."""
+
+from mray._api.dag_node import DAGNode
+
+__all__ = ["DAGNode"]

@@ -1,0 +1,5 @@
+"""Ray's place for FunctionNode."""
+
+from mray._api.dag_node import FunctionNode
+
+__all__ = ["FunctionNode"]

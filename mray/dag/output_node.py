@@ -1,0 +1,5 @@
+"""Ray's place for MultiOutputNode."""
+
+from mray._api.dag_node import MultiOutputNode
+
+__all__ = ["MultiOutputNode"]

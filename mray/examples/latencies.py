@@ -1,0 +1,49 @@
+"""How the examples measure and print: the time from the call until its value is there, in the driver."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Latency(NamedTuple):
+    """Seconds per execution."""
+
+    median: float
+    p99: float
+
+
+class Comparison(NamedTuple):
+    """One piece of work, done both ways."""
+
+    name: str
+    calls: Latency
+    graph: Latency
+
+
+def measure(execute: Callable[[], object], executions: int, warmup: int = 10) -> Latency:
+    """The latency of `execute`, which returns when its value is there; the first `warmup` executions do not count."""
+    for _ in range(warmup):
+        execute()
+    seconds = []
+    for _ in range(executions):
+        begun = time.perf_counter()
+        execute()
+        seconds.append(time.perf_counter() - begun)
+    seconds.sort()
+    return Latency(statistics.median(seconds), seconds[min(len(seconds) - 1, len(seconds) * 99 // 100)])
+
+
+def print_comparisons(comparisons: Sequence[Comparison]) -> None:
+    """Print a table with a line for each piece of work."""
+    print(f"\n{'':<28}{'remote + get':>22}{'compiled graph':>22}{'ratio':>8}")
+    print(f"{'':<28}{'median':>12}{'p99':>10}{'median':>12}{'p99':>10}")
+    for name, calls, graph in comparisons:
+        figures = f"{_readable(calls.median):>12}{_readable(calls.p99):>10}{_readable(graph.median):>12}{_readable(graph.p99):>10}"
+        print(f"{name:<28}{figures}{calls.median / graph.median:>7.1f}x")
+
+
+def _readable(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"

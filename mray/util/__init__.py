@@ -1,0 +1,22 @@
+"""Small things built on the verbs: what ``ray.util`` has.
+
+For users, on any backend. Rejected: importing everything here at once; what is rarely used is a module of its own.
+"""
+
+from __future__ import annotations
+
+from mray.util import accelerators
+from mray.util._results import as_completed, get_node_ip_address, list_named_actors, map_unordered
+from mray.util.check_serialize import inspect_serializability
+from mray.util.serialization import deregister_serializer, register_serializer
+
+__all__ = [
+    "accelerators",
+    "as_completed",
+    "deregister_serializer",
+    "get_node_ip_address",
+    "inspect_serializability",
+    "list_named_actors",
+    "map_unordered",
+    "register_serializer",
+]

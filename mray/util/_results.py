@@ -1,0 +1,70 @@
+"""Iterating over results as they come, and looking around."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from mray._api.current import current_backend
+from mray._api.object_ref import ObjectRef
+from mray._api.verbs import get, wait
+
+
+def as_completed(refs: Sequence[ObjectRef], *, chunk_size: int = 10, yield_obj_refs: bool = False, **wait_options: Any) -> Iterator[Any]:
+    """Yield the values of refs in the order in which they come, not that of `refs`.
+
+    Waits for `chunk_size` of them at a time. With `yield_obj_refs` yields the refs that are ready. Further arguments are those of
+    `mray.wait`.
+    """
+    if chunk_size < 1:
+        raise ValueError("`chunk_size` must be >= 1")
+    if "num_returns" in wait_options:
+        raise ValueError("Use the `chunk_size` argument instead of `num_returns`.")
+    left = list(refs)
+    while left:
+        ready, left = wait(left, num_returns=min(chunk_size, len(left)), **wait_options)
+        yield from ready if yield_obj_refs else get(ready)
+
+
+def map_unordered(
+    fn: Any,
+    items: Iterable[Any],
+    *,
+    backpressure_size: int | None = 100,
+    chunk_size: int = 10,
+    yield_obj_refs: bool = False,
+    **wait_options: Any,
+) -> Iterator[Any]:
+    """Call a remote function with each item and yield the values in the order in which they come.
+
+    At most `backpressure_size` calls are in flight (``None``: all of them at once). The other arguments are those of `as_completed`.
+    """
+    if backpressure_size is None:
+        backpressure_size = 1 << 60
+    elif backpressure_size <= 0:
+        raise ValueError("backpressure_size must be positive.")
+    if chunk_size < 1:
+        raise ValueError("`chunk_size` must be >= 1")
+    if "num_returns" in wait_options:
+        raise ValueError("Use the `chunk_size` argument instead of `num_returns`.")
+    flying: list[ObjectRef] = []
+    for item in items:
+        flying.append(fn.remote(item))
+        if len(flying) >= backpressure_size:
+            ready, flying = wait(flying, num_returns=min(chunk_size, len(flying)), **wait_options)
+            yield from ready if yield_obj_refs else get(ready)
+    yield from as_completed(flying, chunk_size=chunk_size, yield_obj_refs=yield_obj_refs, **wait_options)
+
+
+def list_named_actors(all_namespaces: bool = False) -> list[Any]:
+    """Names of the actors that have one and are not dead, of this namespace; of all of them as dicts with ``name`` and ``namespace``."""
+    backend = current_backend()
+    named: list[dict[str, str]] = backend.query("named_actors", all_namespaces, backend.facts()["namespace"])
+    if all_namespaces:
+        return [{"name": actor["name"], "namespace": actor["namespace"]} for actor in named]
+    return [actor["name"] for actor in named]
+
+
+def get_node_ip_address(address: str | None = None) -> str:
+    """The address of this host. `address` changes nothing."""
+    return str(current_backend().facts()["node_ip_address"])

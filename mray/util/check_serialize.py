@@ -1,0 +1,22 @@
+"""`inspect_serializability`: what keeps a value from being pickled."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from mray._common.serializability import FailTuple, explain, find_unpicklable
+
+__all__ = ["inspect_serializability"]
+
+
+def inspect_serializability(base_obj: Any, name: str | None = None, depth: int = 3, print_file: Any = None) -> tuple[bool, set[FailTuple]]:
+    """Find out which parts of a value cannot be pickled, print a report, and return (whether all is well, the parts).
+
+    The parts are `FailTuple`s: ``obj``, ``name``, ``parent``, ``path``, ``reason``. The report goes to `print_file`, by default stdout.
+    """
+    if name is None:
+        name = str(getattr(base_obj, "__name__", ""))
+    found = find_unpicklable(base_obj, name)
+    print(explain(base_obj, name=name), file=print_file or sys.stdout)
+    return not found, set(found)

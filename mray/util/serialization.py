@@ -1,0 +1,22 @@
+"""Serializers for classes that cannot be pickled by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mray._objects import serializer as _serializer
+
+__all__ = ["deregister_serializer", "register_serializer"]
+
+
+def register_serializer(cls: type, *, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
+    """From now on this process pickles instances of `cls` as ``deserializer(serializer(instance))``. Workers that send such instances
+    need it too: call it in the task or the actor's constructor.
+    """
+    _serializer.register_serializer(cls, serializer, deserializer)
+
+
+def deregister_serializer(cls: type) -> None:
+    """Undo `register_serializer`; harmless when there is nothing to undo."""
+    _serializer.deregister_serializer(cls)

@@ -1,0 +1,226 @@
+"""The API tests run on mray and, to learn whether they are right, on real Ray.
+
+``MRAY_TEST_ENGINE`` names the module under test, ``mray`` (default) or ``ray``. Tests reach it through fixtures only:
+
+* `ray_session`: the module with a running session (4 CPUs, 2 declared GPUs, 2 "custom") that the tests of a file share.
+* `fresh`: the module with no session; the test starts its own.
+* `ray`: the module, whatever its state.
+
+Where mray differs on purpose, a test carries ``@pytest.mark.differs("reason")`` and spells out both outcomes.
+``@pytest.mark.only("mray")`` is for what just one of them has.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ENGINE = os.environ.get("MRAY_TEST_ENGINE", "mray")
+#: What `ray_session` starts.
+SHARED = {"num_cpus": 4, "num_gpus": 2, "resources": {"custom": 2}}
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: Modules that tests use as attributes of the module under test.
+SUBMODULES = ("dag", "exceptions", "util", "actor", "runtime_context", "experimental", "runtime_env")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "differs(reason): mray differs from Ray here, on purpose; the test says how")
+    config.addinivalue_line("markers", "only(engine): exists in this engine alone")
+    config.addinivalue_line("markers", "may_leave: the test itself checks what is left")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a session run first, so that a file starts its session once."""
+    for item in items:
+        only = item.get_closest_marker("only")
+        if only is not None and only.args[0] != ENGINE:
+            item.add_marker(pytest.mark.skip(reason=f"only for {only.args[0]}"))
+    here = str(Path(__file__).parent)
+    ours = [item for item in items if str(item.path).startswith(here)]
+    order = {item: (str(item.path), "fresh" in getattr(item, "fixturenames", ())) for item in ours}
+    queue = iter(sorted(ours, key=order.__getitem__))
+    items[:] = [next(queue) if item in order else item for item in items]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
+FAILED: pytest.StashKey[bool] = pytest.StashKey()
+
+
+# ------------------------------------------------------------------------------------ module under test
+@pytest.fixture(scope="session")
+def engine() -> str:
+    """``"mray"`` or ``"ray"``."""
+    return ENGINE
+
+
+@pytest.fixture(scope="session")
+def ray() -> ModuleType:
+    """The module under test, its submodules imported."""
+    module = importlib.import_module(ENGINE)
+    for name in SUBMODULES:
+        importlib.import_module(f"{ENGINE}.{name}")
+    return module
+
+
+def start(ray: ModuleType, **options: Any) -> Any:
+    """`init` without what is slow or noisy on Ray."""
+    options.setdefault("logging_level", logging.ERROR)
+    if ENGINE == "ray":
+        options.setdefault("include_dashboard", False)
+    return ray.init(**options)
+
+
+@pytest.fixture
+def init(fresh: ModuleType) -> Callable[..., Any]:
+    """``init(...)`` of the module under test, quiet; `fresh` ends the session."""
+    return lambda **options: start(fresh, **options)
+
+
+@pytest.fixture(scope="module")
+def _shared(ray: ModuleType, shared_session: Any) -> Iterator[None]:
+    """Ends the session of a file after its last test."""
+    yield
+    _stop_shared(ray, shared_session)
+
+
+_before: list[Any] = []
+
+
+def _stop_shared(ray: ModuleType, shared_session: Any) -> None:
+    gc.collect()
+    ray.shutdown()
+    shared_session.running = False
+    while _before:
+        before, check = _before.pop()
+        if ENGINE == "mray":
+            check(before)
+
+
+@pytest.fixture
+def ray_session(
+    ray: ModuleType, _shared: None, shared_session: Any, belongings: Any, request: pytest.FixtureRequest
+) -> Iterator[ModuleType]:
+    """The module, with a session that all tests of the file use."""
+    if not (shared_session.running and ray.is_initialized()):
+        ray.shutdown()
+        now, check = belongings
+        _before.append((now(), check))
+        start(ray, **SHARED)
+        shared_session.running = True
+    yield ray
+    if request.node.stash.get(FAILED, False):
+        # What a failed test holds (its frames hold handles) must not starve the next one.
+        _before.clear()
+        _stop_shared(ray, shared_session)
+    else:
+        gc.collect()
+
+
+@pytest.fixture
+def fresh(ray: ModuleType, shared_session: Any) -> Iterator[ModuleType]:
+    """The module without a session; whatever the test starts ends with it."""
+    _stop_shared(ray, shared_session)
+    yield ray
+    gc.collect()
+    ray.shutdown()
+
+
+@pytest.fixture
+def signal(ray: ModuleType) -> Callable[[], Any]:
+    """Makes actors that let tests and tasks wait for each other: `send()`, `wait()`, `waiters()`, `is_set()`."""
+
+    class Signal:
+        """Polls, so that it needs no concurrency: `wait` is a loop in the caller."""
+
+        def __init__(self) -> None:
+            self.set = False
+            self.arrived = 0
+
+        def send(self, value: bool = True) -> None:
+            self.set = value
+
+        def is_set(self) -> bool:
+            return self.set
+
+        def arrive(self) -> int:
+            self.arrived += 1
+            return self.arrived
+
+        def count(self) -> int:
+            return self.arrived
+
+    return lambda: ray.remote(num_cpus=0)(Signal).remote()
+
+
+# --------------------------------------------------------------------------------------------- programs
+@pytest.fixture
+def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a driver program in a process of its own; ``ENGINE`` in its text stands for the module under test.
+
+    Returns the completed process; checks that it ended with 0 unless ``check=False``.
+    """
+
+    def run(
+        text: str,
+        *words: str,
+        env: dict[str, str | None] | None = None,
+        stdin: bool = False,
+        check: bool = True,
+        name: str = "program.py",
+    ) -> subprocess.CompletedProcess[str]:
+        source = textwrap.dedent(text).replace("ENGINE", ENGINE)
+        environment = program_environment(env or {})
+        if stdin:
+            command = [sys.executable, "-i", "-q"]
+            given: str | None = source
+        else:
+            path = tmp_path / name
+            path.write_text(source)
+            command, given = [sys.executable, str(path), *words], None
+        done = subprocess.run(
+            command,
+            input=given,
+            stdin=subprocess.DEVNULL if given is None else None,
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+            timeout=150,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            pytest.fail(f"program ended with {done.returncode}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
+        return done
+
+    return run
+
+
+def program_environment(changes: dict[str, str | None]) -> dict[str, str]:
+    environment = dict(os.environ)
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    for name, value in changes.items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = value
+    return environment

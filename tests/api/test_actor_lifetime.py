@@ -1,0 +1,432 @@
+"""When actors end: the last handle, kill, exit, termination, the death of who made them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+
+def process_is_gone(pid):
+    """A condition that is true once the process is gone or only waits to be reaped."""
+
+    def gone():
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            return True
+
+    return gone
+
+
+@pytest.fixture
+def pidder(ray):
+    class Pidder:
+        def pid(self):
+            return os.getpid()
+
+        def slow(self, path):
+            while not os.path.exists(path):
+                time.sleep(0.003)
+            return "slow"
+
+        def keep(self, thing):
+            self.thing = thing
+
+    return ray.remote(Pidder)
+
+
+@pytest.fixture
+def recorder(ray):
+    """An actor that writes down how it ended."""
+
+    class Recorder:
+        def __init__(self, path):
+            import atexit
+
+            self.path = path
+            atexit.register(self.record, "atexit")
+
+        def record(self, word):
+            with open(self.path, "a") as file:
+                file.write(word + "\n")
+
+        def __ray_shutdown__(self):
+            self.record("shutdown")
+
+        def pid(self):
+            return os.getpid()
+
+        def exit(self):
+            exit_actor()
+
+    exit_actor = ray.actor.exit_actor
+    return ray.remote(Recorder)
+
+
+def test_an_actor_ends_with_its_last_handle(ray_session, pidder, eventually):
+    ray = ray_session
+    actor = pidder.remote()
+    pid = ray.get(actor.pid.remote())
+    other = actor
+    del actor
+    gc.collect()
+    assert ray.get(other.pid.remote()) == pid
+    del other
+    gc.collect()
+    eventually(process_is_gone(pid))
+
+
+def test_a_call_on_a_handle_that_dies_at_once_still_runs(ray_session, pidder):
+    assert ray_session.get(pidder.remote().pid.remote()) != os.getpid()
+
+
+def test_pending_calls_run_before_the_actor_ends(ray_session, pidder, tmp_path, eventually):
+    ray = ray_session
+    actor = pidder.remote()
+    pid = ray.get(actor.pid.remote())
+    refs = [actor.slow.remote(str(tmp_path / "go")), actor.pid.remote()]
+    del actor
+    gc.collect()
+    (tmp_path / "go").touch()
+    assert ray.get(refs) == ["slow", pid]
+    eventually(process_is_gone(pid))
+
+
+def test_a_handle_in_flight_keeps_the_actor_alive(ray_session, pidder, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    def late(gate, handles):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.003)
+        return ray.get(handles[0].pid.remote())
+
+    actor = pidder.remote()
+    pid = ray.get(actor.pid.remote())
+    result = late.remote(gate, [actor])
+    del actor
+    gc.collect()
+    ray.get(gate.send.remote())
+    assert ray.get(result) == pid
+
+
+def test_a_handle_inside_an_object_keeps_the_actor_alive(ray_session, pidder, eventually):
+    ray = ray_session
+    actor = pidder.remote()
+    pid = ray.get(actor.pid.remote())
+    ref = ray.put({"handle": actor})
+    del actor
+    gc.collect()
+    assert ray.get(ray.get(ref)["handle"].pid.remote()) == pid
+    del ref
+    gc.collect()
+    eventually(process_is_gone(pid))
+
+
+def test_a_handle_kept_by_another_actor_keeps_it_alive(ray_session, pidder, eventually):
+    ray = ray_session
+    kept, keeper = pidder.remote(), pidder.remote()
+    pid = ray.get(kept.pid.remote())
+    ray.get(keeper.keep.remote([kept]))
+    del kept
+    gc.collect()
+    assert ray.get(ray.get(keeper.__ray_call__.remote(lambda self: self.thing[0])).pid.remote()) == pid
+    ray.get(keeper.keep.remote(None))
+    gc.collect()
+    eventually(process_is_gone(pid))
+
+
+def test_the_current_actors_own_handle_is_weak(ray_session, eventually):
+    ray = ray_session
+
+    @ray.remote
+    class Selfish:
+        def __init__(self):
+            self.me = ray.get_runtime_context().current_actor
+
+        def pid(self):
+            return os.getpid()
+
+    actor = Selfish.remote()
+    pid = ray.get(actor.pid.remote())
+    del actor
+    gc.collect()
+    eventually(process_is_gone(pid))
+
+
+def test_options_of_a_method_do_not_keep_the_handle_alive(ray_session, pidder, eventually):
+    ray = ray_session
+    actor = pidder.remote()
+    pid = ray.get(actor.pid.options(num_returns=1).remote())
+    gc.disable()
+    try:
+        del actor
+        eventually(process_is_gone(pid))
+    finally:
+        gc.enable()
+
+
+def test_kill_ends_an_actor_at_once(ray_session, pidder, tmp_path, eventually):
+    ray = ray_session
+    actor = pidder.remote()
+    pid = ray.get(actor.pid.remote())
+    ref = actor.slow.remote(str(tmp_path / "never"))
+    ray.kill(actor)
+    with pytest.raises(ray.exceptions.ActorDiedError, match="it was killed by `ray.kill`"):
+        ray.get(ref)
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(actor.pid.remote())
+    eventually(process_is_gone(pid))
+
+
+def test_killing_twice_is_harmless(ray_session, pidder):
+    actor = pidder.remote()
+    ray_session.kill(actor)
+    ray_session.kill(actor)
+
+
+def test_a_pending_actor_can_be_killed(ray_session, tmp_path):
+    ray = ray_session
+
+    @ray.remote(num_cpus=4)
+    class Big:
+        def f(self):
+            return 1
+
+    first = Big.remote()
+    assert ray.get(first.f.remote()) == 1
+    second = Big.remote()
+    ref = second.f.remote()
+    ray.kill(second)
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(ref)
+
+
+@pytest.mark.parametrize("wrong", ["x", 1, None])
+def test_kill_wants_a_handle(ray_session, wrong):
+    with pytest.raises(ValueError, match="ray.kill\\(\\) only supported for actors"):
+        ray_session.kill(wrong)
+
+
+def test_kill_runs_neither_atexit_nor_shutdown(ray_session, recorder, tmp_path, eventually):
+    ray = ray_session
+    path = tmp_path / "end"
+    actor = recorder.remote(str(path))
+    pid = ray.get(actor.pid.remote())
+    ray.kill(actor)
+    eventually(process_is_gone(pid))
+    assert not path.exists()
+
+
+def test_the_end_of_the_last_handle_runs_shutdown_and_atexit(ray_session, recorder, tmp_path, eventually):
+    ray = ray_session
+    path = tmp_path / "end"
+    actor = recorder.remote(str(path))
+    pid = ray.get(actor.pid.remote())
+    del actor
+    gc.collect()
+    eventually(process_is_gone(pid))
+    assert path.read_text().split() == ["shutdown", "atexit"]
+
+
+def test_terminate_runs_shutdown_and_atexit(ray_session, recorder, tmp_path, eventually):
+    ray = ray_session
+    path = tmp_path / "end"
+    actor = recorder.remote(str(path))
+    pid = ray.get(actor.pid.remote())
+    actor.__ray_terminate__.remote()
+    eventually(process_is_gone(pid))
+    assert path.read_text().split() == ["shutdown", "atexit"]
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(actor.pid.remote())
+
+
+def test_exit_actor_runs_shutdown_and_atexit_and_says_so(ray_session, recorder, tmp_path, eventually):
+    ray = ray_session
+    path = tmp_path / "end"
+    actor = recorder.remote(str(path))
+    pid = ray.get(actor.pid.remote())
+    with pytest.raises(ray.exceptions.RayActorError, match=r"exit_actor\(\)"):
+        ray.get(actor.exit.remote())
+    eventually(process_is_gone(pid))
+    assert path.read_text().split() == ["shutdown", "atexit"]
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(actor.pid.remote())
+
+
+def test_exit_actor_cannot_be_caught(ray_session, eventually):
+    ray = ray_session
+    exit_actor = ray.actor.exit_actor
+
+    @ray.remote
+    class Stubborn:
+        def exit(self):
+            try:
+                exit_actor()
+            except SystemExit:
+                pass
+            return "still here"
+
+        def pid(self):
+            return os.getpid()
+
+    actor = Stubborn.remote()
+    pid = ray.get(actor.pid.remote())
+    try:
+        ray.get(actor.exit.remote())
+    except ray.exceptions.RayActorError:
+        pass
+    eventually(process_is_gone(pid))
+
+
+def test_exit_actor_outside_an_actor_is_a_type_error(ray_session):
+    ray = ray_session
+    with pytest.raises(TypeError, match="exit_actor API is called on a non-actor worker"):
+        ray.actor.exit_actor()
+
+    exit_actor = ray.actor.exit_actor
+
+    @ray.remote
+    def f():
+        exit_actor()
+
+    with pytest.raises(TypeError, match="exit_actor API is called on a non-actor worker"):
+        ray.get(f.remote())
+
+
+def test_exit_actor_in_the_constructor_ends_the_actor(ray_session):
+    ray = ray_session
+    exit_actor = ray.actor.exit_actor
+
+    @ray.remote
+    class Never:
+        def __init__(self):
+            exit_actor()
+
+        def f(self):
+            return 1
+
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(Never.remote().f.remote())
+
+
+def test_an_actor_dies_with_the_worker_that_created_it(ray_session, pidder, eventually):
+    ray = ray_session
+
+    @ray.remote
+    class Parent:
+        def make(self):
+            self.child = pidder.remote()
+            return self.child, ray.get(self.child.pid.remote())
+
+    parent = Parent.remote()
+    child, pid = ray.get(parent.make.remote())
+    ray.kill(parent)
+    eventually(process_is_gone(pid))
+    with pytest.raises(ray.exceptions.ActorDiedError, match="owner has died"):
+        ray.get(child.pid.remote())
+
+
+def test_a_detached_actor_outlives_who_created_it(ray_session, pidder):
+    ray = ray_session
+
+    @ray.remote
+    def make():
+        actor = pidder.options(name="outlives", lifetime="detached").remote()
+        return ray.get(actor.pid.remote())
+
+    pid = ray.get(make.remote())
+    gc.collect()
+    actor = ray.get_actor("outlives")
+    assert ray.get(actor.pid.remote()) == pid
+    ray.kill(actor)
+
+
+def test_processes_an_actor_started_end_with_it(ray_session, eventually):
+    ray = ray_session
+
+    @ray.remote
+    class Spawner:
+        def spawn(self):
+            import subprocess
+
+            self.child = subprocess.Popen(["sleep", "1000"])
+            return self.child.pid
+
+        def pid(self):
+            return os.getpid()
+
+    actor = Spawner.remote()
+    child, pid = ray.get([actor.spawn.remote(), actor.pid.remote()])
+    ray.kill(actor)
+    eventually(process_is_gone(pid))
+    try:
+        eventually(process_is_gone(child), 10)
+    finally:
+        try:
+            os.kill(child, 9)
+        except ProcessLookupError:
+            pass
+
+
+def test_an_actor_that_never_got_a_call_ends_too(ray_session, tmp_path, eventually):
+    ray = ray_session
+    path = tmp_path / "pid"
+
+    @ray.remote
+    class Quiet:
+        def __init__(self, path):
+            with open(path + ".tmp", "w") as file:
+                file.write(str(os.getpid()))
+            os.rename(path + ".tmp", path)
+
+    actor = Quiet.remote(str(path))
+    eventually(path.exists)
+    del actor
+    gc.collect()
+    eventually(process_is_gone(int(path.read_text())))
+
+
+def test_resources_come_back_when_an_actor_ends(ray_session, eventually):
+    ray = ray_session
+
+    @ray.remote(resources={"custom": 2})
+    class Holder:
+        def f(self):
+            return 1
+
+    for _ in range(3):
+        actor = Holder.remote()
+        assert ray.get(actor.f.remote()) == 1
+        assert "custom" not in ray.available_resources() or ray.available_resources()["custom"] < 2
+        ray.kill(actor)
+    eventually(lambda: ray.available_resources().get("custom") == 2)
+
+
+def test_a_shutdown_hook_that_raises_does_not_stop_the_rest(ray_session, tmp_path, eventually):
+    ray = ray_session
+    path = tmp_path / "end"
+
+    @ray.remote
+    class A:
+        def __init__(self, path):
+            import atexit
+
+            atexit.register(lambda: open(path, "w").close())
+
+        def __ray_shutdown__(self):
+            raise ValueError("in the hook")
+
+        def f(self):
+            return 1
+
+    actor = A.remote(str(path))
+    ray.get(actor.f.remote())
+    del actor
+    gc.collect()
+    eventually(path.exists)

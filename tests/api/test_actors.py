@@ -1,0 +1,547 @@
+"""Actors: state, order, handles, methods, what is an error."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+
+@pytest.fixture
+def counter(ray):
+    """The actor class most tests use."""
+
+    class Counter:
+        """Counts."""
+
+        step = 1
+
+        def __init__(self, value=0, *, step=None):
+            self.value = value
+            if step is not None:
+                self.step = step
+
+        def increment(self, by=None):
+            self.value += self.step if by is None else by
+            return self.value
+
+        def read(self):
+            return self.value
+
+        def pid(self):
+            return os.getpid()
+
+        def echo(self, *args, **kwargs):
+            return args, kwargs
+
+    return ray.remote(Counter)
+
+
+def test_an_actor_keeps_state(ray_session, counter):
+    ray = ray_session
+    actor = counter.remote()
+    assert ray.get([actor.increment.remote() for _ in range(3)]) == [1, 2, 3]
+    assert ray.get(actor.read.remote()) == 3
+
+
+def test_constructor_arguments_arrive(ray_session, counter):
+    ray = ray_session
+    assert ray.get(counter.remote(10, step=5).increment.remote()) == 15
+    assert ray.get(counter.remote(ray.put(7)).read.remote()) == 7
+
+
+def test_an_actor_is_a_process_of_its_own(ray_session, counter):
+    ray = ray_session
+    first, second = counter.remote(), counter.remote()
+    pids = ray.get([first.pid.remote(), second.pid.remote(), first.pid.remote()])
+    assert pids[0] == pids[2]
+    assert len({*pids, os.getpid()}) == 3
+
+
+def test_arguments_of_methods_arrive(ray_session, counter):
+    ray = ray_session
+    actor = counter.remote()
+    assert ray.get(actor.echo.remote()) == ((), {})
+    assert ray.get(actor.echo.remote(1, ray.put(2), a=ray.put(3), b=[4])) == ((1, 2), {"a": 3, "b": [4]})
+
+
+def test_signatures_are_checked_at_the_call(ray_session, counter):
+    actor = counter.remote()
+    with pytest.raises(TypeError):
+        actor.increment.remote(1, 2)
+    with pytest.raises(TypeError):
+        actor.read.remote(x=1)
+    with pytest.raises(TypeError):
+        counter.remote(1, 2, 3)
+
+
+def test_an_unknown_method_is_an_attribute_error(ray_session, counter):
+    actor = counter.remote()
+    with pytest.raises(AttributeError, match="nothing"):
+        actor.nothing.remote()
+
+
+def test_methods_may_not_be_called_directly(ray_session, counter):
+    actor = counter.remote()
+    with pytest.raises(TypeError, match="Actor methods cannot be called directly"):
+        actor.read()
+
+
+def test_an_actor_class_may_not_be_instantiated_directly(ray, counter):
+    with pytest.raises(TypeError, match="(?i)actors cannot be instantiated directly"):
+        counter()
+
+
+def test_an_actor_class_may_not_be_subclassed(ray, counter):
+    with pytest.raises(TypeError):
+
+        class Sub(counter):
+            pass
+
+
+def test_actor_classes_inherit_from_plain_ones(ray_session):
+    ray = ray_session
+
+    class Base:
+        def __init__(self, x):
+            self.x = x
+
+        def f(self):
+            return self.x
+
+        def overridden(self):
+            return "base"
+
+    @ray.remote
+    class Derived(Base):
+        def __init__(self, x):
+            super().__init__(x * 2)
+
+        def overridden(self):
+            return "derived+" + super().overridden()
+
+    actor = Derived.remote(2)
+    assert ray.get([actor.f.remote(), actor.overridden.remote()]) == [4, "derived+base"]
+
+
+def test_class_attributes_and_static_methods_are_there(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class A:
+        shared = [1]
+
+        @staticmethod
+        def static(x):
+            return x + 1
+
+        @classmethod
+        def cls(cls):
+            return cls.shared
+
+        def f(self):
+            return A_name(self), self.static(1), self.cls()
+
+    def A_name(instance):
+        return type(instance).__name__
+
+    actor = A.remote()
+    assert ray.get(actor.f.remote()) == ("A", 2, [1])
+    assert ray.get(actor.static.remote(5)) == 6
+
+
+def test_a_method_may_have_several_returns(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class A:
+        @ray.method(num_returns=2)
+        def two(self):
+            return 1, 2
+
+        def three(self):
+            return 1, 2, 3
+
+        @ray.method(num_returns=0)
+        def none(self):
+            return None
+
+    actor = A.remote()
+    assert ray.get(actor.two.remote()) == [1, 2]
+    assert ray.get(actor.three.options(num_returns=3).remote()) == [1, 2, 3]
+    assert ray.get(actor.two.options(num_returns=1).remote()) == (1, 2)
+    assert actor.none.remote() is None
+
+
+def test_calls_run_in_the_order_of_submission(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class Log:
+        def __init__(self):
+            self.seen = []
+
+        def add(self, x):
+            self.seen.append(x)
+
+        def read(self):
+            return self.seen
+
+    log = Log.remote()
+    for i in range(200):
+        log.add.remote(i)
+    assert ray.get(log.read.remote()) == list(range(200))
+
+
+def test_order_holds_when_the_first_argument_is_late(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    class Log:
+        def __init__(self):
+            self.seen = []
+
+        def add(self, x):
+            self.seen.append(x)
+            return list(self.seen)
+
+    @ray.remote
+    def late(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.003)
+        return "first"
+
+    log = Log.remote()
+    log.add.remote(late.remote(gate))
+    last = log.add.remote("second")
+    assert ray.wait([last], timeout=0.05) == ([], [last])
+    ray.get(gate.send.remote())
+    assert ray.get(last) == ["first", "second"]
+
+
+def test_another_caller_does_not_wait_behind_a_late_argument(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    class Log:
+        def __init__(self):
+            self.seen = []
+
+        def add(self, x):
+            self.seen.append(x)
+            return list(self.seen)
+
+    @ray.remote
+    def late(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.003)
+        return "late"
+
+    @ray.remote
+    def other(log):
+        return ray.get(log.add.remote("other"))
+
+    log = Log.remote()
+    ref = log.add.remote(late.remote(gate))
+    assert ray.get(other.remote(log)) == ["other"]
+    ray.get(gate.send.remote())
+    assert ray.get(ref) == ["other", "late"]
+
+
+def test_a_failing_call_leaves_the_actor_alive(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class A:
+        def fail(self):
+            raise ValueError("once")
+
+        def f(self):
+            return 1
+
+    actor = A.remote()
+    with pytest.raises(ValueError, match="once"):
+        ray.get(actor.fail.remote())
+    assert ray.get(actor.f.remote()) == 1
+
+
+def test_handles_travel_to_tasks_and_actors_and_back(ray_session, counter):
+    ray = ray_session
+
+    @ray.remote
+    def use(handle):
+        return ray.get(handle.increment.remote())
+
+    @ray.remote
+    class Keeper:
+        def keep(self, handles):
+            self.handle = handles[0]
+
+        def use(self):
+            return ray.get(self.handle.increment.remote())
+
+        def give(self):
+            return self.handle
+
+    actor, keeper = counter.remote(), Keeper.remote()
+    assert ray.get(use.remote(actor)) == 1
+    ray.get(keeper.keep.remote([actor]))
+    assert ray.get(keeper.use.remote()) == 2
+    back = ray.get(keeper.give.remote())
+    assert ray.get(back.increment.remote()) == 3
+    assert back == actor
+    assert hash(back) == hash(actor)
+
+
+def test_handles_may_be_put(ray_session, counter):
+    ray = ray_session
+    actor = counter.remote()
+    assert ray.get(ray.get(ray.put([actor]))[0].increment.remote()) == 1
+
+
+def test_handles_are_different_for_different_actors(ray_session, counter):
+    first, second = counter.remote(), counter.remote()
+    assert first != second
+    assert len({first, second, first}) == 2
+
+
+def test_a_handle_shows_class_and_id(ray_session, counter):
+    actor = counter.remote()
+    assert repr(actor).startswith("Actor(")
+    assert repr(actor).endswith(f"Counter, {actor._actor_id.hex()})")
+
+
+def test_dir_of_a_handle_lists_methods_only(ray_session, counter):
+    actor = counter.remote()
+    assert set(dir(actor)) == {
+        "increment", "read", "pid", "echo", "__init__", "__ray_ready__", "__ray_call__", "__ray_terminate__",
+    }  # fmt: skip
+
+
+def test_dir_of_a_class_lists_methods_options_remote_and_bind(ray, counter):
+    names = {name for name in dir(counter) if not name.startswith("_")}
+    assert {"options", "remote", "bind"} <= names
+    assert names - {"options", "remote", "bind"} == {"increment", "read", "pid", "echo", "step"} - ({"step"} - names)
+
+
+def test_an_actor_may_create_actors(ray_session, counter):
+    ray = ray_session
+
+    @ray.remote
+    class Parent:
+        def __init__(self):
+            self.children = [counter.remote(i) for i in range(2)]
+
+        def read(self):
+            return ray.get([child.increment.remote() for child in self.children])
+
+    assert ray.get(Parent.remote().read.remote()) == [1, 2]
+
+
+def test_an_actor_may_call_itself_through_its_handle(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class A:
+        def me(self):
+            return ray.get_runtime_context().current_actor
+
+        def f(self, x):
+            return x
+
+        def start(self):
+            return [self_handle(ray).f.remote(5)]
+
+    def self_handle(ray):
+        return ray.get_runtime_context().current_actor
+
+    actor = A.remote()
+    assert ray.get(ray.get(actor.start.remote())[0]) == 5
+    assert ray.get(actor.me.remote()) == actor
+
+
+def test_ready_and_call_are_on_every_actor(ray_session, counter):
+    ray = ray_session
+    actor = counter.remote(3)
+    assert ray.get(actor.__ray_ready__.remote()) is True
+    assert ray.get(actor.__ray_call__.remote(lambda self, x: self.value + x, 4)) == 7
+
+
+def test_options_of_a_class_do_not_change_the_class(ray_session, counter):
+    ray = ray_session
+    named = counter.options(num_cpus=1)
+    assert ray.get(named.remote(1).read.remote()) == 1
+    assert ray.get(counter.remote(2).read.remote()) == 2
+
+
+def test_underscore_remote_of_a_class_and_a_method(ray_session, counter):
+    ray = ray_session
+    actor = counter._remote(args=[5], kwargs={"step": 2})
+    assert ray.get(actor.increment._remote()) == 7
+    assert ray.get(actor.echo._remote(args=[1], kwargs={"a": 2}, num_returns=1)) == ((1,), {"a": 2})
+
+
+def test_actors_hold_no_cpu_while_they_run(fresh, init):
+    ray = fresh
+    init(num_cpus=1)
+
+    @ray.remote
+    class A:
+        def f(self):
+            return 1
+
+    @ray.remote
+    def task():
+        return 2
+
+    actors = [A.remote() for _ in range(5)]
+    assert ray.get([actor.f.remote() for actor in actors]) == [1] * 5
+    assert ray.get(task.remote()) == 2
+
+
+def test_an_actor_may_block_in_get_and_wait(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def leaf(x):
+        return x
+
+    @ray.remote
+    class A:
+        def f(self):
+            ref = leaf.remote(1)
+            ray.wait([ref])
+            return ray.get(ref)
+
+    assert ray.get(A.remote().f.remote()) == 1
+
+
+def test_many_calls_from_many_callers(ray_session, counter):
+    ray = ray_session
+    actor = counter.remote()
+
+    @ray.remote
+    def work(actor):
+        return [ray.get(actor.increment.remote()) for _ in range(10)]
+
+    seen = sum(ray.get([work.remote(actor) for _ in range(4)]), [])
+    assert sorted(seen) == list(range(1, 41))
+
+
+def test_calls_of_many_threads_of_one_process(ray_session, counter):
+    ray = ray_session
+    actor = counter.remote()
+    seen = []
+
+    def run():
+        seen.extend(ray.get([actor.increment.remote() for _ in range(20)]))
+
+    threads = [threading.Thread(target=run) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(1, 101))
+
+
+def test_large_arguments_and_results_of_methods(ray_session, counter):
+    ray = ray_session
+    actor = counter.remote()
+    value = os.urandom(2_000_000)
+    assert ray.get(actor.echo.remote(value, k=value)) == ((value,), {"k": value})
+
+
+def test_the_title_of_an_actors_process_names_it(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class Titled:
+        def title(self):
+            with open("/proc/self/cmdline", "rb") as file:
+                return file.read().rstrip(b"\0").decode()
+
+    assert ray.get(Titled.remote().title.remote()).startswith("ray::Titled")
+
+
+def test_a_thread_of_an_actor_may_use_the_api(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def leaf(x):
+        return x * 2
+
+    @ray.remote
+    class A:
+        def start(self):
+            self.result = None
+            self.thread = threading.Thread(target=self.run)
+            self.thread.start()
+
+        def run(self):
+            self.result = ray.get(leaf.remote(21))
+
+        def read(self):
+            self.thread.join()
+            return self.result
+
+    actor = A.remote()
+    ray.get(actor.start.remote())
+    assert ray.get(actor.read.remote()) == 42
+
+
+def test_calls_queued_before_the_constructor_is_done_run(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    class Slow:
+        def __init__(self, gate):
+            while not ray.get(gate.is_set.remote()):
+                time.sleep(0.003)
+            self.n = 0
+
+        def f(self):
+            self.n += 1
+            return self.n
+
+    actor = Slow.remote(gate)
+    refs = [actor.f.remote() for _ in range(5)]
+    ray.get(gate.send.remote())
+    assert ray.get(refs) == [1, 2, 3, 4, 5]
+
+
+def test_two_actors_may_talk_to_each_other(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class Player:
+        def set_other(self, other):
+            self.other = other
+
+        def ball(self, n):
+            return n if n == 0 else [self.other.ball.remote(n - 1)]
+
+    a, b = Player.remote(), Player.remote()
+    ray.get([a.set_other.remote(b), b.set_other.remote(a)])
+    value = a.ball.remote(6)
+    while not isinstance(value, int):
+        value = ray.get(value)
+        value = value[0] if isinstance(value, list) else value
+    assert value == 0
+
+
+def test_code_of_an_actor_over_95_mib_is_refused(ray_session):
+    ray = ray_session
+    ballast = b"x" * (96 * 1024 * 1024)
+
+    @ray.remote
+    class Actor:
+        def f(self):
+            return len(ballast)
+
+    with pytest.raises(ValueError, match="The actor Actor is too large"):
+        Actor.remote()

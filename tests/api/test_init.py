@@ -1,0 +1,340 @@
+"""Starting and stopping: `init`, the context it returns, `shutdown`, implicit start, namespaces."""
+
+from __future__ import annotations
+
+import json
+import threading
+import types
+
+import pytest
+
+FUNCTIONS = {
+    "available_resources", "cancel", "cluster_resources", "get", "get_actor", "get_gpu_ids", "get_runtime_context",
+    "init", "is_initialized", "kill", "method", "nodes", "put", "remote", "shutdown", "timeline", "wait",
+}  # fmt: skip
+
+
+def test_all_functions_of_the_face_are_there(ray):
+    assert {name for name in FUNCTIONS if isinstance(getattr(ray, name, None), types.FunctionType)} == FUNCTIONS
+
+
+@pytest.mark.only("mray")
+def test_all_names_in_dunder_all_exist(ray):
+    assert [name for name in ray.__all__ if not hasattr(ray, name)] == []
+
+
+def test_init_starts_and_shutdown_stops(fresh, init):
+    ray = fresh
+    assert not ray.is_initialized()
+    init(num_cpus=1)
+    assert ray.is_initialized()
+    ray.shutdown()
+    assert not ray.is_initialized()
+    ray.shutdown()
+
+
+def test_init_twice_is_an_error_unless_told_to_ignore_it(fresh, init):
+    init(num_cpus=1)
+    with pytest.raises(RuntimeError, match="Maybe you called ray.init twice by accident"):
+        fresh.init()
+    init(ignore_reinit_error=True)
+    assert fresh.is_initialized()
+
+
+def test_an_unknown_keyword_is_named(fresh):
+    with pytest.raises(RuntimeError, match="no_such_option"):
+        fresh.init(no_such_option=1)
+    assert not fresh.is_initialized()
+
+
+def test_the_address_may_be_local(fresh):
+    fresh.init("local", num_cpus=1, logging_level="ERROR", include_dashboard=False)
+    assert fresh.cluster_resources()["CPU"] == 1
+
+
+@pytest.mark.filterwarnings("ignore:Accessing values through ctx:DeprecationWarning")
+def test_the_context_is_a_mapping(fresh, init):
+    context = init(num_cpus=1)
+    assert context["node_id"] == fresh.nodes()[0]["NodeID"]
+    assert context["session_dir"] == context.address_info["session_dir"]
+    assert "session_dir" in context
+    assert "nothing" not in context
+    assert context.get("nothing") is None
+    with pytest.raises(KeyError):
+        context["nothing"]
+
+
+def test_the_context_ends_the_session_when_left(fresh, init):
+    with init(num_cpus=1):
+        assert fresh.get(fresh.put(1)) == 1
+    assert not fresh.is_initialized()
+
+
+def test_disconnect_of_the_context_ends_the_session(fresh, init):
+    init(num_cpus=1).disconnect()
+    assert not fresh.is_initialized()
+
+
+def test_remote_put_and_context_start_a_session_by_themselves(fresh):
+    ray = fresh
+
+    @ray.remote
+    def f():
+        return 1
+
+    assert ray.get(f.remote()) == 1
+    assert ray.is_initialized()
+
+
+def test_put_starts_a_session_by_itself(fresh):
+    assert fresh.get(fresh.put(1)) == 1
+    assert fresh.is_initialized()
+
+
+def test_functions_and_classes_survive_a_new_session(fresh, init):
+    ray = fresh
+
+    @ray.remote
+    def f():
+        return 1
+
+    @ray.remote
+    class A:
+        def g(self):
+            return 2
+
+    for _ in range(2):
+        init(num_cpus=1)
+        assert ray.get(f.remote()) == 1
+        actor = A.remote()
+        assert ray.get(actor.g.remote()) == 2
+        ray.shutdown()
+
+
+def test_refs_of_an_old_session_are_rejected(fresh, init):
+    ray = fresh
+
+    @ray.remote
+    def f(value):
+        return value
+
+    init(num_cpus=1)
+    old = ray.put(1)
+    ray.shutdown()
+    init(num_cpus=1)
+    with pytest.raises(ValueError, match="Ray objects whose owner is unknown"):
+        ray.get(old)
+    with pytest.raises(ValueError, match="Ray object whose owner is unknown"):
+        f.remote(old)
+    with pytest.raises(ValueError, match="Ray object whose owner is unknown"):
+        f.remote([old])
+
+
+def test_actors_of_an_old_session_are_rejected(fresh, init):
+    ray = fresh
+
+    @ray.remote
+    class A:
+        def f(self):
+            return 1
+
+    init(num_cpus=1)
+    actor = A.remote()
+    ray.shutdown()
+    init(num_cpus=1)
+    with pytest.raises(Exception, match="(?i)session|actor"):
+        ray.get(actor.f.remote())
+
+
+def test_resources_given_to_init_are_what_there_is(fresh, init):
+    init(num_cpus=3, num_gpus=1, resources={"custom": 2}, object_store_memory=100 * 1024 * 1024)
+    total = fresh.cluster_resources()
+    assert (total["CPU"], total["GPU"], total["custom"]) == (3, 1, 2)
+    assert total["object_store_memory"] == 100 * 1024 * 1024
+    assert total["memory"] > 0
+
+
+def test_totals_of_resources_are_whole_numbers(fresh):
+    with pytest.raises(ValueError, match="Resource quantities must all be whole numbers"):
+        fresh.init(num_cpus=1, resources={"custom": 2.5}, logging_level="ERROR")
+
+
+def test_custom_resources_may_not_be_called_cpu_or_gpu(fresh):
+    with pytest.raises((ValueError, AssertionError)):
+        fresh.init(resources={"CPU": 1}, logging_level="ERROR")
+
+
+@pytest.mark.parametrize("namespace", [1, b"x", ["x"]])
+def test_a_namespace_must_be_a_string(fresh, namespace):
+    with pytest.raises((TypeError, ValueError)):
+        fresh.init(namespace=namespace, num_cpus=1, logging_level="ERROR")
+
+
+def test_an_empty_namespace_is_an_error(fresh):
+    with pytest.raises(ValueError):
+        fresh.init(namespace="", num_cpus=1, logging_level="ERROR")
+
+
+def test_the_namespace_is_what_init_said(fresh, init):
+    init(num_cpus=1, namespace="mine")
+    assert fresh.get_runtime_context().namespace == "mine"
+
+    @fresh.remote
+    def f():
+        return fresh.get_runtime_context().namespace
+
+    assert fresh.get(f.remote()) == "mine"
+
+
+def test_without_a_namespace_one_is_made_up(fresh, init):
+    init(num_cpus=1)
+    assert fresh.get_runtime_context().namespace
+
+
+def test_the_temp_dir_must_be_absolute(fresh):
+    with pytest.raises(ValueError, match="absolute"):
+        fresh.init(num_cpus=1, _temp_dir="somewhere", logging_level="ERROR")
+
+
+def test_the_temp_dir_holds_the_session(fresh, init, tmp_path_factory):
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="mt", dir="/tmp") as directory:
+        context = init(num_cpus=1, _temp_dir=directory)
+        assert context["session_dir"].startswith(directory)
+        fresh.shutdown()
+
+
+def test_resources_may_be_overridden_by_the_environment(fresh, init, monkeypatch):
+    monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", json.dumps({"CPU": 7, "custom": 3}))
+    init(resources={"custom": 1})
+    assert fresh.cluster_resources()["CPU"] == 7
+    assert fresh.cluster_resources()["custom"] == 3
+
+
+def test_without_num_cpus_all_cores_that_may_be_used_count(fresh, init):
+    import os
+
+    init()
+    assert 1 <= fresh.cluster_resources()["CPU"] <= len(os.sched_getaffinity(0))
+
+
+def test_a_session_may_start_in_a_driver_with_threads(fresh, init):
+    ray = fresh
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        init(num_cpus=1)
+
+        @ray.remote
+        def f():
+            return threading.active_count()
+
+        assert ray.get(f.remote()) >= 1
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.only("mray")
+def test_a_session_may_start_in_another_thread(fresh, init):
+    ray = fresh
+    results = []
+
+    def run():
+        init(num_cpus=1)
+        results.append(ray.get(ray.put(5)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert results == [5]
+    assert ray.get(ray.put(6)) == 6
+
+
+def test_arguments_that_mean_nothing_on_one_host_are_accepted(fresh, init):
+    init(
+        num_cpus=1,
+        include_dashboard=False,
+        dashboard_host="127.0.0.1",
+        dashboard_port=None,
+        configure_logging=True,
+        labels={"zone": "a"},
+        log_to_driver=False,
+    )
+    assert fresh.is_initialized()
+
+
+def test_without_auto_init_verbs_say_that_ray_is_not_started(run_program):
+    done = run_program(
+        """
+        import ENGINE as ray
+
+        for verb, arguments in [
+            ("get", ([],)), ("put", (1,)), ("wait", ([],)), ("kill", (None,)), ("get_gpu_ids", ()),
+            ("cluster_resources", ()), ("nodes", ()),
+        ]:
+            try:
+                getattr(ray, verb)(*arguments)
+            except ray.exceptions.RaySystemError as error:
+                print(verb, "Ray has not been started yet" in str(error))
+        print(ray.is_initialized())
+        """,
+        env={"RAY_ENABLE_AUTO_CONNECT": "0"},
+    )
+    assert done.stdout.splitlines() == [
+        "get True", "put True", "wait True", "kill True", "get_gpu_ids True", "cluster_resources True", "nodes True", "False",
+    ]  # fmt: skip
+
+
+def test_the_log_says_that_an_instance_was_started(run_program):
+    done = run_program("import ENGINE as ray\nray.init(num_cpus=1, include_dashboard=False)\n")
+    assert "Started a local Ray instance." in done.stderr
+
+
+def test_the_log_is_silent_at_level_error(run_program):
+    done = run_program("import ENGINE as ray\nray.init(num_cpus=1, include_dashboard=False, logging_level='ERROR')\n")
+    assert "Started a local" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["ObjectID", "TaskID", "ActorID", "JobID", "NodeID", "WorkerID"])
+def test_ids_are_values(ray, kind):
+    Id = getattr(ray, kind)
+    if kind in ("JobID",):
+        some = Id(b"abcd"[: Id.size()])
+    else:
+        some = Id.from_random() if hasattr(Id, "from_random") else Id(bytes(range(Id.size())))
+    assert not some.is_nil()
+    assert Id.nil().is_nil()
+    assert len(some.binary()) == Id.size()
+    assert some.hex() == some.binary().hex()
+    assert Id(some.binary()) == some
+    assert hash(Id(some.binary())) == hash(some)
+    assert Id.nil() != some
+    if kind != "ObjectID":
+        assert Id.from_hex(some.hex()) == some
+
+
+def test_an_object_id_is_an_object_ref(ray):
+    assert ray.ObjectID is ray.ObjectRef
+
+
+@pytest.mark.only("mray")
+def test_preloaded_modules_are_imported_before_any_task(fresh, init):
+    init(num_cpus=1, preload=["colorsys"])
+
+    @fresh.remote
+    def f():
+        import sys
+
+        return "colorsys" in sys.modules
+
+    assert fresh.get(f.remote())
+
+
+@pytest.mark.only("mray")
+def test_a_module_that_cannot_be_preloaded_is_named(fresh):
+    with pytest.raises((RuntimeError, ImportError), match="no_such_module_here"):
+        fresh.init(num_cpus=1, preload=["no_such_module_here"])
+    assert not fresh.is_initialized()

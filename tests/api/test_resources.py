@@ -1,0 +1,261 @@
+"""Resources: what there is, what is free, fractions, requests that can never be met."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+
+def holds(ray, gate):
+    """A task that holds what it asked for until the gate opens."""
+
+    @ray.remote
+    def hold(gate):
+        ray.get(gate.arrive.remote())
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.003)
+
+    return hold
+
+
+def test_cluster_resources_are_what_init_said(ray_session):
+    total = ray_session.cluster_resources()
+    assert (total["CPU"], total["GPU"], total["custom"]) == (4, 2, 2)
+    assert any(name.startswith("node:") for name in total)
+
+
+def test_what_is_used_is_not_available(ray_session, signal, eventually):
+    ray = ray_session
+    gate = signal()
+    hold = holds(ray, gate)
+    ref = hold.options(num_cpus=1, resources={"custom": 0.5}).remote(gate)
+    eventually(lambda: ray.get(gate.count.remote()) == 1)
+    eventually(lambda: ray.available_resources().get("custom") == 1.5)
+    ray.get(gate.send.remote())
+    ray.get(ref)
+    eventually(lambda: ray.available_resources().get("custom") == 2)
+
+
+def test_a_resource_that_is_used_up_disappears(ray_session, signal, eventually):
+    ray = ray_session
+    gate = signal()
+    hold = holds(ray, gate)
+    ref = hold.options(num_cpus=0, resources={"custom": 2}).remote(gate)
+    eventually(lambda: ray.get(gate.count.remote()) == 1)
+    eventually(lambda: "custom" not in ray.available_resources())
+    ray.get(gate.send.remote())
+    ray.get(ref)
+    eventually(lambda: ray.available_resources().get("custom") == 2)
+
+
+def test_fractions_share_a_resource(ray_session, signal, eventually):
+    ray = ray_session
+    gate = signal()
+    hold = holds(ray, gate)
+    refs = [hold.options(num_cpus=0, resources={"custom": 0.25}).remote(gate) for _ in range(4)]
+    eventually(lambda: ray.get(gate.count.remote()) == 4)
+    ray.get(gate.send.remote())
+    ray.get(refs)
+
+
+def test_no_more_runs_than_there_is(fresh, init):
+    ray = fresh
+    init(num_cpus=2)
+
+    @ray.remote
+    class Meter:
+        def __init__(self):
+            self.now = self.most = 0
+
+        def enter(self):
+            self.now += 1
+            self.most = max(self.most, self.now)
+
+        def leave(self):
+            self.now -= 1
+            return self.most
+
+    meter = Meter.remote()
+
+    @ray.remote
+    def work(meter):
+        meter.enter.remote()
+        until = time.monotonic() + 0.02
+        while time.monotonic() < until:
+            pass
+        meter.leave.remote()
+
+    ray.get([work.remote(meter) for _ in range(12)])
+    ray.get(meter.enter.remote())
+    assert ray.get(meter.leave.remote()) <= 2
+
+
+def test_tasks_without_cpus_run_although_all_cpus_are_taken(ray_session, signal, eventually):
+    ray = ray_session
+    gate = signal()
+    hold = holds(ray, gate)
+    refs = [hold.options(num_cpus=2).remote(gate) for _ in range(2)]
+
+    @ray.remote(num_cpus=0)
+    def free():
+        return 1
+
+    assert ray.get(free.remote()) == 1
+    ray.get(gate.send.remote())
+    ray.get(refs)
+
+
+def test_an_actor_keeps_the_cpus_it_asked_for(ray_session, eventually):
+    ray = ray_session
+
+    @ray.remote(num_cpus=3)
+    class Holder:
+        def f(self):
+            return 1
+
+    actor = Holder.remote()
+    ray.get(actor.f.remote())
+    eventually(lambda: ray.available_resources().get("CPU") == 1)
+    ray.kill(actor)
+    eventually(lambda: ray.available_resources().get("CPU") == 4)
+
+
+def test_what_waits_for_resources_runs_when_they_are_free(ray_session):
+    ray = ray_session
+
+    @ray.remote(resources={"custom": 2})
+    def f(x):
+        return x
+
+    assert ray.get([f.remote(i) for i in range(10)]) == list(range(10))
+
+
+def test_a_large_request_is_not_starved_by_small_ones(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(x):
+        return x
+
+    refs = [f.remote(i) for i in range(20)] + [f.options(num_cpus=4).remote("large")] + [f.remote(i) for i in range(20)]
+    assert ray.get(refs)[20] == "large"
+
+
+def test_assigned_resources_are_visible_in_the_task(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f():
+        return ray.get_runtime_context().get_assigned_resources()
+
+    assert ray.get(f.remote())["CPU"] == 1
+    assert ray.get(f.options(num_cpus=2, resources={"custom": 0.5}).remote()) == {"CPU": 2, "custom": 0.5}
+
+
+def test_memory_is_a_resource(ray_session):
+    ray = ray_session
+
+    @ray.remote(memory=100 * 1024 * 1024)
+    def f():
+        return ray.get_runtime_context().get_assigned_resources()["memory"]
+
+    assert ray.get(f.remote()) == 100 * 1024 * 1024
+
+
+@pytest.mark.differs("Ray waits for ever for what this machine can never give; mray says at once what was asked and what there is")
+@pytest.mark.parametrize("request_", [{"num_cpus": 100}, {"num_gpus": 3}, {"resources": {"custom": 3}}, {"resources": {"absent": 1}}])
+def test_a_task_that_can_never_run(ray_session, engine, request_):
+    ray = ray_session
+
+    @ray.remote
+    def f():
+        return 1
+
+    name = {"num_cpus": "CPU", "num_gpus": "GPU"}.get(next(iter(request_))) or next(iter(request_["resources"]))
+    if engine == "ray":
+        ref = f.options(**request_).remote()
+        assert ray.wait([ref], timeout=0.2) == ([], [ref])
+        ray.cancel(ref)
+    else:
+        with pytest.raises((ray.exceptions.TaskUnschedulableError, ValueError), match=name):
+            ray.get(f.options(**request_).remote())
+
+
+@pytest.mark.differs("Ray waits for ever; mray raises at once")
+@pytest.mark.parametrize("request_", [{"num_cpus": 100}, {"num_gpus": 3}, {"resources": {"absent": 1}}])
+def test_an_actor_that_can_never_start(ray_session, engine, request_):
+    ray = ray_session
+
+    @ray.remote
+    class A:
+        def f(self):
+            return 1
+
+    name = {"num_cpus": "CPU", "num_gpus": "GPU"}.get(next(iter(request_))) or next(iter(request_["resources"]))
+    if engine == "ray":
+        actor = A.options(**request_).remote()
+        ref = actor.f.remote()
+        assert ray.wait([ref], timeout=0.2) == ([], [ref])
+        ray.kill(actor)
+    else:
+        with pytest.raises((ray.exceptions.RayError, ValueError), match=name):
+            ray.get(A.options(**request_).remote().f.remote())
+
+
+def test_nodes_describe_this_host(ray_session):
+    (node,) = ray_session.nodes()
+    assert node["Alive"] is True
+    assert node["NodeID"] == ray_session.get_runtime_context().get_node_id()
+    assert node["Resources"]["CPU"] == 4
+    assert {"NodeManagerHostname", "NodeManagerAddress", "alive"} <= set(node)
+
+
+def test_many_custom_resources(fresh, init):
+    ray = fresh
+    init(num_cpus=1, resources={f"resource-{i}": 1 for i in range(1000)})
+    assert sum(name.startswith("resource-") for name in ray.cluster_resources()) == 1000
+
+    @ray.remote(resources={f"resource-{i}": 1 for i in range(0, 1000, 100)})
+    def f():
+        return 1
+
+    assert ray.get(f.remote()) == 1
+
+
+def test_zero_cpus_in_all_still_run_actors_without_cpus(fresh, init):
+    ray = fresh
+    init(num_cpus=0)
+    assert ray.cluster_resources().get("CPU", 0) == 0
+
+    @ray.remote(num_cpus=0)
+    class A:
+        def f(self):
+            return 1
+
+    assert ray.get(A.remote().f.remote()) == 1
+
+
+def test_a_blocked_task_frees_its_cpus_but_not_its_custom_resources(ray_session, signal, eventually):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote(num_cpus=0)
+    def waits(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.003)
+
+    @ray.remote(num_cpus=4, resources={"custom": 2})
+    def outer(gate):
+        ray.get(waits.remote(gate))
+
+    @ray.remote(num_cpus=4)
+    def all_cpus():
+        return "ran"
+
+    ref = outer.remote(gate)
+    eventually(lambda: "custom" not in ray.available_resources())
+    assert ray.get(all_cpus.remote()) == "ran"
+    assert "custom" not in ray.available_resources()
+    ray.get(gate.send.remote())
+    ray.get(ref)

@@ -1,0 +1,137 @@
+"""`runtime_env={"env_vars": ...}` per job, task and actor."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture
+def variables(ray):
+    def variables(*names):
+        return [os.environ.get(name) for name in names]
+
+    return ray.remote(variables)
+
+
+def test_a_task_gets_its_variables(ray_session, variables):
+    f = variables.options(runtime_env={"env_vars": {"MINE": "1", "OTHER": "2"}})
+    assert ray_session.get(f.remote("MINE", "OTHER")) == ["1", "2"]
+
+
+def test_variables_of_one_task_are_not_seen_by_another(ray_session, variables):
+    ray = ray_session
+    assert ray.get(variables.options(runtime_env={"env_vars": {"LEAK": "1"}}).remote("LEAK")) == ["1"]
+    assert ray.get([variables.remote("LEAK") for _ in range(4)]) == [[None]] * 4
+
+
+def test_an_actor_gets_its_variables_before_its_constructor(ray_session):
+    ray = ray_session
+
+    @ray.remote(runtime_env={"env_vars": {"EARLY": "yes"}})
+    class A:
+        def __init__(self):
+            self.seen = os.environ.get("EARLY")
+
+        def read(self):
+            return self.seen
+
+    assert ray.get(A.remote().read.remote()) == "yes"
+    assert ray.get(A.options(runtime_env={"env_vars": {"EARLY": "no"}}).remote().read.remote()) == "no"
+
+
+def test_children_inherit_and_merge(ray_session, variables):
+    ray = ray_session
+
+    @ray.remote(runtime_env={"env_vars": {"A": "outer", "B": "outer"}})
+    def outer():
+        return ray.get([variables.remote("A", "B"), variables.options(runtime_env={"env_vars": {"B": "inner"}}).remote("A", "B")])
+
+    assert ray.get(outer.remote()) == [["outer", "outer"], ["outer", "inner"]]
+
+
+def test_variables_of_the_job_reach_everyone(fresh, init):
+    ray = fresh
+    init(num_cpus=2, runtime_env={"env_vars": {"JOB": "1", "BOTH": "job"}})
+
+    def read():
+        return os.environ.get("JOB"), os.environ.get("BOTH")
+
+    @ray.remote
+    class A:
+        def read(self):
+            return read()
+
+    task = ray.remote(read)
+    assert ray.get(task.remote()) == ("1", "job")
+    assert ray.get(A.remote().read.remote()) == ("1", "job")
+    assert ray.get(task.options(runtime_env={"env_vars": {"BOTH": "task"}}).remote()) == ("1", "task")
+    assert "JOB" not in os.environ
+
+
+def test_a_worker_is_reused_only_for_an_equal_environment(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def pid():
+        return os.getpid()
+
+    first = pid.options(runtime_env={"env_vars": {"SAME": "1"}})
+    second = pid.options(runtime_env={"env_vars": {"SAME": "2"}})
+    assert not {ray.get(first.remote()) for _ in range(3)} & {ray.get(second.remote()) for _ in range(3)}
+
+
+def test_variables_may_refer_to_others(ray_session, variables):
+    ray = ray_session
+    f = variables.options(runtime_env={"env_vars": {"PATH": "/somewhere:${PATH}"}})
+    (path,) = ray.get(f.remote("PATH"))
+    assert path.startswith("/somewhere:")
+    assert "${PATH}" not in path
+    assert len(path) > len("/somewhere:")
+
+
+@pytest.mark.parametrize("wrong", [{"env_vars": [1]}, {"env_vars": {1: "a"}}, {"env_vars": {"A": 1}}])
+def test_variables_must_be_strings(ray_session, variables, wrong):
+    with pytest.raises((TypeError, ValueError)):
+        ray_session.get(variables.options(runtime_env=wrong).remote("A"))
+
+
+def test_workers_have_the_drivers_environment(run_program):
+    done = run_program(
+        """
+        import os
+        import ENGINE as ray
+
+        os.environ["SET_BEFORE_INIT"] = "yes"
+        ray.init(num_cpus=1, logging_level="ERROR", include_dashboard=False)
+
+        @ray.remote
+        def f():
+            return os.environ.get("FROM_OUTSIDE"), os.environ.get("SET_BEFORE_INIT")
+
+        print(ray.get(f.remote()))
+        """,
+        env={"FROM_OUTSIDE": "1"},
+    )
+    assert done.stdout.splitlines() == ["('1', 'yes')"]
+
+
+def test_the_drivers_folder_and_working_directory_reach_workers(run_program, tmp_path):
+    done = run_program(
+        """
+        import os
+        import sys
+        import ENGINE as ray
+
+        ray.init(num_cpus=1, logging_level="ERROR", include_dashboard=False)
+
+        @ray.remote
+        def f():
+            return os.path.dirname(os.path.abspath(__import__("sys").argv[0])) is not None, os.getcwd()
+
+        here = os.path.dirname(os.path.abspath(__file__))
+        print(ray.get(f.remote())[1] == os.getcwd(), ray.get(ray.remote(lambda: here in sys.path).remote()))
+        """
+    )
+    assert done.stdout.splitlines() == ["True True"]

@@ -1,0 +1,696 @@
+"""Tasks: arguments, closures, several returns, nesting, blocking, retries."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+
+def test_a_function_runs_elsewhere_and_returns_a_value(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f():
+        return os.getpid()
+
+    assert ray.get(f.remote()) != os.getpid()
+
+
+def test_all_kinds_of_parameters_arrive(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(a, b=2, *args, c, d=4, **kwargs):
+        return a, b, args, c, d, kwargs
+
+    assert ray.get(f.remote(1, c=3)) == (1, 2, (), 3, 4, {})
+    assert ray.get(f.remote(1, 5, 6, 7, c=3, d=8, e=9)) == (1, 5, (6, 7), 3, 8, {"e": 9})
+    assert ray.get(f.remote(c=3, a=1)) == (1, 2, (), 3, 4, {})
+
+
+@pytest.mark.parametrize("arguments", [((), {}), ((1, 2, 3), {}), ((1,), {"z": 1}), ((1,), {"a": 1})])
+def test_the_signature_is_checked_at_the_call(ray_session, arguments):
+    ray = ray_session
+
+    @ray.remote
+    def f(a, b=2):
+        return a
+
+    with pytest.raises(TypeError):
+        f.remote(*arguments[0], **arguments[1])
+
+
+def test_a_missing_argument_is_named(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(first, second):
+        return first
+
+    with pytest.raises(TypeError, match="missing a required argument: 'second'"):
+        f.remote(1)
+
+
+def test_a_remote_function_may_not_be_called_directly(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f():
+        return 1
+
+    with pytest.raises(TypeError, match=r"Remote functions cannot be called directly. Instead of running '.*f\(\)', try '.*f.remote\(\)'"):
+        f()
+
+
+def test_the_decorator_takes_options(ray_session):
+    ray = ray_session
+
+    @ray.remote(num_cpus=2, num_returns=2)
+    def f():
+        return 1, 2
+
+    first, second = f.remote()
+    assert ray.get([first, second]) == [1, 2]
+
+
+def test_remote_may_be_applied_to_a_function_later(ray_session):
+    ray = ray_session
+
+    def f(x):
+        return x + 1
+
+    assert ray.get(ray.remote(f).remote(1)) == 2
+    assert ray.get(ray.remote(num_cpus=1)(f).remote(1)) == 2
+    assert f(1) == 2
+
+
+def test_a_remote_function_knows_where_it_is_from(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def described():
+        """What it does."""
+
+    assert described._function.__doc__ == "What it does."
+    assert described._function_name.endswith("described")
+
+
+def test_a_lambda_may_be_remote(ray_session):
+    assert ray_session.get(ray_session.remote(lambda x: x * 2).remote(21)) == 42
+
+
+def test_underscore_remote_takes_args_and_options(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(a, b):
+        return a, b
+
+    assert ray.get(f._remote(args=[1], kwargs={"b": 2})) == (1, 2)
+    assert ray.get(f._remote(args=[1], kwargs={"b": (3, 4)}, num_returns=1, num_cpus=1)) == (1, (3, 4))
+
+
+def test_closures_are_captured_at_the_first_call(ray_session):
+    ray = ray_session
+    value = 1
+
+    @ray.remote
+    def f():
+        return value
+
+    assert ray.get(f.remote()) == 1
+    value = 2
+    assert ray.get(f.remote()) == 1
+
+
+def test_functions_of_the_same_name_are_different_functions(ray_session):
+    ray = ray_session
+    refs = []
+    for number in range(5):
+
+        @ray.remote
+        def f(number=number):
+            return number
+
+        refs.append(f.remote())
+    assert ray.get(refs) == list(range(5))
+
+
+def test_recursion(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def factorial(n):
+        return 1 if n == 0 else n * ray.get(factorial.remote(n - 1))
+
+    assert ray.get(factorial.remote(4)) == 24
+
+
+def test_mutual_recursion_and_names_defined_later(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def even(n):
+        return True if n == 0 else ray.get(odd.remote(n - 1))
+
+    @ray.remote
+    def odd(n):
+        return False if n == 0 else ray.get(even.remote(n - 1))
+
+    assert ray.get(even.remote(4)) is True
+
+
+def test_num_returns_zero_returns_none_at_once(ray_session):
+    ray = ray_session
+
+    @ray.remote(num_returns=0)
+    def f():
+        return None
+
+    assert f.remote() is None
+
+
+def test_several_returns_are_several_refs(ray_session):
+    ray = ray_session
+
+    @ray.remote(num_returns=3)
+    def f():
+        return 1, 2, 3
+
+    refs = f.remote()
+    assert len(refs) == 3
+    assert ray.get(refs) == [1, 2, 3]
+    assert ray.get(f.options(num_returns=1).remote()) == (1, 2, 3)
+
+
+def test_several_returns_of_a_list(ray_session):
+    ray = ray_session
+
+    @ray.remote(num_returns=2)
+    def f():
+        return ["a", "b"]
+
+    assert ray.get(f.remote()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("returned", "declared"), [((1, 2), 3), ((1, 2, 3), 2)])
+def test_a_wrong_number_of_returns_is_a_value_error(ray_session, returned, declared):
+    ray = ray_session
+
+    @ray.remote(num_returns=declared)
+    def f():
+        return returned
+
+    for ref in f.remote():
+        with pytest.raises(ValueError):
+            ray.get(ref)
+
+
+def test_returning_no_sequence_for_several_returns_is_an_error(ray_session):
+    ray = ray_session
+
+    @ray.remote(num_returns=2)
+    def f():
+        return 1
+
+    with pytest.raises(Exception, match="(?i)num_returns|iterable|len"):
+        ray.get(f.remote()[0])
+
+
+def test_num_returns_none_means_the_default(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f():
+        return 1
+
+    assert ray.get(f.options(num_returns=None).remote()) == 1
+
+
+def test_refs_as_arguments_become_values(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def add(a, b=0):
+        return a + b
+
+    x = add.remote(1)
+    assert ray.get(add.remote(x, b=x)) == 2
+    assert ray.get(add.remote(x, ray.put(5))) == 6
+
+
+def test_nested_refs_stay_refs(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(refs):
+        return [isinstance(ref, ray.ObjectRef) for ref in refs], ray.get(refs)
+
+    assert ray.get(f.remote([ray.put(1), ray.put(2)])) == ([True, True], [1, 2])
+
+
+def test_the_same_ref_may_be_passed_many_times(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(*args):
+        return sum(args)
+
+    ref = ray.put(1)
+    assert ray.get(f.remote(*[ref] * 20)) == 20
+
+
+def test_long_chains_of_tasks(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def increment(x):
+        return x + 1
+
+    ref = increment.remote(0)
+    for _ in range(99):
+        ref = increment.remote(ref)
+    assert ray.get(ref) == 100
+
+
+def test_many_inlined_arguments(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(*args):
+        return sum(map(len, args))
+
+    refs = [ray.put(b"x" * 50_000) for _ in range(200)]
+    assert ray.get(f.remote(*refs)) == 10_000_000
+    assert ray.get(f.remote(*[b"x" * 50_000] * 200)) == 10_000_000
+
+
+def test_large_arguments_and_results(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(value):
+        return value + b"!"
+
+    value = os.urandom(3_000_000)
+    assert ray.get(f.remote(value)) == value + b"!"
+
+
+def test_none_and_containers_come_back_as_they_are(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(x):
+        return x
+
+    for value in (None, True, 0, -1, 2**100, 1.5, "é", b"", (), [], {}, {1: [2, (3, {4})]}, frozenset({1})):
+        back = ray.get(f.remote(value))
+        assert back == value
+        assert type(back) is type(value)
+
+
+def test_tasks_start_tasks(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def leaf(x):
+        return x * x
+
+    @ray.remote
+    def tree():
+        return sum(ray.get([leaf.remote(i) for i in range(5)]))
+
+    assert ray.get([tree.remote() for _ in range(3)]) == [30] * 3
+
+
+def test_a_ref_may_be_returned(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def inner():
+        return "inner"
+
+    @ray.remote
+    def outer():
+        return inner.remote()
+
+    ref = ray.get(outer.remote())
+    assert isinstance(ref, ray.ObjectRef)
+    assert ray.get(ref) == "inner"
+
+
+def test_several_levels_of_returned_refs(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def level(n):
+        return ray.put("bottom") if n == 0 else level.remote(n - 1)
+
+    value = level.remote(3)
+    for _ in range(5):
+        value = ray.get(value)
+    assert value == "bottom"
+
+
+def test_deep_trees_finish_on_one_cpu(fresh, init):
+    ray = fresh
+    init(num_cpus=1)
+
+    @ray.remote
+    def tree(depth):
+        if depth == 0:
+            return 1
+        return sum(ray.get([tree.remote(depth - 1), tree.remote(depth - 1)]))
+
+    assert ray.get(tree.remote(4)) == 16
+
+
+def test_a_task_that_waits_gives_its_cpu_back(fresh, init):
+    ray = fresh
+    init(num_cpus=1)
+
+    @ray.remote
+    def inner():
+        return 1
+
+    @ray.remote
+    def outer():
+        ready, _ = ray.wait([inner.remote()])
+        return len(ready)
+
+    assert ray.get(outer.remote()) == 1
+
+
+def test_queued_tasks_do_not_starve_behind_one_that_blocks(fresh, init, signal):
+    ray = fresh
+    init(num_cpus=1)
+    gate = signal()
+
+    @ray.remote
+    def blocks(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.005)
+        return "unblocked"
+
+    @ray.remote
+    def opens(gate):
+        ray.get(gate.send.remote())
+
+    @ray.remote
+    def waits(refs):
+        return ray.get(refs[0])
+
+    ref = ray.put(0)
+    blocked = waits.remote([waits.remote([ref])])
+    refs = [waits.remote([blocks.options(num_cpus=0).remote(gate)])] + [opens.remote(gate)]
+    assert ray.get(refs) == ["unblocked", None]
+    assert ray.get(blocked) == 0
+
+
+def test_submitting_and_getting_from_many_threads(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(x):
+        return x
+
+    results: list[bool] = []
+
+    def run(number):
+        refs = [f.remote((number, i)) for i in range(20)]
+        ray.wait(refs, num_returns=len(refs))
+        results.append(ray.get(refs) == [(number, i) for i in range(20)] and ray.get(ray.put(number)) == number)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 8
+
+
+def test_threads_inside_a_task_may_use_the_api(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def leaf(x):
+        return x
+
+    @ray.remote
+    def f():
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(4) as pool:
+            return sorted(pool.map(lambda i: ray.get(leaf.remote(i)), range(8)))
+
+    assert ray.get(f.remote()) == list(range(8))
+
+
+def test_a_multiprocessing_pool_works_in_a_task(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f():
+        import multiprocessing
+
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            return pool.map(abs, [-1, -2, 3])
+
+    assert ray.get(f.remote()) == [1, 2, 3]
+
+
+def test_code_over_95_mib_is_refused(ray_session):
+    ray = ray_session
+    ballast = b"x" * (96 * 1024 * 1024)
+
+    @ray.remote
+    def f():
+        return len(ballast)
+
+    with pytest.raises(ValueError, match="The remote function .*f is too large"):
+        f.remote()
+
+
+def test_the_process_title_names_the_function(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def unusual_name():
+        with open("/proc/self/cmdline", "rb") as file:
+            return file.read().rstrip(b"\0").decode()
+
+    title = ray.get(unusual_name.remote())
+    assert title.startswith("ray::")
+    assert "unusual_name" in title
+    assert "chosen" in ray.get(unusual_name.options(name="chosen").remote())
+
+
+def test_an_invocation_decorator_sees_every_call(ray_session):
+    ray = ray_session
+
+    def decorate(function):
+        def wrap(invocation):
+            def call(args, kwargs):
+                return invocation((args[0] + 1,), kwargs)
+
+            return call
+
+        function.__ray_invocation_decorator__ = wrap
+        return function
+
+    @ray.remote
+    @decorate
+    def f(x):
+        return x
+
+    assert ray.get(f.remote(1)) == 2
+
+
+def test_omp_num_threads_is_the_number_of_cpus(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f():
+        return os.environ.get("OMP_NUM_THREADS")
+
+    if "OMP_NUM_THREADS" in os.environ:
+        pytest.skip("set by whoever runs the tests")
+    assert ray.get(f.remote()) == "1"
+    assert ray.get(f.options(num_cpus=2).remote()) == "2"
+    assert ray.get(f.options(num_cpus=0.5).remote()) == "1"
+    assert ray.get(f.options(runtime_env={"env_vars": {"OMP_NUM_THREADS": "7"}}).remote()) == "7"
+    assert ray.get(f.remote()) == "1"
+
+
+def test_a_coroutine_function_may_not_be_a_task(ray):
+    async def f():
+        return 1
+
+    with pytest.raises(ValueError, match="(?i)async"):
+        ray.remote(f)
+
+
+def test_a_crash_is_retried(ray_session, tmp_path):
+    ray = ray_session
+    counter = tmp_path / "attempts"
+
+    @ray.remote(max_retries=2)
+    def f(path):
+        with open(path, "a") as file:
+            file.write("x")
+        if os.path.getsize(path) < 3:
+            os._exit(1)
+        return "done"
+
+    assert ray.get(f.remote(str(counter))) == "done"
+    assert counter.read_text() == "xxx"
+
+
+def test_a_crash_is_not_retried_if_not_asked(ray_session, tmp_path):
+    ray = ray_session
+    counter = tmp_path / "attempts"
+
+    @ray.remote(max_retries=0)
+    def f(path):
+        with open(path, "a") as file:
+            file.write("x")
+        os._exit(1)
+
+    with pytest.raises(ray.exceptions.WorkerCrashedError):
+        ray.get(f.remote(str(counter)))
+    assert counter.read_text() == "x"
+
+
+def test_application_errors_are_retried_on_request_only(ray_session, tmp_path):
+    ray = ray_session
+
+    def attempt(path):
+        with open(path, "a") as file:
+            file.write("x")
+        raise KeyError(os.path.getsize(path))
+
+    plain, asked = tmp_path / "plain", tmp_path / "asked"
+    f = ray.remote(attempt)
+    with pytest.raises(KeyError):
+        ray.get(f.remote(str(plain)))
+    with pytest.raises(KeyError):
+        ray.get(f.options(retry_exceptions=True, max_retries=2).remote(str(asked)))
+    assert (plain.read_text(), asked.read_text()) == ("x", "xxx")
+
+
+@pytest.mark.parametrize(("listed", "attempts"), [([KeyError], 3), ([ValueError], 1), ([LookupError], 3)])
+def test_retry_exceptions_may_be_a_list(ray_session, tmp_path, listed, attempts):
+    ray = ray_session
+    path = tmp_path / "attempts"
+
+    @ray.remote(max_retries=2, retry_exceptions=listed)
+    def f(path):
+        with open(path, "a") as file:
+            file.write("x")
+        raise KeyError("k")
+
+    with pytest.raises(KeyError):
+        ray.get(f.remote(str(path)))
+    assert len(path.read_text()) == attempts
+
+
+def test_a_worker_ends_after_max_calls(ray_session):
+    ray = ray_session
+
+    @ray.remote(max_calls=2)
+    def f():
+        return os.getpid()
+
+    pids = [ray.get(f.remote()) for _ in range(6)]
+    assert max(pids.count(pid) for pid in pids) <= 2
+
+
+def test_a_worker_is_used_again_without_max_calls(fresh, init):
+    ray = fresh
+    init(num_cpus=1)
+
+    @ray.remote
+    def f():
+        return os.getpid()
+
+    assert len({ray.get(f.remote()) for _ in range(10)}) == 1
+
+
+def test_a_worker_at_max_calls_waits_for_its_children(ray_session, tmp_path):
+    ray = ray_session
+    path = str(tmp_path / "go")
+
+    @ray.remote
+    def child(path):
+        while not os.path.exists(path):
+            time.sleep(0.005)
+        return "child"
+
+    @ray.remote(max_calls=1)
+    def parent(path):
+        return [child.remote(path)]
+
+    (ref,) = ray.get(parent.remote(path))
+    open(path, "w").close()
+    assert ray.get(ref) == "child"
+
+
+def test_tasks_of_different_length_finish_in_their_own_time(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    def slow(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.005)
+        return "slow"
+
+    @ray.remote
+    def fast(i):
+        return i
+
+    blocked = slow.remote(gate)
+    assert ray.get([fast.remote(i) for i in range(50)]) == list(range(50))
+    ready, _ = ray.wait([blocked], timeout=0)
+    assert ready == []
+    ray.get(gate.send.remote())
+    assert ray.get(blocked) == "slow"
+
+
+def test_independent_tasks_run_at_the_same_time(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    def meet(gate, others):
+        ray.get(gate.arrive.remote())
+        while ray.get(gate.count.remote()) < others:
+            time.sleep(0.005)
+        return True
+
+    assert ray.get([meet.remote(gate, 4) for _ in range(4)]) == [True] * 4
+
+
+def test_a_module_in_the_closure_travels_by_name(ray_session):
+    ray = ray_session
+    import math
+
+    @ray.remote
+    def f(x):
+        return math.sqrt(x)
+
+    assert ray.get(f.remote(9)) == 3
+
+
+def test_refs_may_be_captured_in_a_closure(ray_session):
+    ray = ray_session
+    ref = ray.put("captured")
+
+    @ray.remote
+    def f():
+        return ray.get(ref)
+
+    assert ray.get(f.remote()) == "captured"

@@ -1,0 +1,313 @@
+"""Every transport keeps the contract of `mray._channel.base`. One row per mechanism."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
+from mray._channel.inproc import InprocWriter
+from mray._channel.shm import ShmReader, ShmWriter
+from mray._ipc.doorbell import Doorbell, new_bell_fd
+from mray._ipc.layout import RingLayout
+from mray._ipc.ring import RingWriter
+from mray._ipc.segment import Segment
+from mray._ipc.slots import unlink_all
+from mray._ipc.table import PARKED, SessionTable
+
+ENTRIES = 4
+Ends = tuple[ChannelWriter, list[ChannelReader]]
+Make = Callable[[int], Ends]
+
+
+class Shared:
+    """What shared-memory channels of one test use; ends with it."""
+
+    def __init__(self) -> None:
+        self.prefix = f"/mray-test-channel-{os.getpid()}-{id(self):x}-"
+        self.table = SessionTable.create(self.prefix + "table")
+        #: Row 0 is the writer's, row r + 1 reader r's.
+        self.bells = [Doorbell(new_bell_fd(), self.table, row) for row in range(8)]
+        self._rings: list[tuple[Segment, ShmWriter, list[ShmReader]]] = []
+
+    def make(self, readers: int) -> Ends:
+        layout = RingLayout(ENTRIES, 1024, readers, 6)
+        segment = Segment.create(self.prefix + "ring", layout.size)
+        RingWriter.format(segment, 0, layout)
+        writer = ShmWriter(segment, 0, layout, self.prefix + "s", self.bells[1 : readers + 1])
+        ends = [ShmReader(segment, 0, layout, number, self.prefix + "s", self.bells[0], pickle.dumps) for number in range(readers)]
+        segment.unlink()
+        self._rings.append((segment, writer, ends))
+        return writer, list(ends)
+
+    def close(self) -> None:
+        for segment, writer, readers in self._rings:
+            for end in (writer, *readers):
+                end.close()
+            segment.close()
+        for bell in self.bells:
+            bell.close()
+        self.table.close()
+        unlink_all(self.prefix)
+
+
+@pytest.fixture(params=["inproc", "shm"])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Makes a channel with room for `ENTRIES` messages."""
+    shared = Shared()
+
+    def build(readers: int = 1) -> Ends:
+        if request.param == "shm":
+            return shared.make(readers)
+        writer = InprocWriter(readers, ENTRIES)
+        return writer, [writer.reader(number) for number in range(readers)]
+
+    yield build
+    shared.close()
+
+
+@pytest.fixture
+def shm() -> Iterator[Shared]:
+    shared = Shared()
+    yield shared
+    shared.close()
+
+
+VALUES = ["", "text", "ä" * 3000, "\ud800", b"", b"x" * 5000, 0, -1, 1 << 80, 2.5, 1j, None, True, [1, [2, {"a": (3,)}]], {"k": "v" * 2000}]
+
+
+# ------------------------------------------------------------------------------------- every mechanism
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:12])
+def test_values_arrive(make: Make, value: Any) -> None:
+    writer, (reader,) = make(1)
+    assert writer.try_write(value)
+    back = reader.try_read()
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_messages_arrive_in_order_and_once(make: Make) -> None:
+    writer, (reader,) = make(1)
+    for number in range(20):
+        assert writer.try_write(number)
+        assert writer.try_write(str(number))
+        assert reader.try_read() == number
+        assert reader.try_read() == str(number)
+        assert reader.try_read() is NOTHING
+
+
+def test_each_reader_gets_every_message(make: Make) -> None:
+    writer, readers = make(3)
+    for number in range(3):
+        assert writer.try_write([number])
+    for reader in readers:
+        assert [reader.try_read() for _ in range(4)] == [[0], [1], [2], NOTHING]
+
+
+def test_reading_nothing_says_so(make: Make) -> None:
+    writer, (reader,) = make(1)
+    assert not reader.ready()
+    assert reader.try_read() is NOTHING
+    writer.try_write(1)
+    assert reader.ready()
+    assert reader.ready()
+
+
+def test_a_full_channel_takes_no_more_until_the_slowest_reader_has_read(make: Make) -> None:
+    writer, (quick, slow) = make(2)
+    for number in range(ENTRIES):
+        assert writer.has_room()
+        assert writer.try_write(number)
+    assert not writer.has_room()
+    assert not writer.try_write("more")
+    assert quick.try_read() == 0
+    assert not writer.try_write("more")
+    assert slow.try_read() == 0
+    assert writer.has_room()
+    assert writer.try_write("more")
+    assert [quick.try_read() for _ in range(ENTRIES)] == [1, 2, 3, "more"]
+
+
+@pytest.mark.parametrize("length", [10, 100_000])
+def test_failures_are_messages(make: Make, length: int) -> None:
+    writer, (reader,) = make(1)
+    assert writer.try_write(Failed(b"f" * length))
+    assert writer.try_write("fine")
+    failed = reader.try_read()
+    assert type(failed) is Failed
+    assert failed.payload == b"f" * length
+    assert reader.try_read() == "fine"
+
+
+def test_closing_twice_is_safe_and_values_stay(make: Make) -> None:
+    writer, (reader,) = make(1)
+    writer.try_write(np.arange(100_000))
+    value = reader.try_read()
+    for _ in range(2):
+        writer.close()
+        reader.close()
+    assert value.sum() == sum(range(100_000))
+
+
+def test_writing_is_counted(make: Make) -> None:
+    writer, (reader,) = make(1)
+    writer.try_write(1)
+    writer.try_write(2)
+    reader.try_read()
+    statistics = writer.statistics()
+    assert statistics["written"] == 2
+    assert statistics["waiting"] == 1
+
+
+# -------------------------------------------------------------------------------------- shared memory
+@pytest.mark.parametrize("size", [10, 1000, 3000, 70_000, 5_000_000])
+def test_arrays_are_read_only_and_whole(shm: Shared, size: int) -> None:
+    writer, (reader,) = shm.make(1)
+    array = np.arange(size)
+    for _ in range(10):
+        assert writer.try_write({"a": array, "n": size})
+        back = reader.try_read()
+        np.testing.assert_array_equal(back["a"], array)
+        assert not back["a"].flags.writeable
+
+
+def test_a_value_that_cannot_be_pickled_is_not_sent(shm: Shared) -> None:
+    writer, (reader,) = shm.make(1)
+    with pytest.raises(TypeError, match="cannot pickle"):
+        writer.try_write([1, threading.Lock()])
+    assert reader.try_read() is NOTHING
+    assert writer.try_write("next")
+    assert reader.try_read() == "next"
+
+
+class Explosive:
+    def __init__(self, padding: int) -> None:
+        self.padding = "x" * padding
+
+    def __setstate__(self, state: Any) -> None:
+        raise RuntimeError("not here")
+
+
+@pytest.mark.parametrize("padding", [0, 100_000])
+def test_a_value_that_cannot_be_unpickled_is_a_failure(shm: Shared, padding: int) -> None:
+    writer, (reader,) = shm.make(1)
+    assert writer.try_write(Explosive(padding))
+    assert writer.try_write("next")
+    failed = reader.try_read()
+    assert type(failed) is Failed
+    assert "not here" in str(pickle.loads(failed.payload))
+    assert reader.try_read() == "next"
+
+
+def test_slots_are_reused_when_the_last_view_is_gone(shm: Shared) -> None:
+    writer, (reader,) = shm.make(1)
+    for _ in range(20):
+        writer.try_write(np.zeros(200_000))
+        value = reader.try_read()
+        part = value[10:]
+        del value
+        assert part.sum() == 0
+        del part
+    statistics = writer.statistics()
+    assert statistics["slots"] == 1
+    assert statistics["in_use"] == 0
+
+
+def test_a_slot_waits_for_every_reader(shm: Shared) -> None:
+    writer, (one, two) = shm.make(2)
+    writer.try_write(np.full(200_000, 1))
+    first = one.try_read()
+    held = two.try_read()
+    del first
+    writer.try_write(np.full(200_000, 2))
+    assert held.sum() == 200_000
+    assert writer.statistics()["slots"] == 2
+
+
+def test_values_that_are_held_never_change_and_never_block(shm: Shared) -> None:
+    writer, (reader,) = shm.make(1)
+    held = []
+    for number in range(30):
+        assert writer.try_write(np.full(20_000, number))
+        held.append(reader.try_read())
+    for number, array in enumerate(held):
+        assert (array == number).all()
+    statistics = writer.statistics()
+    assert statistics["slots"] == 6
+    assert statistics["given_away"] == 24
+    del array
+    held.clear()
+    assert writer.statistics()["in_use"] == 0
+    writer.try_write(np.full(20_000, 99))
+    assert reader.try_read()[0] == 99
+
+
+def test_a_larger_value_replaces_a_slot_and_frees_the_old_one(shm: Shared) -> None:
+    writer, (reader,) = shm.make(1)
+    for size in (100_000, 1_000_000, 10_000_000, 100_000):
+        writer.try_write(np.zeros(size, np.uint8))
+        assert reader.try_read().nbytes == size
+    statistics = writer.statistics()
+    assert statistics["slots"] == 1
+    assert 10_000_000 <= statistics["bytes"] < 11_000_000
+
+
+def test_names_live_as_briefly_as_they_can(shm: Shared) -> None:
+    def names() -> set[str]:
+        return {name for name in os.listdir("/dev/shm") if name.startswith(shm.prefix[1:] + "s")}
+
+    writer, (reader,) = shm.make(1)
+    writer.try_write(np.zeros(100_000))
+    assert len(names()) == 1
+    value = reader.try_read()
+    writer.try_write(np.zeros(100_000))
+    assert len(names()) == 1
+    reader.try_read()
+    writer.try_write(np.zeros(100_000))
+    assert len(names()) == 0
+    del value
+    writer.close()
+    assert not names()
+
+
+def test_a_reader_that_sleeps_is_rung_and_one_that_is_awake_is_not(shm: Shared) -> None:
+    writer, _readers = shm.make(2)
+    shm.table.words[8 * 2] = PARKED  # reader 1
+    writer.try_write(1)
+    assert os.eventfd_read(shm.bells[2].fd) == 1
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(shm.bells[1].fd)
+
+
+def test_a_writer_that_waits_for_room_is_rung_before_its_reader_sleeps(shm: Shared) -> None:
+    writer, (reader,) = shm.make(1)
+    while writer.try_write(1):
+        pass
+    shm.table.words[0] = PARKED
+    reader.try_read()
+    while reader.ready():
+        reader.try_read()
+    assert os.eventfd_read(shm.bells[0].fd) >= 1
+    assert writer.has_room()
+
+
+def test_a_forked_child_releases_nothing(shm: Shared) -> None:
+    writer, (reader,) = shm.make(1)
+    writer.try_write(np.zeros(200_000))
+    value = reader.try_read()
+    pid = os.fork()
+    if pid == 0:
+        del value
+        gc.collect()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert writer.statistics()["in_use"] == 1
+    del value
+    assert writer.statistics()["in_use"] == 0

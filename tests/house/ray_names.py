@@ -1,0 +1,82 @@
+"""The public names of Ray 2.60, module by module, and those that mray adds.
+
+Only names that mray may have are of interest: a name of mray that is in neither table is a slip.
+"""
+
+from __future__ import annotations
+
+#: By the module of mray; the names are separated by blanks.
+RAY: dict[str, str] = {
+    "mray": """
+        ActorClassID ActorID ClusterID DynamicObjectRefGenerator FunctionID JobID LOCAL_MODE Language LoggingConfig NodeID ObjectID
+        ObjectRef ObjectRefGenerator PlacementGroupID SCRIPT_MODE TaskID UniqueID WORKER_MODE WorkerID __version__ actor
+        available_resources cancel client cloudpickle cluster_resources cpp_function dag exceptions experimental get
+        get_actor get_gpu_ids get_runtime_context init is_initialized java_actor_class java_function kill method nodes put
+        remote remote_function runtime_context runtime_env shutdown timeline types util wait
+    """,
+    "mray.dag": """
+        BIND_INDEX_KEY COLLECTIVE_OPERATION_KEY ClassMethodNode ClassNode CollectiveOutputNode DAGContext DAGInputData
+        DAGNODE_TYPE_KEY DAGNode DAGOperationFuture FunctionNode GPUFuture IS_CLASS_METHOD_OUTPUT_KEY InputAttributeNode
+        InputNode MultiOutputNode PARENT_CLASS_NODE_KEY PREV_CLASS_METHOD_CALL_KEY plot
+    """,
+    "mray.exceptions": """
+        ActorAlreadyExistsError ActorDiedError ActorHandleNotFoundError ActorPlacementGroupRemoved ActorUnavailableError
+        ActorUnschedulableError AsyncioActorExit AuthenticationError CrossLanguageError GetTimeoutError LocalRayletDiedError
+        NodeDiedError ObjectFetchTimedOutError ObjectFreedError ObjectLostError ObjectReconstructionFailedError
+        ObjectRefStreamEndOfStreamError ObjectStoreFullError OufOfBandObjectRefSerializationException OutOfDiskError
+        OutOfMemoryError OwnerDiedError PendingCallsLimitExceeded PlasmaObjectNotAvailable RayActorError
+        RayCgraphCapacityExceeded RayChannelError RayChannelTimeoutError RayDirectTransportError RayError RaySystemError
+        RayTaskError ReferenceCountingAssertionError RpcError RuntimeEnvSetupError StreamingGeneratorReplayInconsistentError
+        TaskCancelledError TaskPlacementGroupRemoved TaskUnschedulableError UnserializableException UserCodeException
+        WorkerCrashedError
+    """,
+    "mray.actor": "ActorClass ActorClassInheritanceException ActorHandle ActorMethod exit_actor method",
+    "mray.runtime_context": "RuntimeContext get_runtime_context",
+    "mray.runtime_env": "RuntimeEnv RuntimeEnvConfig",
+    "mray.remote_function": "RemoteFunction",
+    "mray.types": "ObjectRef",
+    "mray.util": """
+        ActorPool accelerators as_completed collective connect deregister_serializer disable_log_once_globally disconnect
+        enable_periodic_logging get_current_placement_group get_node_instance_id get_node_ip_address get_placement_group
+        inspect_serializability iter list_named_actors log_once map_unordered pdb placement_group placement_group_table
+        register_serializer remove_placement_group
+    """,
+    "mray.util.accelerators": """
+        NVIDIA_A100 NVIDIA_A100_40G NVIDIA_A100_80G NVIDIA_B200 NVIDIA_B300 NVIDIA_GB200 NVIDIA_GB300 NVIDIA_H100 NVIDIA_H20 NVIDIA_H200
+        NVIDIA_L4 NVIDIA_L40S NVIDIA_RTX_PRO_6000 NVIDIA_TESLA_A10G NVIDIA_TESLA_K80 NVIDIA_TESLA_P100 NVIDIA_TESLA_P4 NVIDIA_TESLA_T4
+        NVIDIA_TESLA_V100
+    """,
+    "mray.util.check_serialize": "FailureTuple inspect_serializability",
+    "mray.util.helpers": "as_completed map_unordered",
+    "mray.util.serialization": "StandaloneSerializationContext deregister_serializer register_serializer",
+    "mray.util.queue": "Empty Full Queue",
+    "mray.util.actor_pool": "ActorPool",
+    "mray.util.scheduling_strategies": """
+        DoesNotExist Exists In NodeAffinitySchedulingStrategy NodeLabelSchedulingStrategy NotIn
+        PlacementGroupSchedulingStrategy
+    """,
+    "mray.experimental": "get_local_object_locations get_object_locations",
+    "mray.experimental.locations": "get_local_object_locations get_object_locations",
+    "mray.experimental.channel": """
+        AwaitableBackgroundReader AwaitableBackgroundWriter BufferedSharedMemoryChannel CPUCommunicator CachedChannel Channel
+        ChannelContext Communicator CompiledDAGArgs CompositeChannel IntraProcessChannel ReaderInterface SynchronousReader
+        SynchronousWriter TorchTensorAcceleratorChannel WriterInterface
+    """,
+    "mray.experimental.channel.common": "ChannelContext ChannelInterface ChannelOutputType CompiledDAGArgs ReaderInterface WriterInterface",
+    "mray.experimental.channel.communicator": "Communicator",
+    "mray.dag.input_node": "DAGInputData InputAttributeNode InputNode",
+    "mray.dag.output_node": "MultiOutputNode",
+    "mray.dag.dag_node": "DAGNode",
+    "mray.dag.compiled_dag_node": "CompiledDAG",
+    "mray.dag.py_obj_scanner": "SourceType TransformedType _PyObjScanner",
+    "mray.dag.context": "DAGContext",
+    "mray.dag.class_node": "ClassMethodNode ClassNode",
+    "mray.dag.function_node": "FunctionNode",
+    "mray.dag.collective_node": "CollectiveOutputNode",
+    "mray.experimental.compiled_dag_ref": "CompiledDAGFuture CompiledDAGRef",
+    "mray.experimental.channel.torch_tensor_type": "TorchTensorType",
+    "mray.experimental.collective": "allgather allreduce reducescatter",
+}
+
+#: Names of mray that Ray does not have, with the reason for each.
+OWN: dict[str, dict[str, str]] = {}

@@ -1,0 +1,37 @@
+"""The source of the package, parsed once, for the rules of this folder."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The syntax tree of every file of the package, by its path as written in the rules (``mray/_ipc/ring.py``)."""
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(), str(path)) for path in sorted((ROOT / "mray").rglob("*.py"))}
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import statement in `tree`."""
+    for statement in ast.walk(tree):
+        if isinstance(statement, ast.Import):
+            yield from ((statement.lineno, alias.name) for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            yield statement.lineno, statement.module or ""
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda]:
+    """Every function in `tree`, nested ones too."""
+    for found in ast.walk(tree):
+        if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield found
+
+
+def top_package(module: str) -> str:
+    """``torch`` of ``torch.cuda.nccl``."""
+    return module.partition(".")[0]

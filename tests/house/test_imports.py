@@ -1,0 +1,80 @@
+"""Rules of import that neither the layer contracts (setup.cfg) nor ruff (function-level imports) can say."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from tests.house.source import functions, imports, modules, top_package
+
+#: Optional packages: imported inside the function that needs them.
+OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "ray"}
+#: The one file that may import Ray.
+RAY_ONLY_IN = "mray/_backends/ray.py"
+
+#: Files that touch the process's environment, each with its reason. Everything else asks `mray._common.settings`.
+ENVIRONMENT: dict[str, str] = {
+    "mray/_common/settings.py": "declares every setting",
+    "mray/_runtime/session.py": "hands the driver's environment to the node",
+    "mray/_runtime/supervisor.py": "hands the node's environment to the zygote and to workers",
+    "mray/_runtime/zygote.py": "gives a worker the variables of its runtime_env",
+    "mray/_runtime/executor.py": "sets CUDA_VISIBLE_DEVICES for a task",
+    "mray/_runtime/worker.py": "sets OMP_NUM_THREADS for a task",
+    "mray/_backends/entry.py": "takes what was handed to a worker started by exec",
+    "mray/_device/discovery.py": "CUDA_VISIBLE_DEVICES of the user, a variable of CUDA and no setting of mray",
+}
+
+
+@pytest.mark.parametrize("package", ["numpy", "torch", "asyncio", "cloudpickle", "multiprocessing", "concurrent.futures", "argparse"])
+def test_import_mray_leaves_out(package: str) -> None:
+    program = f"import sys, mray; sys.exit({package!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_optional_packages_are_imported_where_they_are_needed() -> None:
+    at_top = []
+    for name, tree in modules().items():
+        inside = {found for function in functions(tree) for found in imports(function)}
+        for_types = {found for branch in ast.walk(tree) if _is_for_type_checkers(branch) for found in imports(branch)}
+        at_top += [
+            f"{name}:{line} {module}"
+            for line, module in imports(tree)
+            if top_package(module) in OPTIONAL and (line, module) not in inside | for_types
+        ]
+    assert not at_top
+
+
+def _is_for_type_checkers(branch: ast.AST) -> bool:
+    return isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+
+
+def test_only_one_file_imports_ray() -> None:
+    found = {
+        f"{name}:{line}"
+        for name, tree in modules().items()
+        if name != RAY_ONLY_IN
+        for line, module in imports(tree)
+        if top_package(module) == "ray"
+    }
+    assert not found
+
+
+def test_only_settings_reads_the_environment() -> None:
+    readers = {name for name, tree in modules().items() if any(_reads_environment(expression) for expression in ast.walk(tree))}
+    assert readers - set(ENVIRONMENT) == set()
+    assert set(ENVIRONMENT) - readers == set(), "these entries of ENVIRONMENT are no more needed"
+
+
+def _reads_environment(expression: ast.AST) -> bool:
+    if isinstance(expression, ast.Attribute):
+        return (
+            isinstance(expression.value, ast.Name) and expression.value.id == "os" and expression.attr in ("environ", "environb", "getenv")
+        )
+    return (
+        isinstance(expression, ast.ImportFrom)
+        and expression.module == "os"
+        and any(alias.name in ("environ", "getenv") for alias in expression.names)
+    )

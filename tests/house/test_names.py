@@ -1,0 +1,46 @@
+"""The public names: Ray's, each exported once by a module, each really there."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import Counter
+from types import ModuleType
+
+import pytest
+
+import mray
+from tests.house.ray_names import OWN, RAY
+
+#: Packages of mray that Ray does not have, or that are programs.
+NOT_RAYS = {"mray.cli", "mray.examples", "mray.__main__", "mray.pytest_plugin"}
+
+
+def public_modules() -> list[str]:
+    """Every module without an underscore in its path, except those that are no counterpart of a module of Ray."""
+    found = ["mray", *(module.name for module in pkgutil.walk_packages(mray.__path__, "mray."))]
+    return [name for name in found if "._" not in name and not any(name == other or name.startswith(f"{other}.") for other in NOT_RAYS)]
+
+
+def exported(module: ModuleType) -> list[str]:
+    """What ``__all__`` lists, or else the classes and functions that the module itself defines."""
+    own = [name for name, value in vars(module).items() if name[0] != "_" and getattr(value, "__module__", None) == module.__name__]
+    names: list[str] = getattr(module, "__all__", own)
+    return names
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_exports_exist_and_stand_once(name: str) -> None:
+    module = importlib.import_module(name)
+    assert not [export for export, count in Counter(exported(module)).items() if count > 1]
+    assert not [export for export in exported(module) if not hasattr(module, export)]
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_exports_are_names_of_ray(name: str) -> None:
+    module = importlib.import_module(name)
+    assert not set(exported(module)) - set(RAY.get(name, "").split()) - set(OWN.get(name, {}))
+
+
+def test_dir_of_mray_offers_every_export() -> None:
+    assert set(exported(mray)) <= set(dir(mray))

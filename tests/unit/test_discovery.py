@@ -1,0 +1,87 @@
+"""What the machine offers, read from files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mray._device import discovery
+from mray._device.discovery import Gpu
+
+TWO = [Gpu(0, "GPU-aaaa", "NVIDIA H200"), Gpu(1, "GPU-bbbb", "Tesla V100-SXM2-16GB")]
+
+
+@pytest.mark.parametrize(
+    ("mask", "asked", "found"),
+    [
+        (None, None, [0, 1]),
+        ("1", None, [1]),
+        ("1,0", None, [1, 0]),
+        ("", None, []),
+        ("-1", None, []),
+        ("0,-1,1", None, [0]),
+        ("GPU-bbbb", None, ["GPU-bbbb"]),
+        ("7", None, []),
+        (None, 3, [0, 1, 2]),
+        ("4,5,6", 2, [4, 5]),
+        (None, 0, []),
+    ],
+)
+def test_gpu_ids_follow_the_users_mask(mask: str | None, asked: float | None, found: list[Any]):
+    environment = {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
+    assert discovery.gpu_ids(asked, environment, TWO) == found
+
+
+def test_asking_for_more_gpus_than_the_mask_lists_is_an_error():
+    with pytest.raises(ValueError, match=r"Attempting to start raylet with 2 GPUs, but CUDA_VISIBLE_DEVICES contains \['0'\]"):
+        discovery.gpu_ids(2, {"CUDA_VISIBLE_DEVICES": "0"}, TWO)
+
+
+def test_gpus_are_found_without_a_library(tmp_path: Path):
+    for minor, address in enumerate(["0000:81:00.0", "0000:07:00.0"]):
+        folder = tmp_path / "gpus" / address
+        folder.mkdir(parents=True)
+        facts = f"Model: \t\t NVIDIA A100-SXM4-40GB\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n"
+        (folder / "information").write_text(facts)
+    devices = tmp_path / "dev"
+    devices.mkdir()
+    (devices / "nvidia0").touch()
+    (devices / "nvidiactl").touch()
+    [gpu] = discovery.machine_gpus(str(tmp_path / "gpus"), str(devices))
+    assert (gpu.index, gpu.uuid, gpu.model) == (0, "GPU-0", "NVIDIA A100-SXM4-40GB")
+    assert [one.index for one in discovery.machine_gpus(str(tmp_path / "none"), str(devices))] == [0]
+    assert discovery.machine_gpus(str(tmp_path / "none"), str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"), [("NVIDIA H200", "H200"), ("Tesla V100-SXM2-16GB", "V100"), ("NVIDIA A10G", "A10G"), ("x", None)]
+)
+def test_accelerator_types(model: str, kind: str | None):
+    assert discovery.accelerator_type(model) == kind
+
+
+def test_accelerator_types_of_some_gpus():
+    assert discovery.accelerator_types([0, 1], TWO) == ["H200", "V100"]
+    assert discovery.accelerator_types(["GPU-bb"], TWO) == ["V100"]
+
+
+def test_cpus_respect_mask_and_control_group(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)))
+    files = {
+        "/proc/self/cgroup": "4:memory,cpu:/a/b\n0::/c",
+        "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "350000",
+        "/sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000",
+        "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes": "1000",
+        "/proc/meminfo": "MemTotal: 4 kB",
+    }
+    monkeypatch.setattr(discovery, "_read", lambda path: files.get(path, ""))
+    assert discovery.cpu_count() == 3
+    assert discovery.memory_bytes() == 1000
+    files["/sys/fs/cgroup/c/cpu.max"] = "150000 100000"
+    files["/sys/fs/cgroup/c/memory.max"] = "max"
+    assert discovery.cpu_count() == 1
+    files["/sys/fs/cgroup/c/cpu.max"] = "max 100000"
+    assert discovery.cpu_count() == 3

@@ -1,0 +1,82 @@
+"""Processes as the kernel has them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mray._ipc import process, reaper
+
+
+@pytest.mark.parametrize(("status", "text"), [(27, "exit code 27"), (-9, "killed by SIGKILL (9)"), (-63, "killed by signal 63")])
+def test_an_exit_is_described(status: int, text: str):
+    assert process.describe_exit(status) == text
+
+
+def test_variables_are_expanded_and_unknown_ones_stay():
+    assert process.expand("a:${X}:${NO}:$X:${", {"X": "1"}) == "a:1:${NO}:$X:${"
+
+
+def test_a_process_ends_with_the_last_writer_whatever_it_does(eventually):
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(write_end)
+        process.die_with(read_end)
+        while True:
+            pass
+    os.close(read_end)
+    os.close(write_end)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def test_a_process_that_comes_too_late_ends_as_well():
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    pid = os.fork()
+    if not pid:
+        process.die_with(read_end)
+        os._exit(0)
+    os.close(read_end)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def test_the_title_is_shown_and_may_be_long():
+    code = "import sys; from mray._ipc.process import Title as T; T().set(input()); print('set', flush=True); sys.stdin.read()"
+    child = subprocess.Popen([sys.executable, "-c", code, " " * 300], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin
+    assert child.stdout
+    with child:
+        child.stdin.write("f" * 400 + "\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "set\n"
+        shown = Path(f"/proc/{child.pid}/cmdline").read_bytes().rstrip(b"\0")
+        assert shown == b"ray::" + b"f" * (process.TITLE_ROOM - 6)
+        assert Path(f"/proc/{child.pid}/comm").read_text() == "ray::ffffffffff\n"
+        assert process.with_variable("MRAY_TEST_MARK", os.environ["MRAY_TEST_MARK"]).count(child.pid) == 1
+        child.stdin.close()
+
+
+def test_a_session_is_swept_only_when_its_lock_is_free(tmp_path: Path):
+    dead = tmp_path / "session_x_1_0badcafe"
+    alive = tmp_path / "session_x_2_0badcaff"
+    for directory in (dead, alive):
+        (directory / "logs").mkdir(parents=True)
+        (directory / "logs" / "node.log").touch()
+    segment = Path("/dev/shm/mray-0badcafe-x")
+    segment.touch()
+    lock = reaper.take_lock(str(alive))
+    assert lock is not None
+    assert reaper.take_lock(str(alive)) is None
+    reaper.sweep(str(tmp_path))
+    assert not dead.exists()
+    assert not segment.exists()
+    assert alive.exists()
+    os.close(lock)
+    reaper.sweep(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []

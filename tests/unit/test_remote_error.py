@@ -1,0 +1,316 @@
+"""Errors on their way: tracebacks with the user's frames only, pickles that always arrive, paths to what cannot be pickled."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import mray.util
+from mray._common.serializability import explain, find_unpicklable
+from mray._objects.remote_error import (
+    dependency_error,
+    import_error,
+    is_internal,
+    pickle_error,
+    serialization_error,
+    task_error,
+    unpickle_error,
+)
+from mray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError, TaskCancelledError, UnserializableException
+
+CARETS = re.compile(r"^\s+[\^~]+$\n?", re.MULTILINE)
+
+
+def raised(function: Any, *args: Any) -> BaseException:
+    try:
+        function(*args)
+    except BaseException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def text_of(error: BaseException) -> str:
+    """The traceback without the marks under the source, and with line numbers and paths scrubbed."""
+    text = CARETS.sub("", str(error))
+    return re.sub(r'File ".*?", line \d+', 'File "F", line N', text)
+
+
+def plain() -> None:
+    raise ValueError("bad", 3)
+
+
+def chained() -> None:
+    try:
+        plain()
+    except ValueError as error:
+        raise KeyError("k") from error
+
+
+def during() -> None:
+    try:
+        plain()
+    except ValueError:
+        raise KeyError("k")  # noqa: B904
+
+
+@pytest.fixture
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module that counts as a part of mray's inside."""
+    monkeypatch.setattr("mray._objects.remote_error._HERE", str(tmp_path / "_"))
+    path = tmp_path / "_executor.py"
+    path.write_text("def call(function, *args):\n    return function(*args)\n")
+    spec = importlib.util.spec_from_file_location("_executor", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_text_of_a_task(executor: ModuleType) -> None:
+    error = task_error("f", raised(executor.call, plain), pid=5, ip="::1")
+    assert text_of(error) == (
+        'ray::f() (pid=5, ip=::1)\n  File "F", line N, in raised\n    function(*args)\n'
+        '  File "F", line N, in plain\n    raise ValueError("bad", 3)\nValueError: (\'bad\', 3)'
+    )
+    assert (error.pid, error.ip, error.function_name, error.proctitle) == (5, "::1", "f", "ray::f")
+
+
+def test_text_of_a_method_names_the_actor() -> None:
+    error = task_error("A.f", raised(plain), pid=5, ip="::1", actor_id=b"\x01" * 16, actor_repr="A(1)")
+    assert str(error).startswith(f"ray::A.f() (pid=5, ip=::1, actor_id={'01' * 16}, repr=A(1))\n  File ")
+    assert error.actor_id == "01" * 16
+
+
+@pytest.mark.parametrize(
+    ("function", "between"),
+    [
+        (chained, "The above exception was the direct cause of the following exception:"),
+        (during, "During handling of the above exception, another exception occurred:"),
+    ],
+)
+def test_each_part_of_a_chain_has_the_tasks_name(function: Any, between: str, executor: ModuleType) -> None:
+    text = str(task_error("f", raised(executor.call, function), pid=5, ip="::1"))
+    first, rest = text.split(f"\n\n{between}\n\n")
+    assert first.startswith("ray::f() (pid=5, ip=::1)\n  File ")
+    assert rest.startswith("ray::f() (pid=5, ip=::1)\n  File ")
+    assert first.endswith("ValueError: ('bad', 3)")
+    assert rest.endswith("KeyError: 'k'")
+    assert "_executor" not in text
+
+
+def test_a_nested_failure_shows_both_tasks(executor: ModuleType) -> None:
+    inner = unpickle_error(pickle_error(task_error("bar", raised(lambda: 1 / 0), pid=1, ip="::1")))
+
+    def get() -> None:
+        executor.call(raise_it, inner)
+
+    error = task_error("nest", raised(get), pid=2, ip="::1")
+    lines = str(error).split("\n")
+    assert lines[0] == "ray::nest() (pid=2, ip=::1)"
+    assert "ray.exceptions.RayTaskError(ZeroDivisionError): ray::bar() (pid=1, ip=::1)" in lines
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+    assert isinstance(error.cause, ZeroDivisionError)
+
+
+def raise_it(error: BaseException) -> None:
+    raise error
+
+
+def test_a_failed_argument_is_told_as_one() -> None:
+    inner = task_error("a", raised(lambda: 1 / 0), pid=1, ip="::1").as_instanceof_cause()
+    error = task_error("b", raised(raise_it, dependency_error(inner)), pid=2, ip="::1")
+    lines = str(error).split("\n")
+    assert lines[:3] == [
+        "ray::b() (pid=2, ip=::1)",
+        "  At least one of the input arguments for this task could not be computed:",
+        "ray.exceptions.RayTaskError: ray::a() (pid=1, ip=::1)",
+    ]
+    assert isinstance(error.cause, ZeroDivisionError)
+    outer = task_error("c", dependency_error(error), pid=3, ip="::1")
+    assert str(outer).count("At least one of the input arguments") == 2
+
+
+def test_an_argument_that_failed_otherwise() -> None:
+    error = task_error("b", dependency_error(ActorDiedError()), pid=2, ip="::1")
+    assert "ray.exceptions.ActorDiedError: The actor died unexpectedly" in str(error)
+    assert isinstance(error.as_instanceof_cause(), ActorDiedError)
+
+
+def test_an_error_without_frames_of_the_user() -> None:
+    error = task_error("two", ValueError("Task returned 3 objects, but num_returns=2."), pid=1, ip="::1")
+    assert str(error) == "ray::two() (pid=1, ip=::1)\nValueError: Task returned 3 objects, but num_returns=2."
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="groups came with Python 3.11")
+def test_a_group_arrives_as_one() -> None:
+    group = ExceptionGroup("eg", [ValueError(1), TypeError(2)])  # type: ignore[name-defined,unused-ignore]  # noqa: F821
+    error: Any = unpickle_error(pickle_error(task_error("f", group, pid=1, ip="::1")))
+    assert [type(member) for member in error.exceptions] == [ValueError, TypeError]
+    assert "ValueError: 1" in str(error)
+
+
+def test_frames_of_mray_are_internal_and_others_not() -> None:
+    assert is_internal(sys.modules["mray._objects.remote_error"].__file__ or "")
+    assert not is_internal(__file__)
+    assert not is_internal(mray.util.__file__ or "")
+
+
+# ------------------------------------------------------------------------------------------ pickling
+def test_an_error_arrives_as_both_classes() -> None:
+    error = unpickle_error(pickle_error(task_error("f", raised(plain), pid=5, ip="::1")))
+    assert isinstance(error, RayTaskError)
+    assert isinstance(error, ValueError)
+    assert error.args[0].args == ("bad", 3)
+
+
+def test_each_reading_is_a_new_error() -> None:
+    data = pickle_error(task_error("f", raised(plain)))
+    assert unpickle_error(data) is not unpickle_error(data)
+
+
+@pytest.mark.parametrize("error", [GetTimeoutError("t"), ActorDiedError(), TaskCancelledError(), KeyError("k")])
+def test_other_errors_arrive_as_they_are(error: BaseException) -> None:
+    again = unpickle_error(pickle_error(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+
+
+class NoPickle(Exception):
+    def __init__(self) -> None:
+        super().__init__("np")
+        self.lock = threading.Lock()
+
+
+class NoUnpickle(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__("nu")
+
+
+class BadText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_a_cause_that_cannot_be_pickled() -> None:
+    error = unpickle_error(pickle_error(task_error("f", NoPickle(), pid=5, ip="::1")))
+    assert type(error) is RayTaskError
+    assert type(error.cause) is RayError
+    assert "isn't serializable" in str(error.cause)
+    assert "lock" in str(error.cause)
+    assert str(error).endswith("NoPickle: np")
+
+
+def test_a_cause_that_cannot_be_unpickled() -> None:
+    error = unpickle_error(pickle_error(task_error("f", NoUnpickle(1, 2), pid=5, ip="::1")))
+    assert type(error) is UnserializableException
+    assert str(error).startswith("Failed to deserialize exception. Refer to https://docs.ray.io/")
+    assert "Original exception:\nray.exceptions.RayTaskError: ray::f() (pid=5" in str(error)
+    assert str(error).endswith("NoUnpickle: nu")
+
+
+def test_an_error_whose_text_raises_arrives() -> None:
+    error = unpickle_error(pickle_error(task_error("f", BadText())))
+    assert isinstance(error, BadText)
+
+
+def test_an_exception_that_cannot_be_pickled_and_is_no_task_error() -> None:
+    error = unpickle_error(pickle_error(NoPickle()))
+    assert type(error) is RayError
+    assert "isn't serializable" in str(error)
+
+
+def test_import_errors_have_the_original() -> None:
+    error = import_error(raised(__import__, "no_such_module"), "Foo", actor=True)
+    assert str(error).startswith("The actor with name Foo failed to import on the worker.")
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in str(error)
+    text = str(task_error("f", import_error(ValueError("v"), "f", actor=False), pid=1, ip="::1"))
+    assert text.startswith("ray::f() (pid=1, ip=::1)\nRuntimeError: The remote function failed to import on the worker.")
+
+
+# ---------------------------------------------------------------------------------- what cannot be pickled
+class Holder:
+    def __init__(self) -> None:
+        self.name = "fine"
+        self.inner = {"a": [threading.Lock()]}
+
+
+LOCK = threading.Lock()
+HOLDER = Holder()
+
+
+def uses_global() -> Any:
+    return HOLDER
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (Holder(), "inner -> ['a'] -> [0]"),
+        ({"k": (1, threading.Lock())}, "['k'] -> [1]"),
+        ([[[threading.Lock()]]], "[0] -> [0] -> [0]"),
+        (threading.Lock(), ""),
+    ],
+    ids=["attribute", "dict", "lists", "itself"],
+)
+def test_the_path_to_what_cannot_be_pickled(value: Any, path: str) -> None:
+    (failure,) = find_unpicklable(value)
+    assert failure.path == path
+    assert "lock" in failure.reason
+    assert isinstance(failure.obj, type(threading.Lock()))
+    assert path in explain(value)
+
+
+def test_the_path_through_a_closure() -> None:
+    lock = threading.Lock()
+    (failure,) = find_unpicklable(lambda: lock, "f")
+    assert failure.path == "f -> lock"
+    assert failure.name == "lock"
+
+
+def test_the_path_ends_in_a_value_that_contains_itself() -> None:
+    value: list[Any] = [threading.Lock()]
+    value.append(value)
+    (failure,) = find_unpicklable(value)
+    assert failure.path == "[0]"
+
+
+def test_what_can_be_pickled_is_not_reported() -> None:
+    assert find_unpicklable({"a": [1, "b", Exception()]}) == []
+
+
+def test_inspect_serializability_reports() -> None:
+    out = io.StringIO()
+    fine, failures = mray.util.inspect_serializability(Holder(), name="holder", print_file=out)
+    assert not fine
+    assert {failure.path for failure in failures} == {"holder -> inner -> ['a'] -> [0]"}
+    assert "Checking Serializability of" in out.getvalue()
+    assert "!!! FAIL serialization: cannot pickle '_thread.lock' object" in out.getvalue()
+    assert mray.util.inspect_serializability(1, print_file=out) == (True, set())
+
+
+@pytest.mark.parametrize(
+    ("value", "what", "start"),
+    [
+        ([threading.Lock()], "the put value {}", "Could not serialize the put value [<unlocked _thread.lock object at "),
+        (
+            ((1, threading.Lock()), {}),
+            "the argument {} for a task or actor m.f",
+            "Could not serialize the argument <unlocked _thread.lock object at ",
+        ),
+        (lambda: LOCK, "the function m.f", "Could not serialize the function m.f:\n"),
+    ],
+)
+def test_errors_of_serialization_name_what_was_pickled(value: Any, what: str, start: str) -> None:
+    error = serialization_error(TypeError("cannot pickle"), value, what)
+    assert isinstance(error, TypeError)
+    assert str(error).startswith(start)
+    assert "cannot pickle" in str(error)

@@ -1,0 +1,75 @@
+"""Results on the caller's side: order, failures, refs that were dropped."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from mray._channel.base import NOTHING, Failed
+from mray._graph.results import TAKEN, Results
+
+
+def make(outputs: int = 1) -> tuple[Results, list[deque[Any]]]:
+    queues: list[deque[Any]] = [deque() for _ in range(outputs)]
+
+    def reading(queue: deque[Any]) -> Any:
+        return lambda: queue.popleft() if queue else NOTHING
+
+    picks = [lambda values, number=number: values[number] for number in range(outputs)]
+    return Results([reading(queue) for queue in queues], picks), queues
+
+
+def test_an_execution_is_finished_when_every_output_has_come() -> None:
+    results, (one, two) = make(2)
+    one.append("a")
+    assert not results.advance()
+    two.append("b")
+    assert results.advance()
+    assert results.finished == 1
+    assert results.take(0, 1) == "b"
+    assert results.take(0, 0) == "a"
+    assert results.kept == {}
+
+
+def test_a_failure_finishes_at_once_and_what_follows_of_it_is_skipped() -> None:
+    results, (one, two) = make(2)
+    failed = Failed(b"")
+    two.append(failed)
+    assert results.advance()
+    assert results.take(0, 0) is failed
+    two.append("b1")
+    assert not results.advance()
+    one.extend(["late a0", "a1"])
+    assert results.advance()
+    assert [results.take(1, 0), results.take(1, 1)] == ["a1", "b1"]
+
+
+def test_results_that_nobody_wants_are_not_kept() -> None:
+    results, (queue,) = make()
+    queue.extend([0, 1, 2])
+    results.dropped.append((1, None))
+    while results.advance():
+        pass
+    assert results.kept == {0: [0], 2: [2]}
+    results.dropped.append((0, None))
+    results.note_dropped()
+    assert results.kept == {2: [2]}
+    assert results.unwanted == {}
+
+
+def test_outputs_are_dropped_one_by_one() -> None:
+    results, (one, two) = make(2)
+    results.dropped.extend([(0, 0), (1, 1)])
+    results.note_dropped()
+    assert not results.next_is_unwanted()
+    results.dropped.append((0, 1))
+    results.note_dropped()
+    assert results.next_is_unwanted()
+    one.extend([1, 2])
+    two.extend([1, 2])
+    assert results.advance()
+    assert results.kept == {}
+    assert results.advance()
+    assert results.kept == {1: [2, TAKEN]}
+    assert results.take(1, 0) == 2
+    assert results.kept == {}

@@ -1,0 +1,252 @@
+"""The scheduler's decisions about actors, without a process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mray._common import messages as m
+from mray._scheduler import events
+from tests.unit.test_scheduler import CRASH, Stage
+
+
+class Actors(Stage):
+    """A stage with words for actors."""
+
+    def create(self, actor: bytes = b"a", owner: str = "driver", request: int = 0, **spec: Any) -> None:
+        self(events.ActorRequested(owner, request, actor, {"label": "A", "resources": {}, "placement": {"CPU": 1}, **spec}))
+        self(events.ActorWatched("driver", actor))
+
+    def start(self, actor: bytes = b"a", owner: str = "driver", **spec: Any) -> str:
+        """Create an actor whose constructor returns; the process it lives in."""
+        self.create(actor, owner, **spec)
+        return self.construct(actor)
+
+    def construct(self, actor: bytes = b"a") -> str:
+        self.join_all()
+        [process] = [to for to, message in self.told if message[0] == m.ACTOR_START and message[1] == actor]
+        self.heard(m.ACTOR_START, process)
+        self(events.ActorConstructed(process, actor))
+        return process
+
+    def states(self, actor: bytes = b"a") -> list[str]:
+        return [state for told, state, *_ in self.heard(m.ACTOR_STATE) if told == actor]
+
+    def last_cause(self) -> Any:
+        return self.heard(m.ACTOR_STATE)[-1][4]
+
+
+def test_an_actor_needs_a_cpu_to_be_placed_and_holds_none():
+    stage = Actors({"CPU": 1})
+    stage.ask(CPU=1)
+    [(_, lease, *_)] = stage.grants()
+    stage.create()
+    assert stage.states() == ["pending"]
+    assert stage.heard(m.LEASE_RECALL) == [(lease,)]
+    stage.give_back(lease)
+    process = stage.construct()
+    assert stage.heard(m.ACTOR_STATE) == [(b"a", "alive", process, 0, None)]
+    assert stage.available() == {"CPU": 1.0}
+
+
+def test_explicit_resources_are_held_for_life():
+    stage = Actors({"CPU": 2}, [0, 1])
+    stage.create(resources={"CPU": 1, "GPU": 1}, placement={"CPU": 1, "GPU": 1})
+    stage.join_all()
+    [(_, spec, _)] = stage.heard(m.ACTOR_START, "w0")
+    assert spec["gpu_ids"] == [0]
+    assert spec["restarted"] is False
+    stage(events.ActorConstructed("w0", b"a"))
+    stage(events.TaskBlocked("w0"))
+    assert stage.available() == {"CPU": 1.0, "GPU": 1.0}
+    stage.die("w0")
+    assert stage.available() == {"CPU": 2.0, "GPU": 2.0}
+
+
+def test_an_impossible_actor_is_dead_at_once():
+    stage = Actors()
+    stage.create(placement={"CPU": 3})
+    cause = stage.last_cause()
+    assert cause[0] == m.CAUSE_REFUSED
+    assert "'CPU': 3.0" in cause[1]
+
+
+def test_a_crash_without_restarts_is_final_and_says_how():
+    stage = Actors()
+    process = stage.start()
+    stage.die(process)
+    kind, text, pid, status, error = stage.last_cause()
+    assert (kind, pid, status, error) == (m.CAUSE_CRASH, 7, -9, None)
+    assert text.startswith("The actor is dead because its worker process has died")
+
+
+def test_a_crashed_actor_restarts_as_often_as_allowed():
+    stage = Actors()
+    process = stage.start(max_restarts=2)
+    for incarnation in (1, 2):
+        stage.heard(m.ACTOR_STATE)
+        stage.die(process)
+        assert stage.heard(m.ACTOR_STATE)[0][1:4] == ("restarting", "", incarnation)
+        process = stage.construct()
+        assert stage.heard(m.ACTOR_STATE) == [(b"a", "alive", process, incarnation, (m.CAUSE_CRASH, *stage_cause()))]
+    stage.die(process)
+    assert stage.states() == ["dead"]
+
+
+def stage_cause() -> tuple[Any, ...]:
+    return ("The actor is dead because its worker process has died.", *CRASH[2:])
+
+
+def test_a_crash_in_the_constructor_restarts_and_a_raising_one_does_not():
+    stage = Actors()
+    stage.create(max_restarts=-1)
+    stage.join_all()
+    stage.die("w0")
+    assert stage.states() == ["pending", "restarting"]
+    stage.join_all()
+    [process] = [to for to, message in stage.told if message[0] == m.ACTOR_START and message[3] == 1]
+    stage(events.ActorFailed(process, b"a", b"pickle"))
+    assert stage.last_cause() == (m.CAUSE_INIT, "The actor died because of an error raised in its creation task.", 101, None, b"pickle")
+    assert stage.heard(m.EXIT, process)
+    stage.die(process)
+    assert stage.states() == []
+    assert stage.available() == {"CPU": 2.0}
+
+
+@pytest.mark.parametrize("no_restart", [True, False])
+def test_kill_restarts_unless_told_otherwise(no_restart: bool):
+    stage = Actors()
+    process = stage.start(max_restarts=1)
+    stage.heard(m.ACTOR_STATE)
+    stage(events.ActorKilled(b"a", no_restart))
+    assert stage.killed == [process]
+    stage.join_all()
+    message = stage.heard(m.ACTOR_STATE)[-1]
+    assert message[1] == ("dead" if no_restart else "restarting")
+    assert message[4][:2] == (m.CAUSE_KILL, "The actor is dead because it was killed by `ray.kill`.")
+
+
+def test_a_pending_actor_can_be_killed():
+    stage = Actors({"CPU": 1})
+    stage.ask(CPU=1)
+    stage.grants()
+    stage.create()
+    stage(events.ActorKilled(b"a", True))
+    assert stage.states() == ["pending", "dead"]
+
+
+def test_an_actor_that_exits_on_purpose_is_not_restarted():
+    stage = Actors()
+    process = stage.start(max_restarts=-1)
+    stage(events.WorkerLeft(process, m.CAUSE_EXIT, "exit_actor()"))
+    stage.die(process, (m.CAUSE_CRASH, "", 7, 0, None))
+    assert stage.last_cause() == (m.CAUSE_EXIT, "exit_actor()", 7, 0, None)
+
+
+def test_the_last_handle_ends_the_actor_after_its_queued_calls():
+    stage = Actors()
+    process = stage.start(max_restarts=-1)
+    stage.ask(CPU=1)
+    [(_, _, borrower, _, _)] = stage.grants()
+    stage(events.HandlesHeld(borrower, 4, [b"a"]))
+    assert stage.heard(m.HELD, borrower) == [(4,)]
+    stage(events.HandlesDropped("driver", [b"a"]))
+    assert stage.heard(m.EXIT, process) == []
+    stage.die(borrower)
+    assert stage.heard(m.EXIT, process)[0][0] == m.CAUSE_SCOPE
+    assert not stage.killed
+    stage.die(process)
+    assert stage.last_cause()[0] == m.CAUSE_SCOPE
+
+
+def test_an_actor_whose_handle_went_while_its_constructor_ran_ends_after_it():
+    stage = Actors()
+    stage.create()
+    stage.join_all()
+    stage(events.HandlesDropped("driver", [b"a"]))
+    assert stage.states() == ["pending"]
+    process = stage.construct()
+    assert stage.heard(m.EXIT, process)
+
+
+def test_a_detached_actor_outlives_handles_and_owner():
+    stage = Actors()
+    stage.ask(CPU=1)
+    [(_, _, owner, _, _)] = stage.grants()
+    process = stage.start(owner=owner, detached=True, name="d")
+    stage(events.HandlesDropped(owner, [b"a"]))
+    stage.die(owner)
+    assert not stage.killed
+    assert stage.heard(m.EXIT, process) == []
+    assert stage.scheduler.actors.records[b"a"].state == "alive"
+
+
+def test_the_owners_death_ends_its_actors_placed_or_not():
+    stage = Actors({"CPU": 1})
+    stage.ask(CPU=1)
+    [(_, _, owner, _, _)] = stage.grants()
+    stage(events.TaskBlocked(owner))
+    process = stage.start(b"a", owner, max_restarts=-1)
+    stage(events.TaskUnblocked(owner))
+    stage.create(b"b", owner)
+    stage(events.HandlesHeld("driver", 0, [b"a", b"b"]))
+    stage.heard(m.ACTOR_STATE)
+    stage.die(owner)
+    assert stage.killed == [process]
+    stage.join_all()
+    causes = {told: cause[0] for told, state, _, _, cause in stage.heard(m.ACTOR_STATE) if state == "dead"}
+    assert causes == {b"a": m.CAUSE_OWNER, b"b": m.CAUSE_OWNER}
+
+
+def test_names_are_unique_per_namespace_and_free_after_death():
+    stage = Actors()
+    process = stage.start(b"a", name="n", namespace="one", public=b"handle")
+    stage.create(b"b", request=1, name="n", namespace="one")
+    [(request, ok, text)] = stage.heard(m.ANSWER)
+    assert (request, ok) == (1, False)
+    assert text.startswith("The name n (namespace=one) is already taken")
+    stage.create(b"c", request=2, name="n", namespace="two")
+    assert stage.heard(m.ANSWER) == [(2, True, None)]
+    stage.create(b"d", request=3, name="n", namespace="one", get_if_exists=True)
+    known = {"actor_id": b"a", "name": "n", "namespace": "one", "public": b"handle"}
+    assert stage.heard(m.ANSWER) == [(3, True, known)]
+    stage(events.NameLookedUp("driver", 4, "n", "one"))
+    assert stage.heard(m.ANSWER) == [(4, True, known)]
+    stage(events.Queried("driver", 5, "named_actors", (True, "")))
+    assert stage.heard(m.ANSWER) == [(5, True, [{"name": "n", "namespace": "one"}, {"name": "n", "namespace": "two"}])]
+    stage.die(process)
+    stage(events.NameLookedUp("driver", 6, "n", "one"))
+    [(_, ok, text)] = stage.heard(m.ANSWER)
+    assert not ok
+    assert "Failed to look up actor with name" in text
+
+
+def test_the_state_of_the_dead_is_remembered():
+    stage = Actors()
+    process = stage.start()
+    stage.die(process)
+    stage.heard(m.ACTOR_STATE)
+    stage(events.ActorWatched("driver", b"a"))
+    assert stage.states() == ["dead"]
+
+
+def test_handles_may_arrive_before_the_news_of_the_creation():
+    stage = Actors()
+    stage.ask(CPU=1)
+    [(_, _, worker, _, _)] = stage.grants()
+    stage(events.HandlesHeld(worker, 1, [b"a"]))
+    stage(events.ActorWatched(worker, b"a"))
+    assert stage.heard(m.HELD, worker) == [(1,)]
+    stage.start()
+    stage(events.HandlesDropped("driver", [b"a"]))
+    assert [state for _, state, *_ in stage.heard(m.ACTOR_STATE, worker)] == ["pending", "alive"]
+    assert not any(message[0] == m.EXIT for _, message in stage.told)
+
+
+def test_an_actor_that_nobody_creates_is_dead_after_a_while():
+    stage = Actors()
+    stage(events.ActorWatched("driver", b"never"))
+    assert stage.states(b"never") == []
+    stage(events.WatchExpired(b"never"))
+    assert stage.states(b"never") == ["dead"]

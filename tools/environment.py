@@ -1,0 +1,70 @@
+"""A virtual environment for the programs of this folder, made by whatever Python 3.10+ runs them.
+
+Needs nothing but the standard library. Environments live in the ignored folder ``.venvs`` of the checkout, one for
+each purpose and Python version. A stamp in it records what was installed; as long as that is still what is asked
+for, the environment is used as it stands, without a call of pip.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST = (3, 10)
+
+
+class InstallError(Exception):
+    """pip could not install what was asked for; the text of pip is on the terminal."""
+
+
+class Environment:
+    """The virtual environment of one purpose, for the Python that runs this."""
+
+    def __init__(self, purpose: str) -> None:
+        if sys.version_info < OLDEST:
+            sys.exit(f"mray needs Python 3.10 or newer; this is {sys.version.split()[0]} ({sys.executable})")
+        self.folder = ROOT / ".venvs" / f"{purpose}-{sys.version_info.major}.{sys.version_info.minor}"
+        self.programs = self.folder / "bin"
+        self.python = self.programs / "python"
+
+    def require(self, name: str, *requirements: str) -> None:
+        """See to it that `requirements` (arguments of ``pip install``) are installed.
+
+        `name` is the name of the stamp. Raises `InstallError`. What the package itself requires counts as part of
+        every requirement, so that an edited pyproject.toml is seen.
+        """
+        project = (ROOT / "pyproject.toml").read_bytes()
+        wanted = hashlib.sha256(b"\0".join([project, sys.version.encode(), *(text.encode() for text in requirements)])).hexdigest()
+        stamp = self.folder / f"{name}.stamp"
+        if stamp.is_file() and stamp.read_text() == wanted and self.python.exists():
+            return
+        self._create()
+        print(f"installing {' '.join(requirements)} into {self.folder.relative_to(ROOT)} ...", flush=True)
+        begun = time.monotonic()
+        command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            raise InstallError(f"pip could not install {' '.join(requirements)}")
+        stamp.write_text(wanted)
+        print(f"... done in {time.monotonic() - begun:.0f} s", flush=True)
+
+    def _create(self) -> None:
+        if (
+            self.python.exists()
+            and subprocess.run([str(self.python), "-c", "import pip"], check=False, capture_output=True).returncode == 0
+        ):
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            venv.create(self.folder, with_pip=True)
+        except (subprocess.CalledProcessError, OSError) as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            sys.exit(
+                f"could not make a virtual environment in {self.folder}: {error}\n"
+                "If this Python lacks ensurepip, install it (on Debian and Ubuntu: apt install python3-venv) and try again."
+            )
