@@ -25,7 +25,6 @@ from mray._graph.loop import GraphService
 from mray._graph.plan import INPUT, Argument, Graph, Source, Step
 from mray._ipc.doorbell import Doorbell, new_bell_fd
 from mray._ipc.memory_order import fence
-from mray._ipc.slots import adopt
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
 from mray._objects.serializer import serialize
@@ -165,7 +164,6 @@ class Cluster:
             pid = os.fork()
             if pid == 0:
                 try:
-                    adopt()
                     actor_main(TinyHost(self.prefix, table, bells, row, actors + 1, name), theirs)
                 except KeyboardInterrupt:
                     pass

@@ -25,8 +25,8 @@ import pytest
 
 #: Environment variable that marks every process that descends from this test run.
 MARK = "MRAY_TEST_MARK"
-#: Seconds a test may take before it counts as hanging. Generous: a slow machine is no failure.
-TIME_LIMIT = 180
+#: Seconds a test may take before it counts as hanging, where nothing else says so. Generous: slow is no failure.
+TIME_LIMIT = 120
 #: Seconds that what a test ended may take to be gone.
 PATIENCE = 20.0
 
@@ -45,20 +45,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: os.environ.pop(MARK, None))
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.pluginmanager.hasplugin("timeout"):
-        return
-    for item in items:
-        if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIME_LIMIT, method="signal"))
+def time_limit(item: pytest.Item) -> float:
+    """Seconds this test may take: its marker's, the command line's, the configuration's."""
+    marker = item.get_closest_marker("timeout")
+    if marker is not None and marker.args:
+        return float(marker.args[0])
+    if not item.config.pluginmanager.hasplugin("timeout"):
+        return float(TIME_LIMIT)
+    return float(item.config.getoption("timeout") or item.config.getini("timeout") or TIME_LIMIT)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Print all stacks shortly before the limit: also if the thread that hangs cannot run a signal handler."""
-    marker = item.get_closest_marker("timeout")
-    limit = float(marker.args[0]) if marker is not None and marker.args else float(TIME_LIMIT)
-    faulthandler.dump_traceback_later(max(limit - 5, 1), file=sys.__stderr__ or sys.stderr)
+    faulthandler.dump_traceback_later(max(time_limit(item) - 5, 1), file=sys.__stderr__ or sys.stderr)
     try:
         return (yield)
     finally:
@@ -213,9 +213,9 @@ def belongings() -> tuple[Callable[[], Belongings], Callable[[Belongings], None]
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_left_behind() -> Iterator[None]:
     """Every test gives back what it took."""
-    if os.environ.get("MRAY_TEST_ENGINE", "mray") != "mray" or request.node.get_closest_marker("may_leave"):
+    if os.environ.get("MRAY_TEST_ENGINE", "mray") != "mray":
         yield
         return
     shared = SharedSession.running

@@ -106,7 +106,8 @@ class Backend(ABC):
     @abstractmethod
     def context(self) -> dict[str, Any]:
         """Where the calling thread runs: ``task_id, task_name, function_name, actor_id, actor_name, worker_id, mode,
-        resources, gpu_ids, namespace, restarted, runtime_env``; ``None`` where there is none."""
+        resources, gpu_ids, namespace, restarted, runtime_env``; ``None`` where there is none.
+        """
 
     @abstractmethod
     def exit_actor(self) -> None:

@@ -85,8 +85,8 @@ def stop() -> None:
     """End the session, if there is one."""
     with _lock:
         backend = _backend
-        if backend is None:
-            return
+        if backend is None or backend.context()["mode"] != "driver":
+            return  # a worker belongs to its session: neither user code nor its `atexit` hooks take it out
         try:
             backend.shutdown()
         finally:

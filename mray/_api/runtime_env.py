@@ -1,7 +1,7 @@
 """`RuntimeEnv`: what a process of the user's is started with, as a dict that checks itself.
 
-Pure; any process. ``env_vars`` is what mray acts on so far; other keys of Ray's are refused with their name, because a program that asks for
-packages or files and runs without them fails later and worse.
+Pure; any process. ``env_vars`` is what mray acts on so far; other keys of Ray's are refused with their name, because a program that asks
+for packages or files and runs without them fails later and worse.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class Host:
     def close(self) -> None:
         """The session ends."""
         for graph in list(self.graphs):
-            graph.teardown()
+            graph.abandon()
         if self._own_bell is not None:
             self._own_bell.close()
             self._own_bell = None

@@ -37,13 +37,17 @@ if TYPE_CHECKING:
 #: Pickled functions and classes above this are refused, as Ray does.
 LARGEST_CODE = 95 * 1024 * 1024
 
+_NO_GENERATORS = "generators of refs are not supported yet; return a list instead."
+
 
 class _Plan:
     """What is the same for every call of a function with the same options."""
 
     __slots__ = ("call_options", "code", "label", "num_returns", "options", "pool", "retries")
 
-    def __init__(self, pool: Any, code: tuple[bytes, bytes], options: dict[str, Any], label: str, call_options: dict[str, Any] | None) -> None:
+    def __init__(
+        self, pool: Any, code: tuple[bytes, bytes], options: dict[str, Any], label: str, call_options: dict[str, Any] | None
+    ) -> None:
         self.pool = pool
         self.code = code
         self.options = options
@@ -162,7 +166,7 @@ class NativeBackend(Backend):
     def _plan(self, function: Any, options: dict[str, Any], environment: dict[str, Any]) -> _Plan:
         """Pickle the function, find the pool of its resources and environment; once per function and options."""
         if not isinstance(options["num_returns"], int):
-            raise NotImplementedError(f"num_returns={options['num_returns']!r}: generator tasks are not supported yet; return a list instead.")
+            raise NotImplementedError(f"num_returns={options['num_returns']!r}: {_NO_GENERATORS}")
         code = self._code(function, "function", function.function)
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name
@@ -202,9 +206,8 @@ class NativeBackend(Backend):
             if len(pickled) > LARGEST_CODE:
                 what = "actor" if kind == "actor class" else "remote function"
                 raise ValueError(
-                    f"The {what} {owner.name} is too large ({len(pickled) >> 20} MiB > FUNCTION_SIZE_ERROR_THRESHOLD={LARGEST_CODE >> 20} MiB)."
-                    " Check that its definition is not implicitly capturing a large array or other object in scope. Tip: use ray.put() to put"
-                    " large objects in the Ray object store."
+                    f"The {what} {owner.name} is too large ({len(pickled) >> 20} MiB > FUNCTION_SIZE_ERROR_THRESHOLD={LARGEST_CODE >> 20} MiB). "
+                    "Check that its definition does not capture a large array or another large object; put() that and pass the ref instead."
                 )
             code = owner.export_cache["code"] = (hashlib.sha1(pickled, usedforsecurity=False).digest(), pickled)
         return code  # type: ignore[no-any-return]
@@ -315,7 +318,7 @@ class NativeBackend(Backend):
             returned: Any = ObjectRef(task_id + FIRST, entry)
         else:
             if not isinstance(num_returns, int):
-                raise NotImplementedError(f"num_returns={num_returns!r}: generator methods are not supported yet; return a list instead.")
+                raise NotImplementedError(f"num_returns={num_returns!r}: {_NO_GENERATORS}")
             entries, returned = _returns(task_id, num_returns)
         call = Call(task_id, method.name, num_returns, entries)
         call.handle = handle._token
@@ -360,8 +363,8 @@ class NativeBackend(Backend):
         handle = self._named(name, namespace or self.client.facts["namespace"])
         if handle is None:
             raise ValueError(
-                f"Failed to look up actor with name '{name}'. This could because 1. You are trying to look up a named actor you didn't create."
-                " 2. The named actor died. 3. You did not use a namespace matching the namespace of the actor."
+                f"Failed to look up actor with name '{name}'. It was never created, it has died, or it lives in another namespace than "
+                f"'{namespace or self.client.facts['namespace']}'."
             )
         return handle
 
@@ -444,7 +447,7 @@ def _refuse_unsupported(blueprint: ActorBlueprint, options: dict[str, Any]) -> N
     if blueprint.is_async:
         raise NotImplementedError(f"The actor {blueprint.class_name} has async methods, which are not supported yet.")
     if (options["max_concurrency"] or 1) > 1 or options["concurrency_groups"]:
-        raise NotImplementedError(f"The actor {blueprint.class_name} asks for max_concurrency or concurrency_groups, which are not supported yet.")
+        raise NotImplementedError(f"The actor {blueprint.class_name}: max_concurrency and concurrency_groups are not supported yet.")
 
 
 def _pickle_types(types: Any) -> bytes:

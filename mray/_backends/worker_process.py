@@ -52,8 +52,8 @@ def worker_main(start: dict[str, Any]) -> int:
     worker.service = host.service
     if host.service is not None:
         client.on_peer_gone = host.service.owner_gone
-    sys.stdout = _NamedStream(sys.stdout, worker)  # type: ignore[assignment]
-    sys.stderr = _NamedStream(sys.stderr, worker)  # type: ignore[assignment]
+    sys.stdout = _NamedStream(sys.stdout, worker)
+    sys.stderr = _NamedStream(sys.stderr, worker)
     os.register_at_fork(after_in_child=client.abandon)
     client.reactor.start_relief()
     worker.run()

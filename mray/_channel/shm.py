@@ -228,6 +228,8 @@ class ShmReader(ChannelReader):
         ring = self._ring
         if ring.ready():
             return True
+        # SYNC POINT room: WANTED, fence, look at CONSUMED again | CONSUMED, fence before sleeping, look at WANTED.
+        # (The fence is the reactor's: it calls this once more between saying that the process sleeps and sleeping.)
         if ring.room_wanted():
             self._bell.ring()
         return False

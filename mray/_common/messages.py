@@ -13,7 +13,8 @@ A value in a message is three consecutive fields ``form, payload, refs``:
 
 * ``PICKLED``: payload is a pickle.
 * ``PACKED``:  payload is a pickle with its out-of-band buffers behind it (`mray._objects.serializer`).
-* ``SEGMENT``: payload is ``(segment name, length, producer process)``; the value lies in shared memory, PACKED (or PICKLED: length is negative).
+* ``SEGMENT``: payload is ``(segment name, length, producer process)``; the value lies in shared memory, PACKED (or PICKLED: length is
+negative).
 * ``FAILED``:  payload is the pickle of the exception that `get` raises.
 
 ``refs`` is ``None`` or the list of ``(object id, owner process)`` that are pickled inside the value;

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from mray._channel.base import NOTHING, Failed
 from mray._graph.allocate import Allocation
-from mray._graph.host import GraphHost, Pending
+from mray._graph.host import GraphHost
 from mray._graph.plan import INPUT, Argument, Operation, Plan, Source
 from mray._graph.ref import CompiledDAGRef
 from mray._graph.results import TAKEN, Results
@@ -260,6 +260,13 @@ class CompiledGraph:
 
         Waits for methods that are running; after `DAGContext.teardown_timeout` seconds it says so in the log and goes on without them.
         """
+        self._end(self._limits.teardown_timeout, kill_actors)
+
+    def abandon(self) -> None:
+        """The session ends: `teardown` without waiting for anybody."""
+        self._end(0.0, False)
+
+    def _end(self, patience: float, kill_actors: bool) -> None:
         with self._lock:
             if self._is_teardown:
                 return
@@ -268,15 +275,12 @@ class CompiledGraph:
         for cancel in self._watches:
             cancel()
         graph = self._plan.graph
-        self._finish(self._made.stop(graph.actors))
+        pendings = self._made.stop(graph.actors)
+        if patience and not self._host.wait_until(lambda: all(pending.done() for pending in pendings), patience):
+            logger.warning("Compiled graph %s: an actor still computes %s s after teardown().", self.get_id(), patience)
         if kill_actors:
             self._host.kill_actors(graph.actors)
         self._made.release()
-
-    def _finish(self, pendings: list[Pending]) -> None:
-        patience = self._limits.teardown_timeout
-        if not self._host.wait_until(lambda: all(pending.done() for pending in pendings), patience):
-            logger.warning("Compiled graph %s: an actor still computes %s s after teardown().", self.get_id(), patience)
 
     def _on_death(self, error: Exception) -> None:
         """Reading thread: an actor of the graph is dead; those who wait learn it, the other actors leave the graph."""

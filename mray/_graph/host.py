@@ -35,7 +35,7 @@ class GraphHost(Protocol):
     spinner: Spinner
     #: What runs the programs of the actor in this process; None in a driver.
     service: GraphService | None
-    #: The compiled graphs of this process that are not torn down; whoever ends the session tears them down.
+    #: The compiled graphs of this process that are not torn down; whoever ends the session has them `abandon`.
     graphs: weakref.WeakSet[Any]
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:

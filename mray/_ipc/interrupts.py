@@ -1,8 +1,9 @@
 """Ctrl-C at a safe moment.
 
-In the driver's main thread. A KeyboardInterrupt may be raised between any two byte codes; raised while a message is half dispatched or half sent it
-would lose a reply, and whoever waits for that reply would wait for ever. So while a session lives, Python's own handler of SIGINT is replaced by one
-that puts the interrupt off to the end of such a stretch (microseconds; nobody sleeps inside one). A handler that the user has installed stays.
+In the driver's main thread. A KeyboardInterrupt may be raised between any two byte codes; raised while a message is half dispatched or
+half sent it would lose a reply, and whoever waits for that reply would wait for ever. So while a session lives, Python's own handler of
+SIGINT is replaced by one that puts the interrupt off to the end of such a stretch (microseconds; nobody sleeps inside one). A handler
+that the user has installed stays.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class InterruptGuard:
             self._installed = True
 
     def uninstall(self) -> None:
-        """Give Python its handler back, unless somebody has replaced ours. In another thread than the main one it stays, and is harmless."""
+        """Give Python its handler back, unless somebody has replaced ours. In another thread than the main one it stays, and is
+        harmless.
+        """
         if self._installed and threading.get_ident() == self._main:
             if signal.getsignal(signal.SIGINT) == self._interrupted:
                 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -147,7 +147,9 @@ class Reactor:
         """Connect to the listener at `path`; errors as `mray._ipc.connection.connect`."""
         return self.register(connect(path), on_message, on_hangup)
 
-    def listen(self, path: str, on_connection: Callable[[Connection], None], on_message: MessageCallback, on_hangup: HangupCallback) -> socket.socket:
+    def listen(
+        self, path: str, on_connection: Callable[[Connection], None], on_message: MessageCallback, on_hangup: HangupCallback
+    ) -> socket.socket:
         """Accept connections of our own user at `path`; each is announced, then read."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(path)

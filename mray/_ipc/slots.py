@@ -231,33 +231,19 @@ class SlotReader:
 
 
 def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attached], slot: int, generation: int) -> Callable[[], None]:
+    process = os.getpid()
+
     def release() -> None:
         current = attached.get(slot)
-        # A slot that was given away has another segment by now, whose uses are not ours to release.
-        if current is not None and current.generation == generation and os.getpid() == _process:
+        # A slot that was given away has another segment by now, whose uses are not ours to release. And a forked child has copies of
+        # its parent's views, but RELEASED stays the parent's word.
+        if current is not None and current.generation == generation and os.getpid() == process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
             words[index] = use
 
     return release
 
-
-_process = os.getpid()
-
-
-def _after_fork() -> None:
-    global _process
-    # A forked child holds copies of its parent's views; RELEASED stays the parent's word.
-    _process = -1
-
-
-def adopt() -> None:
-    """In a worker, after its fork: from here on this process's own pins release."""
-    global _process
-    _process = os.getpid()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 _pin_types: dict[int, Any] = {}
 

@@ -120,7 +120,8 @@ def serialize(value: Any) -> Serialized:
     if type(value) in _PLAIN_TYPES:
         return Serialized(pickle.dumps(value, 5), [], None)
     outer = _noted.refs
-    _noted.refs = refs = []
+    refs: list[Any] = []
+    _noted.refs = refs
     try:
         pickled, buffers = _pickle_fast(value)
         if pickled is None:
@@ -207,8 +208,12 @@ def _special_types() -> dict[type, Callable[[Any], Any]] | None:
     if tensor_type is not None:
         table[tensor_type] = _reduce_tensor
     for cls, (serializer, deserializer) in _custom.items():
-        table[cls] = lambda value, s=serializer, d=deserializer: (_restore_custom, (d, s(value)))
+        table[cls] = _reducer_of(serializer, deserializer)
     return table
+
+
+def _reducer_of(serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: (_restore_custom, (deserializer, serializer(value)))
 
 
 def _reduce_tensor(tensor: Any) -> Any:

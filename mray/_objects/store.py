@@ -8,10 +8,11 @@ costs ten times the copy itself.
        ^                                                    |                      the mapping holds the entry of the object
        +---------------- FREE_SEGMENT (pooled) <------------+
 
-Names carry the process that *owns* the value, ``/mray-<session>-<owner>-<producer><number>``: when an owner dies, the node unlinks what was its.
+Names carry the process that *owns* the value, ``/mray-<session>-<owner>-<producer><number>``: when an owner dies, the node unlinks what
+was its.
 
-How much all processes hold together is read from the session's table, where each writes its own words. Two processes that create at the same
-moment may overshoot the limit by one object each; the pages themselves are reserved by the kernel, so the limit is never a crash.
+How much all processes hold together is read from the session's table, where each writes its own words. Two processes that create at the
+same moment may overshoot the limit by one object each; the pages themselves are reserved by the kernel, so the limit is never a crash.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import Any
 
 import posix_ipc
 
+from mray._common.messages import PACKED, PICKLED
 from mray._ipc.segment import Segment, round_up, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SessionTable
 from mray._objects.serializer import Serialized, deserialize
-from mray._common.messages import PACKED, PICKLED
 from mray.exceptions import ObjectStoreFullError
 
 #: A pooled segment serves a value if it is at most this many times too large.
@@ -188,8 +189,7 @@ def read(payload: tuple[str, int, str], holder: Any) -> Any:
     finally:
         shared.close_fd()
     if length < 0:
-        value = deserialize(PICKLED, memoryview(mapping))
-        return value
+        return deserialize(PICKLED, memoryview(mapping))
     mapping.holder = holder
     return deserialize(PACKED, None, mapping)
 

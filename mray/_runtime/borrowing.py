@@ -3,9 +3,9 @@
 Both sides, in every client. The owner keeps for each connection the entries that the process at its other end has borrowed; the
 connection's end returns them all. A borrower says BORROW when it first meets a ref and RELEASE when its last use is gone.
 
-A borrow must reach the owner before whoever passed the ref on lets it go. Over one connection order sees to that: a worker that meets a ref of its
-caller's says BORROW on the connection on which it will reply. For refs of a third process the owner acknowledges, and the reply (or the UNPIN) waits
-for the acknowledgement.
+A borrow must reach the owner before whoever passed the ref on lets it go. Over one connection order sees to that: a worker that meets a
+ref of its caller's says BORROW on the connection on which it will reply. For refs of a third process the owner acknowledges, and the
+reply (or the UNPIN) waits for the acknowledgement.
 
 Actor handles are borrowed from the node by the same rule (ACTOR_HOLD, ACTOR_DROP).
 """
@@ -171,21 +171,23 @@ class Borrowing:
         entry = self._borrowed.get(object_id)
         if entry is None:
             return
-        keep = entry  # until every ref inside is borrowed, the object that holds them must stay
-        refs = self.adopt(names, lambda: keep and None) if names else None
+        keep = [entry]  # until every ref inside is borrowed, the object that holds them must stay
+        refs = self.adopt(names, keep.clear) if names else None
         entry.complete(form, payload, refs)
 
     # ------------------------------------------------------------------------------------ as owner
     def note(self, ref: ObjectRef) -> str:
-        """A ref is being pickled in this thread: its owner. Outside of calls and values nobody will say when the copy is gone, so it stays pinned."""
+        """A ref is being pickled in this thread: its owner. Outside of calls and values nobody will say when the copy is gone, so it
+        stays pinned.
+        """
         if is_noting():
             note_ref(ref)
         elif settings.ALLOW_OUT_OF_BAND_REFS.get():
             self._out_of_band.append(ref)
         else:
             raise OufOfBandObjectRefSerializationException(
-                f"{ref} was pickled outside of a call or an object, so its lifetime could not be tracked. Pass it as an argument, put() a value that"
-                " holds it, or set RAY_allow_out_of_band_object_ref_serialization=1 to have it pinned for ever."
+                f"{ref} was pickled outside of a call or an object, so its lifetime could not be tracked. Pass it as an argument, put() a "
+                "value that holds it, or set RAY_allow_out_of_band_object_ref_serialization=1 to have it pinned for ever."
             )
         return self.export(ref)
 

@@ -1,7 +1,8 @@
 """Calls on their way out: what a caller remembers of a call, how its arguments travel, and the queue of calls to one actor.
 
-In the caller's process. A call goes straight to the worker's socket; its record stays in `Connection.calls` of that connection until the reply
-comes. Arguments that are refs travel as placeholders whose values are appended to the message; a call waits here until they are there.
+In the caller's process. A call goes straight to the worker's socket; its record stays in `Connection.calls` of that connection until the
+reply comes. Arguments that are refs travel as placeholders whose values are appended to the message; a call waits here until they are
+there.
 """
 
 from __future__ import annotations
@@ -50,7 +51,25 @@ class Call:
     the handle it was made with.
     """
 
-    __slots__ = ("arguments", "entries", "form", "handle", "keep", "lease", "method", "name", "num_returns", "options", "payload", "pins", "refs", "retries", "source", "task_id", "waiting")
+    __slots__ = (
+        "arguments",
+        "entries",
+        "form",
+        "handle",
+        "keep",
+        "lease",
+        "method",
+        "name",
+        "num_returns",
+        "options",
+        "payload",
+        "pins",
+        "refs",
+        "retries",
+        "source",
+        "task_id",
+        "waiting",
+    )
 
     def __init__(self, task_id: bytes, method: Any, num_returns: int, entries: list[Entry]) -> None:
         self.task_id = task_id
@@ -91,6 +110,13 @@ class Call:
             else:
                 values.append((entry.form, entry.payload))
         return values
+
+    def attempt_failed(self) -> None:
+        """An application error is going to be retried: the last attempt answers with the error instead."""
+        if self.retries > 0:
+            self.retries -= 1
+        if not self.retries and self.options is not None:
+            self.options = {name: value for name, value in self.options.items() if name != "retry"}
 
     def fail(self, error: BaseException) -> None:
         """Every return value of the call is this error. Client's lock held."""
@@ -198,7 +224,8 @@ class ActorCaller:
     def _push(self, connection: Connection, call: Call) -> None:
         calls = connection.calls
         calls[call.task_id] = call
-        connection.post((CALL, call.task_id, call.method, call.num_returns, call.form, call.payload, call.refs, call.argument_values(self.client), call.options))
+        values = call.argument_values(self.client)
+        connection.post((CALL, call.task_id, call.method, call.num_returns, call.form, call.payload, call.refs, values, call.options))
         self.client.posted(connection)
 
     def pump(self) -> None:
@@ -265,7 +292,7 @@ class ActorCaller:
 
     def attempt_failed(self, call: Call) -> None:
         """The method raised an error that the caller asked to be retried."""
-        call.retries -= call.retries > 0
+        call.attempt_failed()
         connection = self.connection
         if connection is not None and not connection.closed:
             self._push(connection, call)

@@ -1,7 +1,7 @@
 """The errors of those who wait for the dead: who died, how, and what it was doing.
 
-A *cause* is the tuple that the node sends: ``(kind, text, pid, signal or exit status, pickled exception)``, the kind one of the CAUSE_ words of
-`mray._common.messages`, a status negative for a signal.
+A *cause* is the tuple that the node sends: ``(kind, text, pid, signal or exit status, pickled exception)``, the kind one of the CAUSE_
+words of `mray._common.messages`, a status negative for a signal.
 """
 
 from __future__ import annotations

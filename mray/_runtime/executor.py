@@ -38,6 +38,7 @@ class Context:
     def __init__(self) -> None:
         self.task_id: bytes | None = None
         self.task_name: str | None = None
+        #: The function or method that runs: module and qualified name.
         self.function_name: str | None = None
         self.actor_id: bytes | None = None
         self.actor_name: str | None = None
@@ -64,6 +65,7 @@ class Executor:
         self._title = processes.Title()
         self._methods: dict[str, Callable[..., Any]] = {}
         self.actor_prefix = ""
+        self._qualified = ""
         self.repr = ""
         self.constructed = False
         #: Set when the worker is to end after the current call: (cause kind, text).
@@ -80,7 +82,7 @@ class Executor:
         if function is None:
             try:
                 function = pickle.loads(self._code.pop(function_id))
-            except Exception as error:  # noqa: BLE001  (whatever the user's module raises at import)
+            except Exception as error:
                 function = import_error(error, name, actor=False)
             self._functions[function_id] = function
         if isinstance(function, BaseException):
@@ -98,14 +100,17 @@ class Executor:
                 args, kwargs = self._read_borrowed(payload[:3], payload[3], connection.process)
             else:
                 args, kwargs = deserialize(form, payload)
-            if arguments is not None:
-                values = [self._argument(value) for value in arguments]
-                args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
-                if kwargs:
-                    kwargs = {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in kwargs.items()}
+            return self._fill_in(args, kwargs, arguments)
         finally:
             borrowing.caller = ""
-        return args, kwargs or {}
+
+    def _fill_in(self, args: Any, kwargs: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
+        """The arguments with the values of refs in the place of their placeholders."""
+        if arguments is None:
+            return args, kwargs or {}
+        values = [self._argument(value) for value in arguments]
+        args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
+        return args, {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in (kwargs or {}).items()}
 
     def _argument(self, value: tuple[Any, ...]) -> Any:
         form, payload = value[0], value[1]
@@ -141,7 +146,7 @@ class Executor:
         """CALL: a method of the actor."""
         context = self.context
         context.task_id = task_id
-        context.function_name = method
+        context.function_name = self._qualified + method
         context.task_name = (options or {}).get("name") or self.actor_prefix + method
         self._title.set(self.actor_prefix + method)
         try:
@@ -152,7 +157,7 @@ class Executor:
             result = bound(*args, **kwargs)
             if self.exit_requested:
                 raise ExitActor
-        except BaseException as error:  # noqa: BLE001  (the caller gets it)
+        except BaseException as error:
             result = None
             self._failed(connection, task_id, num_returns, error, self.actor_prefix + method, options)
         else:
@@ -191,14 +196,15 @@ class Executor:
         """TASK: a function."""
         context = self.context
         context.task_id = task_id
-        context.function_name = name
+        context.function_name = None
         context.task_name = label = (options or {}).get("name") or name
         self._title.set(label)
         try:
             function = self._function(function_id, name)
+            context.function_name = f"{function.__module__}.{name}"
             args, kwargs = self._unpack(connection, form, payload, arguments)
             result = function(*args, **kwargs)
-        except BaseException as error:  # noqa: BLE001  (the caller gets it)
+        except BaseException as error:
             result = None
             self._failed(connection, task_id, num_returns, error, label, options)
         else:
@@ -213,7 +219,9 @@ class Executor:
             self.end = (m.CAUSE_EXIT, f"Exited because worker reached max_calls={most} for this method.")
 
     # ------------------------------------------------------------------------------------ answering
-    def _reply(self, connection: Connection, task_id: bytes, num_returns: int, result: Any, name: str, options: dict[str, Any] | None) -> None:
+    def _reply(
+        self, connection: Connection, task_id: bytes, num_returns: int, result: Any, name: str, options: dict[str, Any] | None
+    ) -> None:
         if num_returns == 1:
             if type(result) in _PLAIN_TYPES:
                 payload = pickle.dumps(result, 5)
@@ -223,7 +231,7 @@ class Executor:
                     return
             try:
                 value = self._freeze(connection, task_id, result)
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:
                 self._failed(connection, task_id, 1, serialization_error(error, result, f"the return value of {name}"), name, None)
                 return
             self._settle()
@@ -231,7 +239,7 @@ class Executor:
             return
         try:
             values = self._split(connection, task_id, num_returns, result)
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             self._failed(connection, task_id, num_returns, error, name, options)
             return
         self._settle()
@@ -243,7 +251,7 @@ class Executor:
         try:
             results = list(result)
         except TypeError:
-            raise ValueError(f"The function must return an iterable of num_returns={num_returns} values, it returned {type(result)}.") from None
+            raise ValueError(f"num_returns={num_returns} asks for an iterable of so many values, not {type(result)}.") from None
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
         return [self._freeze(connection, task_id + bytes([index % 256]), value) for index, value in enumerate(results)]
@@ -269,7 +277,7 @@ class Executor:
         """Answer with the error, or end the worker if that is what it means."""
         context = self.context
         if isinstance(error, ExitActor):
-            self.end = (m.CAUSE_EXIT, "the actor exited by calling exit_actor()")
+            self.end = (m.CAUSE_EXIT, "exit_actor() was called.")
             return
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
@@ -313,7 +321,7 @@ class Executor:
         if wanted is True:
             return isinstance(error, Exception)
         if isinstance(wanted, str):  # declared at the method, whose class is here
-            method = getattr(type(self.instance), self.context.function_name or "", None)
+            method = getattr(type(self.instance), (self.context.function_name or "").rpartition(".")[2], None)
             wanted = getattr(method, METHOD_ATTRIBUTE, {}).get("retry_exceptions", ())
             return isinstance(error, tuple(wanted))
         return isinstance(error, tuple(pickle.loads(wanted)))
@@ -324,7 +332,7 @@ class Executor:
             return self.repr
         try:
             return repr(self.instance)
-        except Exception:  # noqa: BLE001  (a user's repr)
+        except Exception:
             return object.__repr__(self.instance)
 
     # ------------------------------------------------------------------------------------ becoming an actor
@@ -343,20 +351,20 @@ class Executor:
         name = self.actor_prefix + "__init__"
         context.function_name = context.task_name = name
         context.task_id = b"\x00" * 8 + actor_id
-        owner = spec["owner"]
         try:
             try:
                 cls = pickle.loads(spec["code"])
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 raise import_error(error, spec["class_name"], actor=True) from None
-            args, kwargs = self._constructor_arguments(spec, owner)
+            self._qualified = f"{cls.__module__}.{cls.__qualname__}."
+            args, kwargs = self._constructor_arguments(spec)
             instance = cls.__new__(cls)
             self.instance = instance
             instance.__init__(*args, **kwargs)
             self._settle()
         except ExitActor:
-            self.end = (m.CAUSE_EXIT, "the actor exited by calling exit_actor()")
-        except BaseException as error:  # noqa: BLE001
+            self.end = (m.CAUSE_EXIT, "exit_actor() was called.")
+        except BaseException as error:
             if isinstance(error, SystemExit):
                 os._exit(error.code if isinstance(error.code, int) else 1)
             wrapped = self._wrap(error, name)
@@ -370,15 +378,13 @@ class Executor:
         self.idle_title()
         return None
 
-    def _constructor_arguments(self, spec: dict[str, Any], owner: str) -> tuple[Any, Any]:
-        borrowing = self._client.borrowing
-        del owner
-        args, kwargs = deserialize(*spec["arguments"])
-        values = [self._argument(value) for value in spec.get("values") or ()]
-        args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
-        kwargs = {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in (kwargs or {}).items()}
-        del borrowing
-        return args, kwargs
+    def _constructor_arguments(self, spec: dict[str, Any]) -> tuple[Any, Any]:
+        form, payload = spec["arguments"]
+        if form == m.SEGMENT:
+            args, kwargs = self._read_borrowed(payload[:3], payload[3], spec["owner"])
+        else:
+            args, kwargs = deserialize(form, payload)
+        return self._fill_in(args, kwargs, spec.get("values"))
 
     def output_name(self) -> str:
         """Under which name the driver shows what is printed now: the actor's repr once it is constructed, else the class or function."""

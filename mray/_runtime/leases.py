@@ -1,14 +1,14 @@
 """Tasks on their way out: queues of tasks, and the leased workers they flow through.
 
-In the caller's process. Tasks that ask for the same (resources, environment) form a *pool*. A pool asks the node for leases, pushes its tasks
-straight to the leased workers, and keeps a lease a little while after its last task, so that a caller that asks and waits in turn
+In the caller's process. Tasks that ask for the same (resources, environment) form a *pool*. A pool asks the node for leases, pushes its
+tasks straight to the leased workers, and keeps a lease a little while after its last task, so that a caller that asks and waits in turn
 never meets the node; the node calls a lease back when somebody else waits for its resources.
 
-How many tasks are pushed ahead to one worker follows how short they are: about two milliseconds' worth. A worker whose task blocks gives back what it has
-not started, and so does a busy worker when another one is idle: nothing starves behind a long task.
+How many tasks are pushed ahead to one worker follows how short they are: about two milliseconds' worth. A worker whose task blocks gives
+back what it has not started, and so does a busy worker when another one is idle: nothing starves behind a long task.
 
-When a worker dies, the task at the head of its pipeline is charged for it; what was pushed behind goes back to the queue uncharged, and from then on the pool
-pushes one task at a time, so that the next death has one suspect.
+When a worker dies, the task at the head of its pipeline is charged for it; what was pushed behind goes back to the queue uncharged, and
+from then on the pool pushes one task at a time, so that the next death has one suspect.
 """
 
 from __future__ import annotations
@@ -126,8 +126,9 @@ class Pool:
         if function_id not in sent:
             sent.add(function_id)
             connection.post((m.FUNCTION, function_id, blob))
+        values = call.argument_values(self.client)
         connection.post(
-            (m.TASK, call.task_id, function_id, call.num_returns, call.form, call.payload, call.refs, call.argument_values(self.client), call.options, call.name)
+            (m.TASK, call.task_id, function_id, call.num_returns, call.form, call.payload, call.refs, values, call.options, call.name)
         )
         self.client.posted(connection)
 
@@ -211,7 +212,7 @@ class Pool:
             self.cautious = 64
         again = []
         for index, call in enumerate(calls):
-            if index == 0 and cause[0] != m.CAUSE_EXIT:
+            if index == 0 and (self.single or cause[0] != m.CAUSE_EXIT):
                 if call.retries == 0:
                     call.fail(worker_error(call.name, cause))
                     continue
@@ -222,7 +223,7 @@ class Pool:
 
     def attempt_failed(self, call: Call) -> None:
         """The function raised an error that was to be retried."""
-        call.retries -= call.retries > 0
+        call.attempt_failed()
         lease: Lease = call.lease
         self.queue.appendleft(call)
         self._next(lease, monotonic())

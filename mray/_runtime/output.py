@@ -1,7 +1,7 @@
 """What workers print, on the driver's own streams.
 
-In the driver, in whatever thread reads. Each line gets the name and pid of who printed it, on the stream it was printed to. Equal lines of several
-workers (numbers apart) are printed once; how often they were repeated follows a few seconds later, or when the session ends.
+In the driver, in whatever thread reads. Each line gets the name and pid of who printed it, on the stream it was printed to. Equal lines
+of several workers (numbers apart) are printed once; how often they were repeated follows a few seconds later, or when the session ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class OutputPrinter:
     """Prints lines of workers."""
 
     def __init__(self) -> None:
-        self._deduplicate = settings.DEDUP_LOGS.get()
+        # Off a terminal nobody is overwhelmed, and a log that lacks lines misleads.
+        terminal = sys.stdout is not None and sys.stdout.isatty()
+        self._deduplicate = settings.DEDUP_LOGS.get() and (terminal or settings.DEDUP_LOGS.is_set())
         self._seen: dict[str, _Repeated] = {}
         self._hinted = False
 

@@ -6,8 +6,8 @@
     RECLAIM, BORROW, FETCH ... : answered at once
     node hangs up: the process ends at once
 
-The inbox is a deque; both sides use single C calls on it. Replies are posted and leave together when more calls wait, at once when none does or
-when the calls are long.
+The inbox is a deque; both sides use single C calls on it. Replies are posted and leave together when more calls wait, at once when none
+does or when the calls are long.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class Worker:
         try:
             assert service is not None
             connection.send((m.GRAPHED, number, True, service.handle(verb, payload, self.executor.instance)))
-        except Exception as error:  # noqa: BLE001  (goes to whoever compiles the graph)
+        except Exception as error:
             connection.send((m.GRAPHED, number, False, pickle_error(error)))
 
     # ------------------------------------------------------------------------------------ blocking
@@ -251,16 +251,18 @@ class Worker:
     def _leave(self, kind: str, text: str) -> None:
         """End in order: user hooks, everything sent, then the process."""
         client = self.client
+        for connection in client.peers.values():
+            connection.flush()
         client.node.send((m.EXITING, kind, text))
         status = 0
         if kind != m.CAUSE_INIT:
             try:
                 self.executor.shut_down_instance()
-            except BaseException:  # noqa: BLE001  (a user's hook)
+            except BaseException:
                 sys.excepthook(*sys.exc_info())
         try:
             atexit._run_exitfuncs()
-        except BaseException:  # noqa: BLE001  (a user's hook)
+        except BaseException:
             sys.excepthook(*sys.exc_info())
         self._finish_own_calls()
         for connection in [*client.peers.values(), client.node]:

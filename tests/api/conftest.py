@@ -37,7 +37,6 @@ SUBMODULES = ("dag", "exceptions", "util", "actor", "runtime_context", "experime
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "differs(reason): mray differs from Ray here, on purpose; the test says how")
     config.addinivalue_line("markers", "only(engine): exists in this engine alone")
-    config.addinivalue_line("markers", "may_leave: the test itself checks what is left")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

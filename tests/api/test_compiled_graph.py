@@ -596,6 +596,41 @@ def test_every_thread_that_waits_learns_of_a_death(ray_session, actor, compiled)
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.only("mray")
+def test_threads_execute_and_get_at_once(ray_session, actor, compiled):
+    a, b = actor(), actor()
+    with ray_session.dag.InputNode() as inp:
+        graph = compiled(b.echo.bind(a.echo.bind(inp)), _max_inflight_executions=8)
+    wrong = []
+
+    def work(number):
+        for turn in range(200):
+            value = (number, turn)
+            if graph.execute(value).get() != value:
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert graph._result_buffer == {}
+
+
+@pytest.mark.only("mray")
+def test_an_interrupt_ends_the_wait_and_not_the_graph(ray_session, actor, compiled):
+    a = actor()
+    with ray_session.dag.InputNode() as inp:
+        graph = compiled(a.sleep.bind(inp))
+    ref = graph.execute(0.5)
+    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        ref.get()
+    assert ref.get() == 0.5
+    assert graph.execute(0).get() == 0
+
+
 # ------------------------------------------------------------------------------------------ teardown
 def test_teardown_twice_and_what_follows(ray_session, actor, compiled):
     a = actor()

@@ -1,0 +1,174 @@
+"""Sessions that are made to break, seen from outside.
+
+A driver under test is a program of its own (`program.py`). It and all that it starts carry a variable of their own in the
+environment, and its sessions live in a directory of their own, so that every process, name and file of the session can be
+found when whoever should have cleaned up is dead.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+MARK = "MRAY_CRASH_MARK"
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("program.py")
+#: Seconds after which what should come about counts as never coming about.
+PATIENCE = 60.0
+
+
+class Run:
+    """One driver program, and what can be seen of its session."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = secrets.token_hex(8)
+        self.sessions = Path(tempfile.mkdtemp(prefix="mc", dir="/tmp"))
+        self.tokens: set[str] = set()
+        self.process: subprocess.Popen[str] | None = None
+
+    # -- the program ---------------------------------------------------------------------------
+    def start(self, *words: str, program: Path = PROGRAM, env: dict[str, str] | None = None) -> None:
+        environment = dict(os.environ, **{MARK: self.mark, "MRAY_TMPDIR": str(self.sessions), "PYTHONUNBUFFERED": "1"}, **(env or {}))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+        with (self.folder / "stdout").open("w") as stdout, (self.folder / "stderr").open("w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, str(program), *words, str(self.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                text=True,
+                env=environment,
+                cwd=self.folder,
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def output(self) -> str:
+        return f"--- stdout\n{(self.folder / 'stdout').read_text()}\n--- stderr\n{(self.folder / 'stderr').read_text()}"
+
+    def wait(self) -> int:
+        """Exit status of the program; fails if it hangs."""
+        assert self.process is not None
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the driver hangs; living processes: {self.processes()}\n{self.output()}")
+
+    def said(self) -> dict[str, str]:
+        """What the program reported: lines ``KEY text``, the last of each key."""
+        lines = (self.folder / "stdout").read_text().splitlines()
+        return {key: text for key, _, text in (line.partition(" ") for line in lines)}
+
+    def wait_for(self, name: str) -> str:
+        """Contents of a file that the program makes when it gets there."""
+        path = self.folder / name
+        deadline = time.monotonic() + PATIENCE
+        while not path.exists():
+            if self.process is not None and self.process.poll() is not None:
+                pytest.fail(f"the driver ended with {self.process.returncode} before {name}\n{self.output()}")
+            if time.monotonic() > deadline:
+                pytest.fail(f"{name} did not come about; living processes: {self.processes()}\n{self.output()}")
+            time.sleep(0.002)
+        self.note_sessions()
+        return path.read_text()
+
+    def tell(self, name: str) -> None:
+        """Make a file that the program waits for."""
+        (self.folder / name).touch()
+
+    # -- its session ---------------------------------------------------------------------------
+    def note_sessions(self) -> None:
+        for path in self.sessions.rglob("session_*"):
+            self.tokens.add(path.name.rpartition("_")[2])
+
+    def processes(self) -> dict[int, str]:
+        """Living processes of the run, the program included: pid to title."""
+        needle = f"{MARK}={self.mark}".encode()
+        found = {}
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                if needle not in Path(f"/proc/{entry}/environ").read_bytes():
+                    continue
+                found[int(entry)] = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            except OSError:
+                continue
+        return found
+
+    def pid_of(self, role: str) -> int:
+        """The process of this role, ``node`` or ``zygote``."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            pids = [pid for pid, title in self.processes().items() if title.split(" ")[0] == f"ray::{role}"]
+            if pids:
+                return pids[0]
+            if time.monotonic() > deadline:
+                pytest.fail(f"no {role} among {self.processes()}")
+            time.sleep(0.005)
+
+    def left(self) -> list[str]:
+        """What is there of the run, in words."""
+        left = [f"process {pid} {title}" for pid, title in self.processes().items()]
+        names = os.listdir("/dev/shm")
+        left += [f"shared memory {name}" for name in names if any(token in name for token in self.tokens)]
+        left += [f"file {path}" for path in self.sessions.rglob("*") if path.name.startswith("session_") or path.suffix == ".sock"]
+        return left
+
+    def assert_nothing_left(self) -> None:
+        deadline = time.monotonic() + PATIENCE / 2
+        while left := self.left():
+            if time.monotonic() > deadline:
+                pytest.fail("left behind:\n  " + "\n  ".join(left) + "\n" + self.output())
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        """Whatever happened, nothing of the run survives the test."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if self.process is not None:
+            self.process.wait(PATIENCE)
+        for name in os.listdir("/dev/shm"):
+            if any(token in name for token in self.tokens):
+                Path("/dev/shm", name).unlink(missing_ok=True)
+        shutil.rmtree(self.sessions, ignore_errors=True)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """A driver program that is not started yet."""
+    run = Run(tmp_path)
+    yield run
+    run.close()
+
+
+@pytest.fixture
+def run_text(run: Run) -> Callable[..., Run]:
+    """Starts a driver program given as text; its last argument is the test's folder."""
+
+    def start(text: str, *words: str, env: dict[str, str] | None = None) -> Run:
+        import textwrap
+
+        path = run.folder / "program.py"
+        path.write_text(textwrap.dedent(text))
+        run.start(*words, program=path, env=env)
+        return run
+
+    return start

@@ -1,0 +1,67 @@
+"""Whatever dies, however, wherever in its work: whoever waits is told who and how, the rest goes on, nothing is left.
+
+The table: victims x manners x phases. A row starts the driver program `program.py`, waits until the victim is in its phase,
+does the harm, and looks at what the driver reports and at what remains of the session.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+SIGNALS = ("SIGKILL", "SIGSEGV", "SIGTERM")
+MANNERS = (*SIGNALS, "os._exit")
+PHASES = ("rest", "task", "put", "get", "graph")
+
+#: Who can be harmed how, and in the middle of what.
+TABLE = [
+    *((("worker", manner, phase)) for manner in MANNERS for phase in PHASES if phase != "graph"),
+    *((("actor", manner, phase)) for manner in MANNERS for phase in PHASES),
+    *((("driver", manner, phase)) for manner in MANNERS for phase in PHASES),
+    *((("node", manner, phase)) for manner in SIGNALS for phase in PHASES),
+    *((("zygote", manner, phase)) for manner in SIGNALS for phase in PHASES),
+]
+
+#: What an error's text says of each manner.
+WORDS = {"SIGKILL": "SIGKILL", "SIGSEGV": "SIGSEGV", "SIGTERM": "SIGTERM", "os._exit": "exit"}
+
+
+@pytest.mark.parametrize(("victim", "manner", "phase"), TABLE, ids=["-".join(row) for row in TABLE])
+def test_a_death_is_told_to_who_waits_and_leaves_nothing(run, victim, manner, phase):
+    run.start(victim, phase, manner)
+    reached = int(run.wait_for("reached"))
+    pid = run.pid_of(victim) if victim in ("node", "zygote") else run.pid if victim == "driver" else reached
+    if manner == "os._exit":
+        run.tell("exit")
+    else:
+        os.kill(pid, getattr(signal, manner))
+    run.tell("harmed")
+    if victim == "zygote":
+        run.tell("release")
+    status = run.wait()
+    if victim == "driver":
+        assert status == (3 if manner == "os._exit" else -getattr(signal, manner))
+    else:
+        check_report(run, victim, manner, phase, pid)
+        assert status == 0, run.output()
+        assert "DONE" in run.said(), run.output()
+    run.assert_nothing_left()
+
+
+def check_report(run, victim, manner, phase, pid):
+    """The driver's report: an error of the right class that names who and how, or no error at all."""
+    said = run.said()
+    assert "UNEXPECTED" not in said, run.output()
+    if victim == "zygote":
+        assert said.get("RESULT") == "released", run.output()
+    elif victim == "worker" and phase == "rest":
+        assert "ERROR" not in said, run.output()
+    else:
+        expected = {"worker": "WorkerCrashedError", "actor": "ActorDiedError", "node": "RayError"}[victim]
+        assert expected in said.get("ERROR", "").split(","), run.output()
+        if victim != "node":
+            assert WORDS[manner] in said["TEXT"], run.output()
+            assert str(pid) in said["TEXT"], run.output()
+    assert said.get("REST") == "ok", run.output()

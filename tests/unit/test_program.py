@@ -1,0 +1,200 @@
+"""Programs of actors, run without processes: channels are in-process, the clock is nobody's."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mray._channel.base import NOTHING, Failed
+from mray._channel.inproc import InprocReader, InprocWriter
+from mray._graph.compile import plan_graph
+from mray._graph.ends import Ends
+from mray._graph.loop import Program
+from mray._graph.plan import DRIVER, INPUT, Argument, Assignment, Graph, Source, Step
+from tests.unit.graphs import make_graph
+
+
+class Actor:
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("m"):
+            raise AttributeError(name)
+
+        def method(*args: Any) -> Any:
+            self.calls.append((name, *args))
+            if "bad" in args:
+                raise ValueError(name)
+            return (name, *args)
+
+        return method
+
+    def weigh(self, first: Any, second: Any, factor: int = 1) -> Any:
+        return first * factor + second
+
+    def pair(self, value: Any) -> Any:
+        return value, -value
+
+    async def later(self, value: Any) -> Any:
+        return value
+
+
+class World:
+    """All actors of a graph in this process, and the driver's ends."""
+
+    def __init__(self, graph: Graph, constants: Sequence[Any] = (), capacity: int = 4) -> None:
+        plan = plan_graph(graph, capacity)
+        self.actors = {actor: Actor() for actor in graph.actors}
+        ends = {endpoint: Ends() for endpoint in (DRIVER, *graph.actors)}
+        for channel in plan.channels:
+            writer = InprocWriter(len(channel.readers), capacity)
+            ends[channel.writer].writers[channel.index] = writer
+            for number, reader in enumerate(channel.readers):
+                ends[reader].readers[channel.index] = writer.reader(number)
+        self.programs = []
+        for actor, instance in self.actors.items():
+            channels = tuple(channel for channel in plan.channels if actor == channel.writer or actor in channel.readers)
+            steps = tuple(step for step in graph.steps if step.actor == actor)
+            assignment = Assignment("g", actor, "", "", "", steps, plan.schedule[actor], channels, {}, (0, b""))
+            self.programs.append(
+                Program(assignment, instance, ends[actor], list(constants), lambda error, name: pickle.dumps((name, error)))
+            )
+        channel = plan.channel_of(INPUT)
+        assert channel is not None
+        self.input = ends[DRIVER].writers[channel.index]
+        self.outputs: list[Any] = [ends[DRIVER].readers[self._index(plan, output)] for output in graph.outputs]
+
+    @staticmethod
+    def _index(plan: Any, output: Argument) -> int:
+        assert output.source is not None
+        index: int = plan.channel_of(output.source).index
+        return index
+
+    def run(self) -> None:
+        """Until nobody can move."""
+        while True in [program.run(lambda: False) for program in self.programs]:
+            pass
+
+    def execute(self, value: Any) -> list[Any]:
+        assert self.input.try_write(value)
+        self.run()
+        return [output.try_read() for output in self.outputs]
+
+
+def test_one_step_reads_computes_and_writes() -> None:
+    world = World(make_graph(("a", (-1,))))
+    assert world.execute(1) == [("m0", 1)]
+    assert world.execute(2) == [("m0", 2)]
+    assert world.programs[0].executions == 2
+
+
+def test_values_stay_inside_an_actor_and_cross_between_actors() -> None:
+    world = World(make_graph(("a", (-1,)), ("b", (0,)), ("b", (1, 0)), ("a", (2, -1))))
+    m0 = ("m0", 5)
+    m2 = ("m2", ("m1", m0), m0)
+    assert world.execute(5) == [("m3", m2, 5)]
+
+
+def test_a_value_is_the_same_object_inside_an_actor() -> None:
+    world = World(make_graph(("a", (-1,)), ("a", (0,)), ("a", (0, 1))))
+    world.execute(1)
+    (_name, first), (_, passed), (_, again, _second) = world.actors["a"].calls
+    assert first == 1
+    assert passed is again
+
+
+def test_a_failure_skips_what_depends_on_it_and_nothing_else() -> None:
+    graph = make_graph(("a", (-1,)), ("a", (0,)), ("b", (1,)), ("b", (-1,)), outputs=(2, 3))
+    world = World(graph)
+    failed, fine = world.execute("bad")
+    assert type(failed) is Failed
+    name, error = pickle.loads(failed.payload)
+    assert (name, str(error)) == ("Actor.m0", "m0")
+    assert [call[0] for call in world.actors["a"].calls] == ["m0"]
+    assert type(fine) is Failed  # m3 was called with the same value
+    assert world.execute("good") == [("m2", ("m1", ("m0", "good"))), ("m3", "good")]
+
+
+def test_the_first_failure_among_the_arguments_is_passed_on() -> None:
+    world = World(make_graph(("a", (-1,)), ("b", (-1,)), ("c", (1, 0))))
+    (failed,) = world.execute("bad")
+    assert pickle.loads(failed.payload)[0] == "Actor.m1"
+
+
+def test_a_program_keeps_its_place_when_it_blocks() -> None:
+    world = World(make_graph(("a", (-1,)), ("b", (0,)), ("a", (1,))))
+    a, b = world.programs
+    world.input.try_write(1)
+    assert a.run(lambda: False)
+    assert not a.run(lambda: False)
+    assert not a.ready()
+    assert b.run(lambda: False)
+    assert a.ready()
+    assert a.run(lambda: False)
+    assert world.outputs[0].try_read() == ("m2", ("m1", ("m0", 1)))
+
+
+@pytest.mark.parametrize("graph", [make_graph(("a", (-1,))), make_graph(("a", (-1,)), ("a", (0,)))], ids=["fused", "general"])
+def test_a_full_output_blocks_and_loses_nothing(graph: Graph) -> None:
+    world = World(graph, capacity=2)
+    for number in range(3):
+        assert world.input.try_write(number)
+        world.run()
+    (program,) = world.programs
+    assert program.executions == 2
+    assert not program.ready()
+    output: InprocReader = world.outputs[0]
+    assert output.try_read() is not NOTHING
+    assert program.ready()
+    world.run()
+    assert [output.try_read() for _ in range(3)][2] is NOTHING
+    assert program.executions == 3
+
+
+def test_a_program_stops_between_executions_when_calls_are_pending() -> None:
+    world = World(make_graph(("a", (-1,))))
+    world.input.try_write(1)
+    world.input.try_write(2)
+    assert world.programs[0].run(lambda: True)
+    assert world.programs[0].executions == 1
+    assert world.programs[0].ready()
+
+
+def test_constants_keywords_and_parts_of_the_input() -> None:
+    step = Step(0, "a", "weigh", 0, (Argument(INPUT, 1), Argument(None, None, 0)), (("factor", Argument(INPUT, "f")),))
+    world = World(Graph((step,), (Argument(Source(0)),), False, 2, ("f",), False), constants=[7])
+    assert world.execute(((0, 5), {"f": 10})) == [57]
+
+
+def test_several_returns_are_values_of_their_own() -> None:
+    steps = (Step(0, "a", "pair", 0, (Argument(INPUT),), num_returns=2), Step(1, "b", "m1", 0, (Argument(Source(0, 1)),)))
+    world = World(Graph(steps, (Argument(Source(0)), Argument(Source(1))), True, 1, (), True))
+    assert world.execute(3) == [3, ("m1", -3)]
+
+
+def test_methods_that_cannot_run_are_refused_when_the_program_is_made() -> None:
+    def graph(method: str) -> Graph:
+        return Graph((Step(0, "a", method, 0, (Argument(INPUT),)),), (Argument(Source(0)),), False, 1, (), True)
+
+    with pytest.raises(NotImplementedError, match=r"Actor\.later is async"):
+        World(graph("later"))
+    with pytest.raises(AttributeError, match="nowhere"):
+        World(graph("nowhere"))
+
+
+def test_exits_are_not_errors_of_the_method() -> None:
+    step = Step(0, "a", "__ray_call__", 0, (Argument(None, None, 0), Argument(INPUT)))
+
+    def leave(_actor: Any, value: Any) -> None:
+        raise SystemExit(value)
+
+    world = World(Graph((step,), (Argument(Source(0)),), False, 1, (), True), constants=[leave])
+    world.input.try_write(3)
+    with pytest.raises(SystemExit):
+        world.run()

@@ -1,0 +1,71 @@
+"""Whether to spin: count the awake, learn from failures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from mray._ipc import spin
+from mray._ipc.spin import LONGEST_PAUSE, PATIENCE, PAUSE, RECOUNT, Spinner
+from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionTable]:
+    monkeypatch.setattr(spin, "usable_cores", lambda: 2)
+    made = SessionTable.create(f"/mray-test-spin-{os.getpid()}")
+    made.segment.unlink()
+    yield made
+    made.close()
+
+
+def states(table: SessionTable, *values: int) -> None:
+    for row, value in enumerate(values):
+        table.words[row * ROW_WORDS + STATE] = value
+
+
+def waits_until_spinning(spinner: Spinner) -> int:
+    count = 0
+    while not spinner.may_spin():
+        count += 1
+        assert count < 10 * LONGEST_PAUSE
+    return count
+
+
+def test_nobody_spins_with_more_awake_processes_than_cores(table: SessionTable) -> None:
+    spinner = Spinner(table, 0, lambda: 3)
+    states(table, AWAKE, AWAKE, PARKED)
+    assert spinner.may_spin()
+    states(table, AWAKE, AWAKE, AWAKE)
+    assert not all(spinner.may_spin() for _ in range(RECOUNT + 1))
+    states(table, AWAKE, PARKED, PARKED)
+    assert waits_until_spinning(spinner) <= RECOUNT
+
+
+def test_nobody_spins_on_one_core(table: SessionTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spin, "usable_cores", lambda: 1)
+    states(table, AWAKE)
+    spinner = Spinner(table, 0, lambda: 1)
+    assert not any(spinner.may_spin() for _ in range(200))
+
+
+def test_failures_make_pauses_that_grow_and_success_ends_them(table: SessionTable) -> None:
+    states(table, AWAKE)
+    spinner = Spinner(table, 0, lambda: 1)
+    for _ in range(PATIENCE):
+        assert spinner.may_spin()
+        spinner.failed()
+    pauses = []
+    for _ in range(8):
+        pauses.append(waits_until_spinning(spinner))
+        spinner.failed()
+    assert pauses[0] == PAUSE
+    assert pauses[1] == 2 * PAUSE
+    assert pauses[-1] == LONGEST_PAUSE
+    waits_until_spinning(spinner)
+    spinner.succeeded()
+    assert spinner.may_spin()
+    spinner.failed()
+    assert spinner.may_spin()
