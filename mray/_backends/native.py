@@ -46,7 +46,7 @@ class _Plan:
     __slots__ = ("call_options", "code", "label", "num_returns", "options", "pool", "retries")
 
     def __init__(
-        self, pool: Any, code: tuple[bytes, bytes], options: dict[str, Any], label: str, call_options: dict[str, Any] | None
+        self, pool: Any, code: tuple[bytes, bytes, str], options: dict[str, Any], label: str, call_options: dict[str, Any] | None
     ) -> None:
         self.pool = pool
         self.code = code
@@ -145,12 +145,12 @@ class NativeBackend(Backend):
         plan = plan[3]
         task_id = new_task_id(NO_ACTOR)
         num_returns = plan.num_returns
-        entries, returned = _returns(task_id, num_returns)
+        client = self.client
+        entries, returned = _returns(client, task_id, num_returns)
         call = Call(task_id, plan.code, num_returns, entries)
         call.name = plan.label
         call.retries = plan.retries
         call.options = plan.call_options
-        client = self.client
         if client.fatal is not None:
             raise client.fatal
         pack_arguments(client, call, args, kwargs, f"{function.module}.{function.name}")
@@ -169,7 +169,7 @@ class NativeBackend(Backend):
             raise NotImplementedError(f"num_returns={options['num_returns']!r}: {_NO_GENERATORS}")
         code = self._code(function, "function", function.function)
         resources = option_rules.task_resources(options)
-        label = options["name"] or function.name
+        label = options["name"] or function.name.rpartition(".")[2]
         self._refuse_impossible(resources, f"The task {label}", TaskUnschedulableError)
         merged = _merge_environment(environment, options["runtime_env"])
         demand: dict[str, Any] = {
@@ -190,7 +190,7 @@ class NativeBackend(Backend):
         key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single)
         with self.client.lock:
             pool = self.client.leases.pool(key, demand, single)
-        return _Plan(pool, code, options, label, call_options or None)
+        return _Plan(pool, (*code, function.name), options, label, call_options or None)
 
     def _code(self, owner: Any, kind: str, value: Any) -> tuple[bytes, bytes]:
         """(id, pickle) of a function or class; pickled at its first use, so that later changes of what it captured do not count."""
@@ -206,7 +206,7 @@ class NativeBackend(Backend):
             if len(pickled) > LARGEST_CODE:
                 what = "actor" if kind == "actor class" else "remote function"
                 raise ValueError(
-                    f"The {what} {owner.name} is too large ({len(pickled) >> 20} MiB > FUNCTION_SIZE_ERROR_THRESHOLD={LARGEST_CODE >> 20} MiB). "
+                    f"The {what} {owner.name.rpartition('.')[2]} is too large ({len(pickled) >> 20} MiB > FUNCTION_SIZE_ERROR_THRESHOLD={LARGEST_CODE >> 20} MiB). "
                     "Check that its definition does not capture a large array or another large object; put() that and pass the ref instead."
                 )
             code = owner.export_cache["code"] = (hashlib.sha1(pickled, usedforsecurity=False).digest(), pickled)
@@ -313,13 +313,13 @@ class NativeBackend(Backend):
         actor_id = handle._id
         task_id = new_task_id(actor_id)
         if num_returns == 1:
-            entry = Entry()
+            entry = client.entry()
             entries = [entry]
             returned: Any = ObjectRef(task_id + FIRST, entry)
         else:
             if not isinstance(num_returns, int):
                 raise NotImplementedError(f"num_returns={num_returns!r}: {_NO_GENERATORS}")
-            entries, returned = _returns(task_id, num_returns)
+            entries, returned = _returns(client, task_id, num_returns)
         call = Call(task_id, method.name, num_returns, entries)
         call.handle = handle._token
         pack_arguments(client, call, args, kwargs or None, method.name)
@@ -432,12 +432,12 @@ class NativeBackend(Backend):
         return self.graph_host
 
 
-def _returns(task_id: bytes, num_returns: int) -> tuple[list[Entry], Any]:
+def _returns(client: Client, task_id: bytes, num_returns: int) -> tuple[list[Entry], Any]:
     """Entries of the return values, and what the caller gets: a ref, None, or a list of refs."""
     if num_returns == 1:
-        entry = Entry()
+        entry = client.entry()
         return [entry], ObjectRef(task_id + FIRST, entry)
-    entries = [Entry() for _ in range(num_returns)]
+    entries = [client.entry() for _ in range(num_returns)]
     refs = [ObjectRef(return_id(task_id, index + 1), entry) for index, entry in enumerate(entries)]
     return entries, refs or None
 

@@ -10,12 +10,17 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import sys
+from typing import Any
 
 import posix_ipc
 
 from mray.exceptions import ObjectStoreFullError
 
 PAGE = mmap.PAGESIZE
+
+#: A mapping needs no descriptor once it is made; before Python 3.13 each keeps one.
+UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 def round_up(size: int, unit: int = PAGE) -> int:
@@ -49,7 +54,7 @@ class Segment:
         try:
             # Without its pages reserved, the first touch of a full /dev/shm would be a SIGBUS.
             os.posix_fallocate(shared.fd, 0, size)
-            memory = mmap.mmap(shared.fd, size)
+            memory = mmap.mmap(shared.fd, size, **UNTRACKED)
         except OSError as error:
             shared.unlink()
             if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT):
@@ -69,7 +74,7 @@ class Segment:
         try:
             size = shared.size
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            memory = mmap.mmap(shared.fd, size, access=access)
+            memory = mmap.mmap(shared.fd, size, access=access, **UNTRACKED)
         finally:
             shared.close_fd()
         return cls(name, size, memory)

@@ -41,6 +41,8 @@ class Entry:
     guard: Any = None
     #: Called once when the value is there, in the reading thread, with the client's lock held.
     waiters: list[Waiter] | None = None
+    #: Weak reference to this process's mapping of the value, if it lies in a segment.
+    mapping: Any = None
     #: Borrowed: the object's id, and whether its value has been asked for.
     object_id = b""
     fetching = False

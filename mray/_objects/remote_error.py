@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 import pickle
 import traceback
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from mray._common.serializability import explain
+from mray._objects.serializer import dumps
 from mray.exceptions import RayError, RayTaskError, UnserializableException
 
 _HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_")
@@ -128,33 +128,17 @@ def _reduce(report: traceback.TracebackException, seen: set[int]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- pickling
-def pickle_error(error: BaseException, dumps: Callable[[Any], bytes] | None = None) -> bytes:
+def pickle_error(error: BaseException) -> bytes:
     """Bytes for `unpickle_error`; never raises because of what the error holds.
 
     A `RayTaskError` whose cause cannot be pickled arrives with a `RayError` in its place that tells so.
     """
-    dumps = dumps or _dumps
     text = _text_of(error)
     try:
         inner = dumps(error)
     except Exception as reason:
-        inner = _dumps(_without_cause(error, reason))
+        inner = dumps(_without_cause(error, reason))
     return pickle.dumps((text, inner), 5)
-
-
-def _dumps(value: Any) -> bytes:
-    """With the C pickler when every name in it can be imported elsewhere."""
-    try:
-        pickled = pickle.dumps(value, 5)
-        if b"__main__" not in pickled and b"__mp_main__" not in pickled:
-            return pickled
-    except (pickle.PicklingError, AttributeError, TypeError, ImportError):
-        pass
-    import cloudpickle  # noqa: PLC0415  (10 ms: only for values that need it)
-
-    pickled = cloudpickle.dumps(value, 5)
-    assert isinstance(pickled, bytes)
-    return pickled
 
 
 def _text_of(error: BaseException) -> str:
@@ -176,14 +160,14 @@ def _without_cause(error: BaseException, reason: BaseException) -> BaseException
     )
 
 
-def unpickle_error(data: bytes, loads: Callable[[bytes], Any] | None = None) -> BaseException:
+def unpickle_error(data: bytes) -> BaseException:
     """The exception to raise, a new one each time: a `RayTaskError` that is an instance of its cause's class too, or another error.
 
     `UnserializableException`, which has the text of the original, for what cannot be unpickled here.
     """
     text, inner = pickle.loads(data)
     try:
-        error = (loads or pickle.loads)(inner)
+        error = pickle.loads(inner)
     except Exception as reason:
         unreadable = UnserializableException(text)
         unreadable.__cause__ = reason
@@ -219,7 +203,7 @@ def _culprit(args: Any, kwargs: Any) -> Any:
     """The first argument that cannot be pickled."""
     for argument in (*args, *(kwargs or {}).values()):
         try:
-            _dumps(argument)
+            dumps(argument)
         except Exception:
             return argument
     return (args, kwargs)

@@ -183,6 +183,16 @@ def _keeper(buffers: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]:
     return keep
 
 
+def dumps(value: Any) -> bytes:
+    """A pickle with everything inside, by the same rules as `serialize`; for `pickle.loads`."""
+    packed = serialize(value)
+    if packed.buffers:
+        import cloudpickle  # noqa: PLC0415  (10 ms: only for values that need it)
+
+        return cloudpickle.dumps(value, 5)  # type: ignore[no-any-return]
+    return packed.pickled
+
+
 # ------------------------------------------------------------------------------------------ special types
 def register_serializer(cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
     """Pickle instances of `cls` in this process as ``deserializer(serializer(instance))`` from now on."""

@@ -20,13 +20,15 @@ from __future__ import annotations
 import itertools
 import mmap
 import threading
+import weakref
 from typing import Any
 
 import posix_ipc
 
 from mray._common.messages import PACKED, PICKLED
-from mray._ipc.segment import Segment, round_up, unlink
+from mray._ipc.segment import UNTRACKED, Segment, round_up, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SessionTable
+from mray._objects.ownership import Entry
 from mray._objects.serializer import Serialized, deserialize
 from mray.exceptions import ObjectStoreFullError
 
@@ -39,7 +41,7 @@ _POOL_SHARE = 0.3
 class Mapping(mmap.mmap):
     """A read-only mapping of a stored value. Views of it keep it alive; it keeps `holder` alive, so the segment is not reused."""
 
-    holder: Any
+    holder: Entry
 
 
 def size_class(size: int) -> int:
@@ -174,23 +176,27 @@ class SegmentStore:
             self._used.clear()
 
 
-def read(payload: tuple[str, int, str], holder: Any) -> Any:
-    """The value in a segment. Arrays in it are read-only views that keep `holder` alive.
+def read(payload: tuple[str, int, str], holder: Entry) -> Any:
+    """The value in a segment. Arrays in it are read-only views that keep `holder` alive; as long as one does, a second read shares its memory.
 
     Raises FileNotFoundError when the segment's name is gone (its owner has died).
     """
     name, length, _producer = payload
+    known = holder.mapping and holder.mapping()
+    if known is not None:
+        return deserialize(PACKED, None, known)
     try:
         shared = posix_ipc.SharedMemory(name, read_only=True)
     except posix_ipc.ExistentialError as error:
         raise FileNotFoundError(f"the shared memory {name} of the object is gone") from error
     try:
-        mapping = Mapping(shared.fd, abs(length), access=mmap.ACCESS_READ)
+        mapping = Mapping(shared.fd, abs(length), access=mmap.ACCESS_READ, **UNTRACKED)
     finally:
         shared.close_fd()
     if length < 0:
         return deserialize(PICKLED, memoryview(mapping))
     mapping.holder = holder
+    holder.mapping = weakref.ref(mapping)
     return deserialize(PACKED, None, mapping)
 
 

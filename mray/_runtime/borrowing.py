@@ -83,7 +83,7 @@ class Borrowing:
         if owner == client.process:
             entry = client.exported.get(object_id)
             if entry is None:
-                entry = Entry()
+                entry = client.entry()
                 entry.complete(m.FAILED, pickle_error(lost_error(object_id)))
             if then is not None:
                 then()
@@ -93,7 +93,7 @@ class Borrowing:
             if then is not None:
                 then()
             return known
-        entry = Entry()
+        entry = client.entry()
         entry.owner = owner
         entry.object_id = object_id
         connection = client.try_peer(owner)
@@ -200,9 +200,15 @@ class Borrowing:
         else:
             self._out_of_band.append(token)
 
+    def check(self, ref: ObjectRef) -> None:
+        """ValueError for a ref of another session."""
+        if type(ref._entry) is not self._client.entry:
+            raise ValueError(f"Ray object whose owner is unknown: {ref} is of a session that has ended, or no session made it.")
+
     def export(self, ref: ObjectRef) -> str:
         """Be ready for others to ask for the object; returns its owner."""
         entry = ref._entry
+        self.check(ref)
         if entry.owner is None:
             self._client.exported[ref._id] = entry
             return self._client.process

@@ -152,7 +152,7 @@ def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict
                 if kind is ObjectRef:
                     refs = True
     if refs:
-        args, kwargs = _replace_refs(call, args, kwargs)
+        args, kwargs = _replace_refs(client, call, args, kwargs)
     if plain:
         call.payload = pickle.dumps((args, kwargs), 5)
         if len(call.payload) <= INLINE_BYTES:
@@ -160,12 +160,13 @@ def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict
     client.store_arguments(call, (tuple(args), kwargs), what)
 
 
-def _replace_refs(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
+def _replace_refs(client: Client, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
     arguments: list[ObjectRef] = []
 
     def replace(value: Any) -> Any:
         if type(value) is not ObjectRef:
             return value
+        client.borrowing.check(value)
         arguments.append(value)
         return Placeholder(len(arguments) - 1)
 

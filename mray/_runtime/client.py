@@ -13,6 +13,7 @@ When the node is lost everything that waits fails at once with the cause, and so
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import threading
 import weakref
@@ -78,6 +79,8 @@ class Client:
         self.store: SegmentStore
         #: Objects of this process whose refs have been pickled: others may ask for them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
+        #: The class of this session's entries: by it a ref that outlived its session is known.
+        self.entry: type[Entry] = type("Entry", (Entry,), {})
         self._answers: dict[int, Answer] = {}
         self._numbers = 0
         self._bells: dict[str, Doorbell] = {}
@@ -333,9 +336,9 @@ class Client:
         self._check()
         try:
             form, payload, refs = freeze_value(self, value, self.process)
-        except TypeError as error:
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise serialization_error(error, value, "the put value {}") from error
-        entry = Entry()
+        entry = self.entry()
         entry.refs = refs
         entry.payload = payload
         entry.form = form
@@ -356,7 +359,7 @@ class Client:
         """Arguments that are not plain: pickle them thoroughly, pin what is inside, use a segment when they are large."""
         try:
             packed = serialize(arguments)
-        except Exception as error:
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise serialization_error(error, arguments, f"the argument {{}} for a task or actor {what}") from error
         refs = packed.refs
         if refs:
@@ -366,7 +369,7 @@ class Client:
             call.form, call.payload = packed.form, packed.to_bytes()
             return
         # An object without a ref: the worker borrows it, since views of large arguments may outlive the call.
-        entry = call.keep = Entry()
+        entry = call.keep = self.entry()
         object_id = new_object_id()
         segment = self.store_value(packed, self.process)
         entry.guard = Guard(self.reactor.defer, self.free_segment, segment[0], segment[2])
@@ -450,6 +453,10 @@ class Client:
     def get(self, refs: Sequence[ObjectRef], timeout: float | None) -> list[Any]:
         """Values in order; the first error that is known is raised although others are pending."""
         entries = [ref._entry for ref in refs]
+        own = self.entry
+        for ref, entry in zip(refs, entries, strict=True):
+            if type(entry) is not own:
+                raise ValueError(f"Ray objects whose owner is unknown: {ref} is of a session that has ended, or no session made it.")
         for entry in entries:
             if entry.form is None:
                 self._await_all(entries, timeout)
@@ -498,6 +505,8 @@ class Client:
         """See `mray.wait`."""
         countdown = Countdown()
         entries = [ref._entry for ref in refs]
+        if entries and not any(type(entry) is self.entry for entry in entries):
+            raise ValueError("Ray objects whose owner is unknown: all of these refs are of a session that has ended.")
         with self.lock:
             for entry in entries:
                 if entry.form is None:

@@ -6,8 +6,10 @@ classes and arguments, running them, pickling what they return, and turning what
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from mray._common import messages as m
 from mray._common import settings
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
+from mray._ipc.output import name_marker
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
 from mray._objects.serializer import deserialize
@@ -67,7 +70,7 @@ class Executor:
         self.actor_prefix = ""
         self._qualified = ""
         self.repr = ""
-        self.constructed = False
+        self._shown = ""
         #: Set when the worker is to end after the current call: (cause kind, text).
         self.end: tuple[str, str] | None = None
         self.exit_requested = False
@@ -197,7 +200,8 @@ class Executor:
         context = self.context
         context.task_id = task_id
         context.function_name = None
-        context.task_name = label = (options or {}).get("name") or name
+        context.task_name = label = (options or {}).get("name") or name.rpartition(".")[2]
+        self._show(label)
         self._title.set(label)
         try:
             function = self._function(function_id, name)
@@ -232,7 +236,7 @@ class Executor:
             try:
                 value = self._freeze(connection, task_id, result)
             except BaseException as error:
-                self._failed(connection, task_id, 1, serialization_error(error, result, f"the return value of {name}"), name, None)
+                self._failed(connection, task_id, 1, _why(error, result, f"the return value of {name}"), name, None)
                 return
             self._settle()
             connection.post((m.REPLY, task_id, *value))
@@ -347,6 +351,7 @@ class Executor:
         context.max_task_retries = spec.get("max_task_retries") or 0
         self.actor_prefix = spec["class_name"] + "."
         self.repr = f"<{spec['class_name']}>"
+        self._show(spec["class_name"])
         self._title.set(self.actor_prefix + "__init__")
         name = self.actor_prefix + "__init__"
         context.function_name = context.task_name = name
@@ -374,7 +379,7 @@ class Executor:
         default = object.__repr__(instance)
         shown = self.repr_now()
         self.repr = (context.class_name or "") if shown == default else shown
-        self.constructed = True
+        self._show(self.repr)
         self.idle_title()
         return None
 
@@ -386,12 +391,18 @@ class Executor:
             args, kwargs = deserialize(form, payload)
         return self._fill_in(args, kwargs, spec.get("values"))
 
-    def output_name(self) -> str:
-        """Under which name the driver shows what is printed now: the actor's repr once it is constructed, else the class or function."""
-        context = self.context
-        if context.actor_id is not None:
-            return self.repr if self.constructed else context.class_name or ""
-        return context.task_name or ""
+    def _show(self, name: str) -> None:
+        """From now on the driver shows output under this name: a task's, a class's, then the actor's own repr."""
+        if name == self._shown:
+            return
+        self._shown = name
+        marker = name_marker(name)
+        for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
+            # Before what any code in this process, or its children, writes to the descriptor.
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+            with contextlib.suppress(OSError):
+                os.write(fd, marker)
 
     def idle_title(self) -> None:
         """What `ps` shows between calls."""
@@ -402,6 +413,13 @@ class Executor:
         hook = getattr(self.instance, "__ray_shutdown__", None)
         if hook is not None:
             hook()
+
+
+def _why(error: BaseException, value: Any, what: str) -> BaseException:
+    """What a value that could not be pickled is reported with: its own error, or the path to what is in the way."""
+    if isinstance(error, (TypeError, pickle.PicklingError, AttributeError)):
+        return serialization_error(error, value, what)
+    return error
 
 
 def gpu_environment(gpu_ids: list[Any]) -> None:

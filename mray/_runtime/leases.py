@@ -121,14 +121,14 @@ class Pool:
             lease.busy_since = monotonic()
         connection.calls[call.task_id] = call
         call.lease = lease
-        function_id, blob = call.method
+        function_id, blob, name = call.method
         sent = connection.facts.setdefault("functions", set())
         if function_id not in sent:
             sent.add(function_id)
             connection.post((m.FUNCTION, function_id, blob))
         values = call.argument_values(self.client)
         connection.post(
-            (m.TASK, call.task_id, function_id, call.num_returns, call.form, call.payload, call.refs, values, call.options, call.name)
+            (m.TASK, call.task_id, function_id, call.num_returns, call.form, call.payload, call.refs, values, call.options, name)
         )
         self.client.posted(connection)
 

@@ -11,7 +11,7 @@ when all three are dead, and then the next `init` sweeps what is left.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import os
 import select
 import socket
@@ -88,6 +88,9 @@ def start_session(options: SessionOptions) -> Session:
 
     Raises ValueError for resources that cannot be, RaySystemError when the node cannot start (with the end of its log).
     """
+    for module in options.preload:
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(f"init(preload=...): there is no module named {module!r}")
     chosen = choose_options(options)
     directory, lock = make_directory(options.temp_dir or settings.TMPDIR.get())
     process = os.urandom(8).hex()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 START = """
 import os
 import sys
@@ -107,8 +105,7 @@ print("done")
     assert "done" in done.stdout
 
 
-@pytest.mark.differs("off a terminal mray prints every line, where Ray folds equal ones")
-def test_equal_lines_of_several_workers(run_program, engine):
+def test_equal_lines_of_several_workers_are_folded(run_program):
     done = run_program(
         START
         + """
@@ -122,14 +119,32 @@ class Speaker:
 speakers = [Speaker.remote() for _ in range(4)]
 ray.get([speaker.say.remote() for speaker in speakers])
 time.sleep(8 if ray.__name__ == "ray" else 0)
-"""
+""",
+        env={"RAY_DEDUP_LOGS": "1"},  # mray folds lines by itself only on a terminal
     )
     said = [line for line in plain(done.stdout).splitlines() if "the same" in line]
-    if engine == "ray":
-        assert len(said) < 4
-        assert any("x across cluster]" in line and "RAY_DEDUP_LOGS" in line for line in said)
-    else:
-        assert len(said) == 4
+    assert len(said) < 4
+    assert any("x across cluster]" in line and "RAY_DEDUP_LOGS" in line for line in said)
+
+
+def test_equal_lines_are_all_printed_on_request(run_program):
+    done = run_program(
+        START
+        + """
+ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR")
+
+@ray.remote
+class Speaker:
+    def say(self):
+        print("the same", flush=True)
+
+speakers = [Speaker.remote() for _ in range(4)]
+ray.get([speaker.say.remote() for speaker in speakers])
+time.sleep(3 if ray.__name__ == "ray" else 0)
+""",
+        env={"RAY_DEDUP_LOGS": "0"},
+    )
+    assert len([line for line in plain(done.stdout).splitlines() if line.endswith("the same")]) == 4
 
 
 def test_many_lines_come_out_whole_and_in_order(run_program):

@@ -148,6 +148,7 @@ def test_the_current_actor_is_only_there_in_an_actor(ray_session):
         ray_session.get_runtime_context().current_actor  # noqa: B018
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_get_gives_a_dictionary(ray_session):
     everything = ray_session.get_runtime_context().get()
     assert {"job_id", "node_id", "namespace"} <= set(everything)
