@@ -72,9 +72,7 @@ def measure(engine: str, row: Row, arguments: argparse.Namespace) -> list[float]
     """Samples of one fresh process; an engine that fails is reported and left out of this round."""
     python = arguments.ray_python if engine == "ray" else sys.executable
     environment = dict(os.environ, MRAY_BENCH_MARK=f"{os.getpid()}-{engine}-{row.key}")
-    done = subprocess.run(
-        [python, str(HERE / "measure.py"), engine, row.key], capture_output=True, text=True, env=environment, check=False
-    )
+    done = subprocess.run([python, str(HERE / "measure.py"), engine, row.key], capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
         print(f"{engine} {row.key} failed ({done.returncode}):\n{done.stderr[-2000:]}", file=sys.stderr)
         return []

@@ -28,9 +28,9 @@ def session_of(directory: str) -> str:
     return directory.rstrip("/").rpartition("_")[2]
 
 
-def unlink_segments(session: str) -> None:
-    """Take away every shared-memory name of the session."""
-    prefix = segment_prefix(session)[1:]
+def unlink_segments(session: str, owner: str = "") -> None:
+    """Take away every shared-memory name of the session, or those of what one process owned."""
+    prefix = segment_prefix(session)[1:] + (f"{owner}-" if owner else "")
     with contextlib.suppress(OSError), os.scandir(SHM) as entries:
         for entry in entries:
             if entry.name.startswith(prefix):

@@ -98,7 +98,7 @@ class Borrowing:
         entry.object_id = object_id
         connection = client.try_peer(owner)
         if connection is None:
-            entry.complete(m.FAILED, pickle_error(owner_error(owner)))
+            entry.complete(m.FAILED, pickle_error(owner_error(owner, object_id)))
             if then is not None:
                 then()
             return entry
@@ -163,7 +163,7 @@ class Borrowing:
         entry.fetching = True
         connection = self._client.try_peer(entry.owner)
         if connection is None:
-            entry.complete(m.FAILED, pickle_error(owner_error(entry.owner)))
+            entry.complete(m.FAILED, pickle_error(owner_error(entry.owner, entry.object_id)))
             return
         connection.send((m.FETCH, entry.object_id))
 
@@ -304,11 +304,9 @@ class Borrowing:
         connection.facts.pop("borrows", None)
         connection.facts.pop("pins", None)
         process = connection.process
-        lost = None
         for entry in list(self._borrowed.values()):
             if entry.owner == process and entry.form is None:
-                lost = lost or pickle_error(owner_error(process))
-                entry.complete(m.FAILED, lost)
+                entry.complete(m.FAILED, pickle_error(owner_error(process, entry.object_id)))
         for number in [number for number, (who, _then) in self._acks.items() if who == process]:
             self.acknowledged(number)
 

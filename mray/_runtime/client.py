@@ -447,7 +447,7 @@ class Client:
             try:
                 return read(entry.payload, entry)
             except FileNotFoundError:
-                raise owner_error(entry.owner or entry.payload[2]) from None
+                raise owner_error(entry.owner or entry.payload[2], entry.object_id) from None
         return deserialize(form, entry.payload)
 
     def get(self, refs: Sequence[ObjectRef], timeout: float | None) -> list[Any]:

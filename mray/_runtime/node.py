@@ -26,7 +26,7 @@ from mray._common import messages as m
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, peer_is_ours
 from mray._ipc.reactor import Reactor
-from mray._ipc.reaper import remove_session, segment_prefix, session_of
+from mray._ipc.reaper import remove_session, segment_prefix, session_of, unlink_segments
 from mray._ipc.table import POOLED, ROWS, SessionTable
 from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
@@ -259,6 +259,8 @@ class Node:
             os.unlink(os.path.join(self._session_dir, process + ".sock"))
         except FileNotFoundError:
             pass
+        # Its objects died with it; what it produced for others carries their names.
+        unlink_segments(session_of(self._session_dir), process)
         self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, None)))
 
     def _hear_out(self, connection: Connection) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import resource
 import select
 import socket
 import stat
@@ -39,6 +40,8 @@ _LONGEST_DIRECTORY = 80
 _END_SECONDS = 20.0
 #: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
 _STORE_SHARE = 0.3
+#: Open files that a process of a session may have, where the system allows it.
+_DESCRIPTORS = 65536
 
 
 class Session:
@@ -63,6 +66,7 @@ class Session:
             client.node.send((m.SHUTDOWN,))
             client.reactor.wait_until(lambda: client.node.closed, _END_SECONDS)
         client.close()
+        client.reactor.guard.uninstall()
         reap_node(self.node_pid, _END_SECONDS)
         if os.path.exists(self.directory):
             reaper.clean_after_node(self.directory)
@@ -91,6 +95,7 @@ def start_session(options: SessionOptions) -> Session:
     for module in options.preload:
         if importlib.util.find_spec(module) is None:
             raise ImportError(f"init(preload=...): there is no module named {module!r}")
+    _allow_descriptors()
     chosen = choose_options(options)
     directory, lock = make_directory(options.temp_dir or settings.TMPDIR.get())
     process = os.urandom(8).hex()
@@ -129,7 +134,16 @@ def start_session(options: SessionOptions) -> Session:
         if isinstance(error, Exception):
             raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
         raise
+    client.reactor.guard.install()
     return session
+
+
+def _allow_descriptors() -> None:
+    """Raise the soft limit of open files, for this process and all of the session: each actor is a connection, each view of an object a mapping."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def choose_options(options: SessionOptions) -> dict[str, Any]:

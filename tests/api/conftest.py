@@ -42,6 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a session run first, so that a file starts its session once."""
     for item in items:
+        differs = item.get_closest_marker("differs")
+        if differs is not None:
+            item.user_properties.append(("differs", differs.args[0]))
         only = item.get_closest_marker("only")
         if only is not None and only.args[0] != ENGINE:
             item.add_marker(pytest.mark.skip(reason=f"only for {only.args[0]}"))

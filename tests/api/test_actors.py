@@ -131,7 +131,7 @@ def test_class_attributes_and_static_methods_are_there(ray_session):
 
     @ray.remote
     class A:
-        shared = [1]
+        shared = (1,)
 
         @staticmethod
         def static(x):
@@ -148,7 +148,7 @@ def test_class_attributes_and_static_methods_are_there(ray_session):
         return type(instance).__name__
 
     actor = A.remote()
-    assert ray.get(actor.f.remote()) == ("A", 2, [1])
+    assert ray.get(actor.f.remote()) == ("A", 2, (1,))
     assert ray.get(actor.static.remote(5)) == 6
 
 
@@ -428,8 +428,8 @@ def test_many_calls_from_many_callers(ray_session, counter):
     def work(actor):
         return [ray.get(actor.increment.remote()) for _ in range(10)]
 
-    seen = sum(ray.get([work.remote(actor) for _ in range(4)]), [])
-    assert sorted(seen) == list(range(1, 41))
+    seen = ray.get([work.remote(actor) for _ in range(4)])
+    assert sorted(number for numbers in seen for number in numbers) == list(range(1, 41))
 
 
 def test_calls_of_many_threads_of_one_process(ray_session, counter):

@@ -301,7 +301,7 @@ def test_the_log_is_silent_at_level_error(run_program):
 @pytest.mark.parametrize("kind", ["ObjectID", "TaskID", "ActorID", "JobID", "NodeID", "WorkerID"])
 def test_ids_are_values(ray, kind):
     Id = getattr(ray, kind)
-    if kind in ("JobID",):
+    if kind == "JobID":
         some = Id(b"abcd"[: Id.size()])
     else:
         some = Id.from_random() if hasattr(Id, "from_random") else Id(bytes(range(Id.size())))

@@ -9,7 +9,6 @@ import pytest
 np = pytest.importorskip("numpy")
 
 
-
 def make_in_shared_memory():
     """A function that workers can be sent by value."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 START = """
 import os
 import sys
@@ -125,6 +127,31 @@ time.sleep(8 if ray.__name__ == "ray" else 0)
     said = [line for line in plain(done.stdout).splitlines() if "the same" in line]
     assert len(said) < 4
     assert any("x across cluster]" in line and "RAY_DEDUP_LOGS" in line for line in said)
+
+
+@pytest.mark.only("mray")
+def test_equal_lines_are_folded_on_a_terminal_and_printed_one_by_one_elsewhere(run_program, tmp_path):
+    program = (
+        START.replace("ENGINE", "mray")
+        + """
+ray.init(num_cpus=4, logging_level="ERROR")
+
+@ray.remote
+class Speaker:
+    def say(self):
+        print("the same", flush=True)
+
+speakers = [Speaker.remote() for _ in range(4)]
+ray.get([speaker.say.remote() for speaker in speakers])
+"""
+    )
+    (tmp_path / "inner.py").write_text(program)
+    done = run_program("import pty, sys\npty.spawn([sys.executable, 'inner.py'])\n")
+    said = [line for line in plain(done.stdout).splitlines() if "the same" in line]
+    assert len(said) == 2
+    assert "[repeated 3x across cluster]" in said[1]
+    done = run_program(program)
+    assert len([line for line in plain(done.stdout).splitlines() if line.endswith("the same")]) == 4
 
 
 def test_equal_lines_are_all_printed_on_request(run_program):

@@ -45,9 +45,7 @@ def test_the_context_of_a_task(ray_session, describe):
     ray = ray_session
     seen = ray.get(ray.remote(describe).options(name="chosen").remote())
     here = describe()
-    assert [seen[key] for key in ("job", "node", "session", "namespace")] == [
-        here[key] for key in ("job", "node", "session", "namespace")
-    ]
+    assert [seen[key] for key in ("job", "node", "session", "namespace")] == [here[key] for key in ("job", "node", "session", "namespace")]
     assert seen["worker"] != here["worker"]
     assert len(seen["task"]) == 48
     assert seen["actor"] is None

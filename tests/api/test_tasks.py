@@ -405,7 +405,7 @@ def test_queued_tasks_do_not_starve_behind_one_that_blocks(fresh, init, signal):
 
     ref = ray.put(0)
     blocked = waits.remote([waits.remote([ref])])
-    refs = [waits.remote([blocks.options(num_cpus=0).remote(gate)])] + [opens.remote(gate)]
+    refs = [waits.remote([blocks.options(num_cpus=0).remote(gate)]), opens.remote(gate)]
     assert ray.get(refs) == ["unblocked", None]
     assert ray.get(blocked) == 0
 
