@@ -186,13 +186,16 @@ def assert_nothing_left(before: Belongings) -> None:
     """Fail if there is more than `before`, once what was ended had time to go."""
     deadline = time.monotonic() + PATIENCE
     gc.collect()
+    pause = 0.001
     while left := Belongings.now().more_than(before):
-        if time.monotonic() > deadline:
-            ours = [item for item in left if not (item.startswith("shared memory ") and foreign(item.split()[-1]))]
-            if not ours:
+        if pause > 0.1:
+            left = [item for item in left if not (item.startswith("shared memory ") and foreign(item.split()[-1]))]
+            if not left:
                 return
-            pytest.fail("left behind:\n  " + "\n  ".join(ours))
-        time.sleep(0.01)
+        if time.monotonic() > deadline:
+            pytest.fail("left behind:\n  " + "\n  ".join(left))
+        time.sleep(pause)
+        pause = min(pause * 2, 0.2)
 
 
 class SharedSession:

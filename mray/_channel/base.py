@@ -81,5 +81,9 @@ class ChannelReader(ABC):
         """Whether a message waits. Also tells a writer that waits for room, so call it before sleeping."""
 
     @abstractmethod
+    def failed(self) -> bool:
+        """Whether the message that waits (there is one) is a `Failed`, without taking it."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of the end; values that were read stay valid. Idempotent."""

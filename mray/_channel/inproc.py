@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from mray._channel.base import NOTHING, ChannelReader, ChannelWriter
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 
 
 class InprocWriter(ChannelWriter):
@@ -57,6 +57,9 @@ class InprocReader(ChannelReader):
 
     def ready(self) -> bool:
         return bool(self._queue)
+
+    def failed(self) -> bool:
+        return self._queue[0].__class__ is Failed
 
     def close(self) -> None:
         self._queue.clear()

@@ -234,6 +234,9 @@ class ShmReader(ChannelReader):
             self._bell.ring()
         return False
 
+    def failed(self) -> bool:
+        return self._ring.form() in (FAILED, FAILED + STAYS)
+
     def close(self) -> None:
         self._ring.close()
         self._slots.close()

@@ -201,7 +201,7 @@ class CompiledGraph:
                     continue
                 if self._broken is not None:
                     self._raise_stopped()
-                if not self._wait_unlocked(lambda: index < results.finished or self._any_ready(), deadline):
+                if not self._wait_unlocked(lambda: index < results.finished or self._worth_reading(), deadline):
                     raise RayChannelTimeoutError(
                         f"Execution {index} of the compiled graph brought no result within {timeout} seconds. If it is expected to take "
                         "longer, give `get` a larger timeout; otherwise, this may indicate that the execution is hanging."
@@ -225,6 +225,20 @@ class CompiledGraph:
         try:
             # Every reader is asked: asking also tells a writer that waits for room.
             return True in [reader.ready() for reader in self._readers]
+        except ValueError:  # another thread has just torn the graph down and let go of the memory
+            return True
+
+    def _worth_reading(self) -> bool:
+        """Whether what has come decides the first unfinished execution: all that was missing, or a failure.
+
+        Woken by every output, the thread goes back to sleep at once for all but the one that decides.
+        """
+        try:
+            waiting = [reader.ready() for reader in self._readers]
+            missing = self._results.missing()
+            if all(waiting[number] for number in missing):
+                return True
+            return any(waiting[number] and self._readers[number].failed() for number in missing)
         except ValueError:  # another thread has just torn the graph down and let go of the memory
             return True
 

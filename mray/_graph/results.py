@@ -58,6 +58,11 @@ class Results:
         self._finish(values, failed)
         return True
 
+    def missing(self) -> list[int]:
+        """The readers that have not brought what the first unfinished execution needs of them."""
+        finished = self.finished
+        return [number for number, came in enumerate(self._came) if came <= finished]
+
     def _finish(self, values: list[Any], failed: Failed | None) -> None:
         outputs = [failed] * len(self._picks) if failed is not None else [pick(values) for pick in self._picks]
         self._partial = [None] * len(self._reads)

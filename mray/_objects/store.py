@@ -35,7 +35,7 @@ from mray.exceptions import ObjectStoreFullError
 #: A pooled segment serves a value if it is at most this many times too large.
 _SLACK = 2
 #: The share of the store's limit that one process keeps mapped for reuse.
-_POOL_SHARE = 0.3
+_POOL_SHARE = 0.5
 
 
 class Mapping(mmap.mmap):

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._api.object_ref import ObjectRef
+from mray._api.object_ref import GraphRef, ObjectRef
 from mray._common.messages import CALL, FAILED, SEGMENT
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
@@ -157,6 +157,10 @@ def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict
         call.payload = pickle.dumps((args, kwargs), 5)
         if len(call.payload) <= INLINE_BYTES:
             return
+    else:
+        for value in (*args, *(kwargs or {}).values()):
+            if isinstance(value, GraphRef):
+                raise TypeError(f"{type(value).__name__} cannot be used as Ray task/actor argument.")
     client.store_arguments(call, (tuple(args), kwargs), what)
 
 

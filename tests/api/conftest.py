@@ -218,7 +218,6 @@ def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
 def program_environment(changes: dict[str, str | None]) -> dict[str, str]:
     environment = dict(os.environ)
     environment.pop("CUDA_VISIBLE_DEVICES", None)
-    environment["PYTHONUNBUFFERED"] = "1"
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     for name, value in changes.items():
         if value is None:

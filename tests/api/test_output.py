@@ -55,7 +55,7 @@ actor = Speaker.remote()
 pid = ray.get(actor.say.remote())
 named = Named.remote()
 ray.get(named.say.remote())
-print("PIDS", task, pid, flush=True)
+print(f"PIDS {task} {pid}", flush=True)
 time.sleep(2 if ray.__name__ == "ray" else 0)
 """
     )

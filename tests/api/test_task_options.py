@@ -15,12 +15,12 @@ class Nothing:
 
 
 TEXTS_OF_TASKS = [
-    ({"max_retries": 1.5}, TypeError, r"The type of keyword 'max_retries' must be "
-     r"\(<class 'int'>, <class 'NoneType'>\), but received type <class 'float'>"),
+    ({"max_retries": 1.5}, TypeError, (r"The type of keyword 'max_retries' must be "
+     r"\(<class 'int'>, <class 'NoneType'>\), but received type <class 'float'>")),
     ({"max_calls": -1}, ValueError, "The keyword 'max_calls' only accepts None, 0 or a positive integer"),
     ({"max_retries": -2}, ValueError, "The keyword 'max_retries' only accepts None, 0, -1 or a positive integer"),
-    ({"num_returns": -1}, ValueError, r"The keyword 'num_returns' only accepts None, "
-     r"a non-negative integer, 'streaming' \(for generators\), or 'dynamic'"),
+    ({"num_returns": -1}, ValueError, (r"The keyword 'num_returns' only accepts None, "
+     r"a non-negative integer, 'streaming' \(for generators\), or 'dynamic'")),
     ({"num_returns": "many"}, (ValueError, TypeError), ""),
     ({"num_cpus": -1}, ValueError, "quantity of resource num_cpus cannot be negative"),
     ({"num_gpus": 0.00001}, ValueError, "The precision of the fractional quantity of resource num_gpus cannot go beyond 0.0001"),
@@ -33,8 +33,8 @@ TEXTS_OF_TASKS = [
 ]  # fmt: skip
 
 TEXTS_OF_ACTORS = [
-    ({"max_restarts": -2}, ValueError, "The keyword 'max_restarts' only accepts None, 0, -1 or a positive integer, "
-     "where -1 represents infinity."),
+    ({"max_restarts": -2}, ValueError, ("The keyword 'max_restarts' only accepts None, 0, -1 or a positive integer, "
+     "where -1 represents infinity.")),
     ({"max_task_retries": -2}, ValueError, "The keyword 'max_task_retries' only accepts None, 0, -1 or a positive integer"),
     ({"max_concurrency": -1}, ValueError, "The keyword 'max_concurrency' only accepts"),
     ({"num_cpus": -1}, ValueError, "quantity of resource num_cpus cannot be negative"),
