@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._api.object_ref import GraphRef, ObjectRef
+from mray._api.dag_node import GraphRef
+from mray._api.object_ref import ObjectRef
 from mray._common.messages import CALL, FAILED, SEGMENT
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
