@@ -93,13 +93,9 @@ class NativeBackend(Backend):
         else:
             client._node_words[m.OUTPUT] = lambda *_fields: None
         client.reactor.start_relief()
-        os.register_at_fork(after_in_child=backend._forked)
         return backend
 
     _printer: OutputPrinter | None = None
-
-    def _forked(self) -> None:
-        self.client.abandon()
 
     # ------------------------------------------------------------------------------------ session
     def facts(self) -> dict[str, Any]:
@@ -206,7 +202,8 @@ class NativeBackend(Backend):
             if len(pickled) > LARGEST_CODE:
                 what = "actor" if kind == "actor class" else "remote function"
                 raise ValueError(
-                    f"The {what} {owner.name.rpartition('.')[2]} is too large ({len(pickled) >> 20} MiB > FUNCTION_SIZE_ERROR_THRESHOLD={LARGEST_CODE >> 20} MiB). "
+                    f"The {what} {owner.name.rpartition('.')[2]} is too large ({len(pickled) >> 20} MiB > "
+                    f"FUNCTION_SIZE_ERROR_THRESHOLD={LARGEST_CODE >> 20} MiB). "
                     "Check that its definition does not capture a large array or another large object; put() that and pass the ref instead."
                 )
             code = owner.export_cache["code"] = (hashlib.sha1(pickled, usedforsecurity=False).digest(), pickled)

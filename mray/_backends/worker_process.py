@@ -5,7 +5,6 @@ Called in a process that the zygote has forked (or that was started by exec), wi
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from mray._api.current import set_backend
@@ -26,7 +25,6 @@ def worker_main(start: dict[str, Any]) -> int:
     worker.service = host.service
     if host.service is not None:
         client.on_peer_gone = host.service.owner_gone
-    os.register_at_fork(after_in_child=client.abandon)
     client.reactor.start_relief()
     worker.run()
     return 0

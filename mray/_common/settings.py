@@ -115,16 +115,6 @@ NOSET_CUDA_VISIBLE_DEVICES = _declare(
     "Leave CUDA_VISIBLE_DEVICES of tasks and actors alone.",
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
 )
-ZERO_COPY_TORCH_TENSORS = _declare(
-    "MRAY_ENABLE_ZERO_COPY_TORCH_TENSORS",
-    _flag,
-    False,
-    "Share the memory of CPU tensors nested in any value.",
-    "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS",
-)
-IGNORE_UNHANDLED_ERRORS = _declare(
-    "MRAY_IGNORE_UNHANDLED_ERRORS", _flag, False, "Do not log errors of tasks whose result nobody asked for.", "RAY_IGNORE_UNHANDLED_ERRORS"
-)
 TASK_MAX_RETRIES = _declare(
     "MRAY_TASK_MAX_RETRIES", int, 3, "How often a task whose worker died is started again, unless it says itself.", "RAY_TASK_MAX_RETRIES"
 )
@@ -164,26 +154,6 @@ CGRAPH_OVERLAP = _declare(
     False,
     "Overlap transfers between GPUs with computing.",
     "RAY_CGRAPH_overlap_gpu_communication",
-)
-CGRAPH_ENABLE_PROFILING = _declare(
-    "MRAY_CGRAPH_ENABLE_PROFILING", _flag, False, "Record every operation of compiled graphs.", "RAY_CGRAPH_ENABLE_PROFILING"
-)
-CGRAPH_ENABLE_NVTX = _declare(
-    "MRAY_CGRAPH_ENABLE_NVTX_PROFILING",
-    _flag,
-    False,
-    "Mark every operation of compiled graphs for Nsight.",
-    "RAY_CGRAPH_ENABLE_NVTX_PROFILING",
-)
-CGRAPH_ENABLE_TORCH_PROFILING = _declare(
-    "MRAY_CGRAPH_ENABLE_TORCH_PROFILING",
-    _flag,
-    False,
-    "Run actors of compiled graphs under torch's profiler.",
-    "RAY_CGRAPH_ENABLE_TORCH_PROFILING",
-)
-CGRAPH_VISUALIZE_SCHEDULE = _declare(
-    "MRAY_CGRAPH_VISUALIZE_SCHEDULE", _flag, False, "Write the schedule of a compiled graph to a file.", "RAY_CGRAPH_VISUALIZE_SCHEDULE"
 )
 
 

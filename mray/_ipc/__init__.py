@@ -7,6 +7,6 @@
     memory_order            what makes all of it safe on processors that reorder
     process, reaper         titles, parents, ends; cleaning after the dead
 
-Nothing here knows tasks, actors or objects. Law: every word in shared memory has one writer, and a bell is a hint to look again, so a process may
-die between any two instructions.
+Nothing here knows tasks, actors or objects. Law: every word in shared memory has one writer, and a bell is a hint to look again, so a
+process may die between any two instructions.
 """

@@ -31,6 +31,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
+from mray._common.log import logger
 from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, peer_is_ours
 from mray._ipc.doorbell import new_bell_fd
 from mray._ipc.interrupts import InterruptGuard
@@ -235,7 +236,11 @@ class Reactor:
             for fd, mask in events:
                 callback = callbacks.get(fd)
                 if callback is not None:
-                    callback(mask)
+                    try:
+                        callback(mask)
+                    except Exception:
+                        # A bug of ours: it must not end the thread that everybody's answers come through.
+                        logger.exception("dispatching failed in process %d", os.getpid())
             if self._timers:
                 self._run_timers()
             if self._deferred:
@@ -435,6 +440,9 @@ class Reactor:
             relief.join()
         for waiter in tuple(self._waiters):
             waiter.nudge()
+        # A thread that reads has been woken and told that nothing follows; give it the time to leave.
+        if self._turn.acquire(True, 5.0):
+            self._turn.release()
         self._epoll.close()
         os.close(self.bell_fd)
 

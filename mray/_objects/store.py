@@ -177,7 +177,8 @@ class SegmentStore:
 
 
 def read(payload: tuple[str, int, str], holder: Entry) -> Any:
-    """The value in a segment. Arrays in it are read-only views that keep `holder` alive; as long as one does, a second read shares its memory.
+    """The value in a segment. Arrays in it are read-only views that keep `holder` alive; as long as one does, a second read shares its
+    memory.
 
     Raises FileNotFoundError when the segment's name is gone (its owner has died).
     """

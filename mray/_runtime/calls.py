@@ -165,7 +165,9 @@ def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict
     client.store_arguments(call, (tuple(args), kwargs), what)
 
 
-def _replace_refs(client: Client, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
+def _replace_refs(
+    client: Client, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None
+) -> tuple[Sequence[Any], dict[str, Any] | None]:
     arguments: list[ObjectRef] = []
 
     def replace(value: Any) -> Any:

@@ -112,6 +112,7 @@ class Client:
         #: Called around a wait of user code that is really going to wait.
         self.on_block: Callable[[], Callable[[], None] | None] = lambda: None
         self._listener: socket.socket | None = None
+        _clients.add(self)
 
     # ------------------------------------------------------------------------------------ joining a session
     def join(self) -> None:
@@ -573,3 +574,15 @@ class Client:
         """In a forked child: let go of the parent's descriptors without a word."""
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
         self.reactor.abandon()
+
+
+#: The clients of this process: one, and those of ended sessions that somebody still holds.
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in _clients:
+        client.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -139,7 +139,9 @@ def start_session(options: SessionOptions) -> Session:
 
 
 def _allow_descriptors() -> None:
-    """Raise the soft limit of open files, for this process and all of the session: each actor is a connection, each view of an object a mapping."""
+    """Raise the soft limit of open files, for this process and all of the session: each actor is a connection, each view of an object
+    a mapping.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -545,3 +545,25 @@ def test_code_of_an_actor_over_95_mib_is_refused(ray_session):
 
     with pytest.raises(ValueError, match="The actor Actor is too large"):
         Actor.remote()
+
+
+def test_an_invocation_decorator_sees_every_call_of_a_method(ray_session):
+    ray = ray_session
+
+    def decorate(method):
+        def wrap(invocation):
+            def call(args, kwargs):
+                return invocation((args[0] * 10,), kwargs)
+
+            return call
+
+        method.__ray_invocation_decorator__ = wrap
+        return method
+
+    @ray.remote
+    class A:
+        @decorate
+        def f(self, x):
+            return x
+
+    assert ray.get(A.remote().f.remote(2)) == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 import types
 
@@ -197,8 +198,6 @@ def test_the_temp_dir_must_be_absolute(fresh):
 
 
 def test_the_temp_dir_holds_the_session(fresh, init, tmp_path_factory):
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="mt", dir="/tmp") as directory:
         context = init(num_cpus=1, _temp_dir=directory)
         assert context["session_dir"].startswith(directory)
@@ -210,6 +209,21 @@ def test_resources_may_be_overridden_by_the_environment(fresh, init, monkeypatch
     init(resources={"custom": 1})
     assert fresh.cluster_resources()["CPU"] == 7
     assert fresh.cluster_resources()["custom"] == 3
+
+
+def test_labels_are_those_of_init_and_of_the_environment(fresh, init, monkeypatch):
+    monkeypatch.setenv("RAY_OVERRIDE_LABELS", json.dumps({"zone": "b"}))
+    init(num_cpus=1, labels={"zone": "a", "rack": "1"})
+    labels = fresh.get_runtime_context().get_node_labels()
+    assert (labels["zone"], labels["rack"]) == ("b", "1")
+
+
+def test_the_folder_of_sessions_may_come_from_the_environment(fresh, init, monkeypatch):
+    monkeypatch.delenv("MRAY_TMPDIR", raising=False)
+    with tempfile.TemporaryDirectory(prefix="mt", dir="/tmp") as directory:
+        monkeypatch.setenv("RAY_TMPDIR", directory)
+        assert init(num_cpus=1).address_info["session_dir"].startswith(directory)
+        fresh.shutdown()
 
 
 def test_without_num_cpus_all_cores_that_may_be_used_count(fresh, init):

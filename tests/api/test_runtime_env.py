@@ -135,3 +135,67 @@ def test_the_drivers_folder_and_working_directory_reach_workers(run_program, tmp
         """
     )
     assert done.stdout.splitlines() == ["True True"]
+
+
+def test_a_runtime_env_may_be_an_object(ray_session, variables):
+    RuntimeEnv = ray_session.runtime_env.RuntimeEnv
+    environment = RuntimeEnv(env_vars={"FROM_OBJECT": "1"})
+    assert environment["env_vars"] == {"FROM_OBJECT": "1"}
+    assert ray_session.get(variables.options(runtime_env=environment).remote("FROM_OBJECT")) == ["1"]
+
+
+def test_a_setup_hook_runs_in_every_worker_first(fresh, init):
+    ray = fresh
+
+    def hook():
+        os.environ["HOOKED"] = "yes"
+
+    init(num_cpus=1, runtime_env={"worker_process_setup_hook": hook})
+
+    @ray.remote
+    def f():
+        return os.environ.get("HOOKED")
+
+    @ray.remote
+    class A:
+        def __init__(self):
+            self.seen = os.environ.get("HOOKED")
+
+        def read(self):
+            return self.seen
+
+    assert ray.get(f.remote()) == "yes"
+    assert ray.get(A.remote().read.remote()) == "yes"
+    assert "HOOKED" not in os.environ
+
+
+def test_a_working_dir_is_the_workers_folder(fresh, init, tmp_path):
+    ray = fresh
+    (tmp_path / "there.py").write_text("VALUE = 7\n")
+    (tmp_path / "file.txt").write_text("contents")
+    init(num_cpus=1, runtime_env={"working_dir": str(tmp_path)})
+
+    @ray.remote
+    def f():
+        import there
+
+        with open("file.txt") as file:
+            return there.VALUE, file.read()
+
+    assert ray.get(f.remote()) == (7, "contents")
+
+
+def test_modules_of_py_modules_can_be_imported(fresh, init, tmp_path):
+    ray = fresh
+    package = tmp_path / "given_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("VALUE = 8\n")
+    init(num_cpus=1, runtime_env={"py_modules": [str(package)]})
+
+    @ray.remote
+    def f():
+        import given_package
+
+        return given_package.VALUE
+
+    assert ray.get(f.remote()) == 8

@@ -65,3 +65,42 @@ def check_report(run, victim, manner, phase, pid):
             assert WORDS[manner] in said["TEXT"], run.output()
             assert str(pid) in said["TEXT"], run.output()
     assert said.get("REST") == "ok", run.output()
+
+
+INTERRUPTED = """
+import os
+import sys
+import threading
+import time
+import mray
+
+mray.init(num_cpus=2, logging_level="ERROR")
+
+@mray.remote
+class A:
+    def hang(self):
+        time.sleep(10_000)
+
+a = A.remote()
+main = threading.main_thread().ident
+
+def reached():
+    while "/mray/_" not in sys._current_frames()[main].f_code.co_filename:
+        time.sleep(0.001)
+    open(os.path.join(sys.argv[-1], "reached"), "w").close()
+
+threading.Thread(target=reached).start()
+mray.get([mray.remote(lambda: time.sleep(10_000)).remote(), a.hang.remote()])
+"""
+
+
+def test_a_driver_that_is_interrupted_impatiently_leaves_nothing(run_text):
+    run = run_text(INTERRUPTED)
+    run.wait_for("reached")
+    for _ in range(3):
+        try:
+            os.kill(run.pid, signal.SIGINT)
+        except ProcessLookupError:
+            break
+    assert run.wait() in (1, 130, -signal.SIGINT)
+    run.assert_nothing_left()
