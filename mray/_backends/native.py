@@ -18,7 +18,6 @@ from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.ids import FIRST, NO_ACTOR, new_actor_id, new_task_id, return_id, worker_id_of
-from mray._objects.ownership import Entry
 from mray._objects.remote_error import serialization_error
 from mray._runtime.calls import ActorCaller, Call, pack_arguments
 from mray._runtime.client import Client
@@ -140,10 +139,8 @@ class NativeBackend(Backend):
             plan = cache["plan"] = (self, options, environment, self._plan(function, options, environment))
         plan = plan[3]
         task_id = new_task_id(NO_ACTOR)
-        num_returns = plan.num_returns
         client = self.client
-        entries, returned = _returns(client, task_id, num_returns)
-        call = Call(task_id, plan.code, num_returns, entries)
+        call, returned = _new_call(client, task_id, plan.code, plan.num_returns)
         call.name = plan.label
         call.retries = plan.retries
         call.options = plan.call_options
@@ -151,8 +148,6 @@ class NativeBackend(Backend):
             raise client.fatal
         pack_arguments(client, call, args, kwargs, f"{function.module}.{function.name}")
         with client.lock:
-            for entry in entries:
-                entry.task = call
             if call.arguments is not None and client.await_arguments(call, plan.pool):
                 call.source = plan.pool
             else:
@@ -237,7 +232,7 @@ class NativeBackend(Backend):
         _code_id, code = self._code(blueprint, "actor class", blueprint.cls)
         environment = _merge_environment(self._context.runtime_env or self._base_env, options["runtime_env"])
         actor_id = new_actor_id()
-        call = Call(new_task_id(actor_id), "__init__", 0, [])
+        call = Call(new_task_id(actor_id), "__init__", 0, None)
         pack_arguments(client, call, args, kwargs, f"{blueprint.module}.{blueprint.name}.__init__")
         spec: dict[str, Any] = {
             "label": f"actor {blueprint.class_name}",
@@ -309,15 +304,9 @@ class NativeBackend(Backend):
             raise client.fatal
         actor_id = handle._id
         task_id = new_task_id(actor_id)
-        if num_returns == 1:
-            entry = client.entry()
-            entries = [entry]
-            returned: Any = ObjectRef(task_id + FIRST, entry)
-        else:
-            if not isinstance(num_returns, int):
-                raise NotImplementedError(f"num_returns={num_returns!r}: {_NO_GENERATORS}")
-            entries, returned = _returns(client, task_id, num_returns)
-        call = Call(task_id, method.name, num_returns, entries)
+        if not isinstance(num_returns, int):
+            raise NotImplementedError(f"num_returns={num_returns!r}: {_NO_GENERATORS}")
+        call, returned = _new_call(client, task_id, method.name, num_returns)
         call.handle = handle._token
         pack_arguments(client, call, args, kwargs or None, method.name)
         with client.lock:
@@ -429,14 +418,18 @@ class NativeBackend(Backend):
         return self.graph_host
 
 
-def _returns(client: Client, task_id: bytes, num_returns: int) -> tuple[list[Entry], Any]:
-    """Entries of the return values, and what the caller gets: a ref, None, or a list of refs."""
+def _new_call(client: Client, task_id: bytes, method: Any, num_returns: int) -> tuple[Call, Any]:
+    """A call, and what the caller gets of it: a ref, None, or a list of refs."""
     if num_returns == 1:
         entry = client.entry()
-        return [entry], ObjectRef(task_id + FIRST, entry)
+        call = entry.task = Call(task_id, method, 1, entry)
+        return call, ObjectRef(task_id + FIRST, entry)
     entries = [client.entry() for _ in range(num_returns)]
+    call = Call(task_id, method, num_returns, None, entries)
+    for entry in entries:
+        entry.task = call
     refs = [ObjectRef(return_id(task_id, index + 1), entry) for index, entry in enumerate(entries)]
-    return entries, refs or None
+    return call, refs or None
 
 
 def _refuse_unsupported(blueprint: ActorBlueprint, options: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Waiter = Callable[[], None]
+Waiter = Callable[["Entry"], None]
 
 
 class Entry:
@@ -39,8 +39,9 @@ class Entry:
     refs: list[Any] | None = None
     #: What ends with the entry.
     guard: Any = None
-    #: Called once when the value is there, in the reading thread, with the client's lock held.
-    waiters: list[Waiter] | None = None
+    #: Called once with the entry when the value is there, in the reading thread, with the client's lock held: one, or a list of them.
+    #: (Who waits for 100,000 values would otherwise make a list for each.)
+    waiters: Waiter | list[Waiter] | None = None
     #: Weak reference to this process's mapping of the value, if it lies in a segment.
     mapping: Any = None
     #: Borrowed: the object's id, and whether its value has been asked for.
@@ -60,17 +61,23 @@ class Entry:
         waiters = self.waiters
         if waiters:
             self.waiters = None
-            for waiter in waiters:
-                waiter()
+            if type(waiters) is list:
+                for waiter in waiters:
+                    waiter(self)
+            else:
+                waiters(self)  # type: ignore[operator]
 
     def add_waiter(self, waiter: Waiter) -> bool:
         """Have `waiter` called at completion; False (and not called) if the value is there already. Client's lock held."""
         if self.form is not None:
             return False
-        if self.waiters is None:
-            self.waiters = [waiter]
+        waiters = self.waiters
+        if waiters is None:
+            self.waiters = waiter
+        elif type(waiters) is list:
+            waiters.append(waiter)
         else:
-            self.waiters.append(waiter)
+            self.waiters = [waiters, waiter]  # type: ignore[list-item]
         return True
 
 
@@ -92,22 +99,22 @@ class Guard:
 class Countdown:
     """Counts entries down to the moment a `get` or `wait` can answer. Client's lock held, except when reading."""
 
-    __slots__ = ("failed", "left")
+    __slots__ = ("_failed_form", "failed", "left")
 
-    def __init__(self) -> None:
+    def __init__(self, failed_form: int) -> None:
         self.left = 0
         #: An entry that failed, as soon as there is one.
         self.failed: Entry | None = None
+        self._failed_form = failed_form
 
-    def watch(self, entry: Entry, failed_form: int) -> None:
+    def watch(self, entry: Entry) -> None:
         """Count this entry, if it is still pending; note it if it has failed."""
-
-        def done() -> None:
-            self.left -= 1
-            if entry.form == failed_form and self.failed is None:
-                self.failed = entry
-
-        if entry.add_waiter(done):
+        if entry.add_waiter(self._done):
             self.left += 1
-        elif entry.form == failed_form and self.failed is None:
+        elif entry.form == self._failed_form and self.failed is None:
+            self.failed = entry
+
+    def _done(self, entry: Entry) -> None:
+        self.left -= 1
+        if entry.form == self._failed_form and self.failed is None:
             self.failed = entry

@@ -250,16 +250,14 @@ class Borrowing:
         if entry is None:
             connection.send((m.OBJECT, object_id, m.FAILED, pickle_error(lost_error(object_id)), None))
             return
-        found = entry
-
-        def answer() -> None:
+        def answer(found: Entry) -> None:
             names = self.names_of(found.refs) if found.refs else None
             connection.send((m.OBJECT, object_id, found.form, found.payload, names))
 
         if entry.owner is not None:
             self.fetch(entry)
         if not entry.add_waiter(answer):
-            answer()
+            answer(entry)
 
     def _on_free_segment(self, _connection: Connection, names: list[str]) -> None:
         for name in names:

@@ -48,13 +48,14 @@ class Placeholder:
 class Call:
     """A call that has not been answered.
 
-    `entries` are those of its return values. `pins` holds whatever must live until the reply: refs among and inside the arguments,
-    the handle it was made with.
+    `entry` is that of its return value if it has exactly one, `entries` are those of several. `pins` holds whatever must live until the
+    reply: refs among and inside the arguments, the handle it was made with.
     """
 
     __slots__ = (
         "arguments",
         "entries",
+        "entry",
         "form",
         "handle",
         "keep",
@@ -72,10 +73,11 @@ class Call:
         "waiting",
     )
 
-    def __init__(self, task_id: bytes, method: Any, num_returns: int, entries: list[Entry]) -> None:
+    def __init__(self, task_id: bytes, method: Any, num_returns: int, entry: Entry | None, entries: Sequence[Entry] = ()) -> None:
         self.task_id = task_id
         self.method = method
         self.num_returns = num_returns
+        self.entry = entry
         self.entries = entries
         self.form = 0
         self.payload: Any = b""
@@ -122,7 +124,7 @@ class Call:
     def fail(self, error: BaseException) -> None:
         """Every return value of the call is this error. Client's lock held."""
         payload = pickle_error(error)
-        for entry in self.entries:
+        for entry in self.entries if self.entry is None else (self.entry,):
             entry.complete(FAILED, payload)
         self.release()
 

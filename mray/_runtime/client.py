@@ -224,7 +224,9 @@ class Client:
         call = connection.calls.pop(task_id, None)
         if call is None:
             return
-        self._complete(connection, task_id, call.entries[0], form, payload, refs)
+        entry = call.entry
+        assert entry is not None
+        self._complete(connection, task_id, entry, form, payload, refs)
         call.source.replied(call)
         call.release()
 
@@ -383,7 +385,7 @@ class Client:
         call.source = source
         waiting = 0
 
-        def ready() -> None:
+        def ready(_entry: Entry) -> None:
             call.waiting -= 1
             if not call.waiting:
                 call.source.ready(call)
@@ -477,12 +479,12 @@ class Client:
                     self.borrowing.fetch(entry)
             ready = self._wait_as_user(lambda: entry.form is not None, timeout)
         else:
-            countdown = Countdown()
+            countdown = Countdown(m.FAILED)
             with self.lock:
                 for entry in entries:
                     if entry.form is None and entry.owner is not None:
                         self.borrowing.fetch(entry)
-                    countdown.watch(entry, m.FAILED)
+                    countdown.watch(entry)
             ready = self._wait_as_user(lambda: not countdown.left or countdown.failed is not None, timeout)
             if countdown.failed is not None:
                 self.value_of(countdown.failed)
@@ -504,7 +506,7 @@ class Client:
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """See `mray.wait`."""
-        countdown = Countdown()
+        countdown = Countdown(-1)
         entries = [ref._entry for ref in refs]
         if entries and not any(type(entry) is self.entry for entry in entries):
             raise ValueError("Ray objects whose owner is unknown: all of these refs are of a session that has ended.")
@@ -513,7 +515,7 @@ class Client:
                 if entry.form is None:
                     if entry.owner is not None:
                         self.borrowing.fetch(entry)
-                    countdown.watch(entry, -1)
+                    countdown.watch(entry)
         most_left = len(entries) - num_returns
         if countdown.left > most_left:
             self._wait_as_user(lambda: countdown.left <= most_left, timeout)
@@ -531,7 +533,7 @@ class Client:
             if entry.form is None:
                 if entry.owner is not None:
                     self.borrowing.fetch(entry)
-                if entry.add_waiter(lambda: defer(callback)):
+                if entry.add_waiter(lambda _entry: defer(callback)):
                     self.reactor.want_relief()
                     return
         callback()

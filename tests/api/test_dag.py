@@ -5,8 +5,6 @@ from __future__ import annotations
 import pickle
 import warnings
 
-import importlib
-
 import pytest
 
 
@@ -255,13 +253,3 @@ def test_the_context_of_graphs(ray):
 def test_nodes_travel(ray_session, things):
     node = things.add.bind(1, 2)
     assert pickle.loads(pickle.dumps(node.get_args())) == node.get_args()
-
-
-def test_nodes_can_be_found_and_replaced_inside_any_object(ray, add):
-    scanner_module = importlib.import_module(f"{ray.__name__}.dag.py_obj_scanner")
-    scanner = scanner_module._PyObjScanner(source_type=ray.dag.DAGNode)
-    first, second = add.bind(1), add.bind(2)
-    found = scanner.find_nodes([first, {"k": (second, "other")}])
-    assert found == [first, second]
-    assert scanner.replace_nodes({first: "one", second: "two"}) == ["one", {"k": ("two", "other")}]
-    scanner.clear()
