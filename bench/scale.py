@@ -48,6 +48,9 @@ def over_actors(sizes: list[int], repeats: int) -> dict[int, float]:
         def spread(actors: list[Any] = actors, rounds: int = rounds) -> None:
             mray.get([actor.echo.remote(1) for _ in range(rounds) for actor in actors])
 
+        # A forked worker copies the pages it touches during its first calls; that is the cost of starting, not of calling.
+        spread()
+        spread()
         curve[size] = statistics.median(seconds(spread) for _ in range(repeats)) / (rounds * size)
         for actor in actors:
             mray.kill(actor)

@@ -29,6 +29,9 @@ INLINE_BYTES = 100 * 1024
 
 #: Posts wait for company until so many bytes are queued for a peer that is busy anyway.
 BATCH_BYTES = 4096
+#: Calls that follow each other faster than this are a burst, and a burst is held back this long, in seconds.
+BURST_GAP = 50e-6
+BURST_SECONDS = 2e-3
 
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
 

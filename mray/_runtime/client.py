@@ -18,6 +18,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
@@ -33,7 +34,7 @@ from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
 from mray._objects.store import SegmentStore, read
 from mray._runtime.borrowing import Borrowing
-from mray._runtime.calls import BATCH_BYTES, INLINE_BYTES, ActorCaller, Call, freeze_value
+from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
 from mray._runtime.deaths import node_error, owner_error
 from mray._runtime.leases import LeasePools
 from mray.exceptions import GetTimeoutError, ObjectStoreFullError, RaySystemError, TaskCancelledError
@@ -83,6 +84,9 @@ class Client:
         self.entry: type[Entry] = type("Entry", (Entry,), {})
         self._answers: dict[int, Answer] = {}
         self._numbers = 0
+        #: When the last call was posted, and since when the burst that it belongs to has been held back.
+        self._posted = 0.0
+        self._burst = 0.0
         self._bells: dict[str, Doorbell] = {}
         self._node_words: dict[int, Callable[..., None]] = {
             m.ANSWER: self._on_answer,
@@ -325,13 +329,25 @@ class Client:
                     answer.set(None, owner_error(connection.process))
 
     def posted(self, connection: Connection) -> None:
-        """A message has been posted: send now if the peer may be idle, else let more come together."""
+        """A call has been posted: send it now, or let more come together if this is a burst or the peer is busy anyway.
+
+        What is held back leaves with the next wait, with a later call, or with the relief thread's tick.
+        """
         reactor = self.reactor
         reactor.activity += 1
-        if len(connection.calls) < 2 or connection.unsent > BATCH_BYTES or reactor.asleep:
+        now = monotonic()
+        alone = now - self._posted > BURST_GAP
+        self._posted = now
+        if reactor.asleep or connection.unsent > BATCH_BYTES or (alone and len(connection.calls) < 2):
             connection.flush()
-        else:
-            reactor.post_later(connection)
+            return
+        reactor.post_later(connection)
+        if alone:
+            self._burst = now
+        elif now - self._burst > BURST_SECONDS:
+            # Many peers, a call or two for each: waking each of them for one call would cost more than the calls.
+            self._burst = now
+            reactor.flush()
 
     # ------------------------------------------------------------------------------------ objects
     def put(self, value: Any) -> ObjectRef:
