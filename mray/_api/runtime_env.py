@@ -1,16 +1,14 @@
 """`RuntimeEnv`: what a process of the user's is started with, as a dict that checks itself.
 
-Pure; any process. ``env_vars`` is what mray acts on so far; other keys of Ray's are refused with their name, because a program that asks
-for packages or files and runs without them fails later and worse.
+Pure; any process. Parts that mray cannot set up are refused with their name: a program that asks for packages and runs without them fails
+later and worse.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from mray._common.options import check_runtime_env
-
-_KNOWN = ("env_vars", "config")
+from mray._common.options import RUNTIME_ENVIRONMENT, check_runtime_env
 
 
 class RuntimeEnvConfig(dict[str, Any]):
@@ -35,13 +33,14 @@ class RuntimeEnv(dict[str, Any]):
     TypeError for variables that are not text, NotImplementedError for parts that mray cannot set up.
     """
 
-    def __init__(self, *, env_vars: dict[str, str] | None = None, config: dict[str, Any] | None = None, **others: Any) -> None:
-        for name, value in others.items():
-            if value is not None and not name.startswith("_"):
-                raise NotImplementedError(f"runtime_env[{name!r}] is not supported by mray; supported are {list(_KNOWN)}.")
+    def __init__(self, *, config: dict[str, Any] | None = None, **parts: Any) -> None:
         super().__init__()
-        if env_vars is not None:
-            self["env_vars"] = env_vars
+        for name, value in parts.items():
+            if value is None:
+                continue
+            if name not in RUNTIME_ENVIRONMENT and not name.startswith("_"):
+                raise NotImplementedError(f"runtime_env[{name!r}] is not supported by mray; supported are {list(RUNTIME_ENVIRONMENT)}.")
+            self[name] = value
         if config is not None:
             self["config"] = config if isinstance(config, RuntimeEnvConfig) else RuntimeEnvConfig(**config)
         check_runtime_env(self)

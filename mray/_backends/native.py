@@ -6,7 +6,6 @@ Wires what may not know each other: the runtime (processes, calls, objects) and 
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from mray._common.ids import FIRST, NO_ACTOR, new_actor_id, new_task_id, return_
 from mray._objects.remote_error import serialization_error
 from mray._runtime.calls import ActorCaller, Call, pack_arguments
 from mray._runtime.client import Client
+from mray._runtime.environments import merge_environments, variables_of
 from mray._runtime.executor import Context, ExitActor
 from mray._runtime.output import OutputPrinter
 from mray._runtime.session import Session, start_session
@@ -162,10 +162,10 @@ class NativeBackend(Backend):
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
         self._refuse_impossible(resources, f"The task {label}", TaskUnschedulableError)
-        merged = _merge_environment(environment, options["runtime_env"])
+        merged = merge_environments(environment, options["runtime_env"])
         demand: dict[str, Any] = {
             "resources": resources,
-            "env": _variables(merged),
+            "env": variables_of(merged),
             "label": f"task {label}",
             "options": {"runtime_env": merged},
         }
@@ -230,7 +230,7 @@ class NativeBackend(Backend):
             if existing is not None:
                 return existing
         _code_id, code = self._code(blueprint, "actor class", blueprint.cls)
-        environment = _merge_environment(self._context.runtime_env or self._base_env, options["runtime_env"])
+        environment = merge_environments(self._context.runtime_env or self._base_env, options["runtime_env"])
         actor_id = new_actor_id()
         call = Call(new_task_id(actor_id), "__init__", 0, None)
         pack_arguments(client, call, args, kwargs, f"{blueprint.module}.{blueprint.name}.__init__")
@@ -241,7 +241,7 @@ class NativeBackend(Backend):
             "owner": client.process,
             "resources": resources,
             "placement": placement,
-            "env": _variables(environment),
+            "env": variables_of(environment),
             "runtime_env": environment,
             "name": options["name"],
             "namespace": namespace,
@@ -444,21 +444,3 @@ def _pickle_types(types: Any) -> bytes:
     import cloudpickle  # noqa: PLC0415
 
     return cloudpickle.dumps(tuple(types))  # type: ignore[no-any-return]
-
-
-def _merge_environment(parent: dict[str, Any], own: Any) -> dict[str, Any]:
-    """A child inherits its parent's runtime environment; variables are merged, everything else of its own wins."""
-    if not own:
-        return parent
-    merged = {**parent, **own}
-    variables = {**(parent.get("env_vars") or {}), **(own.get("env_vars") or {})}
-    if variables:
-        merged["env_vars"] = variables
-    return merged
-
-
-def _variables(environment: dict[str, Any]) -> dict[str, str] | None:
-    variables = environment.get("env_vars")
-    if not variables:
-        return None
-    return {key: os.path.expandvars(value) if "${" in value else value for key, value in variables.items()}

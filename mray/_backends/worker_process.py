@@ -11,6 +11,7 @@ from mray._api.current import set_backend
 from mray._backends.native import NativeBackend
 from mray._common.messages import ROLE_WORKER
 from mray._runtime.client import Client
+from mray._runtime.environments import set_up
 from mray._runtime.worker import Worker
 
 
@@ -19,6 +20,7 @@ def worker_main(start: dict[str, Any]) -> int:
     client = Client(start["session_dir"], start["process"], ROLE_WORKER)
     worker = Worker(client)
     client.join()
+    set_up(start["environment"], start["session_dir"])
     backend = NativeBackend(client, None, worker)
     set_backend(backend)
     host = backend.host()

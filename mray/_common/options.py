@@ -100,6 +100,10 @@ def _runtime_env(_name: str, value: Any) -> str | None:
     return None
 
 
+#: Parts of a runtime environment that mray sets up.
+RUNTIME_ENVIRONMENT = ("env_vars", "working_dir", "py_modules", "excludes", "worker_process_setup_hook", "config")
+
+
 def check_runtime_env(value: Mapping[str, Any] | None) -> None:
     """TypeError unless ``env_vars`` of a runtime environment maps text to text."""
     variables = None if value is None else value.get("env_vars")

@@ -264,7 +264,7 @@ class ActorCaller:
                 self.client.read_rest(old)
                 lost = list(old.calls.values())
                 old.calls.clear()
-                old.close()
+                # The connection ends with the process, which may stay while others hold what it owns.
                 self.connection = None
             if state == "dead":
                 self.pins = None

@@ -221,6 +221,7 @@ class Client:
         connection = self.peers.get(process)
         if connection is not None and not connection.closed:
             self.read_rest(connection)
+            connection.hang_up()  # a child that it left behind may hold the other end
         self.store.forget_owner(process)
 
     # ------------------------------------------------------------------------------------ replies
@@ -403,7 +404,7 @@ class Client:
 
         def ready(_entry: Entry) -> None:
             call.waiting -= 1
-            if not call.waiting:
+            if not call.waiting and call.arguments is not None:  # else it was cancelled
                 call.source.ready(call)
 
         for ref in call.arguments or ():
@@ -426,6 +427,7 @@ class Client:
             call.retries = 0
             if call.source.cancel(call) or call.waiting:
                 call.fail(TaskCancelledError(TaskID(call.task_id)))
+                self.reactor.wake()  # another thread may wait for it
                 return
             for connection in self.peers.values():
                 if call.task_id in connection.calls:

@@ -5,7 +5,8 @@ tasks straight to the leased workers, and keeps a lease a little while after its
 never meets the node; the node calls a lease back when somebody else waits for its resources.
 
 How many tasks are pushed ahead to one worker follows how short they are: about two milliseconds' worth. A worker whose task blocks gives
-back what it has not started, and so does a busy worker when another one is idle: nothing starves behind a long task.
+back what it has not started, and so does a busy worker when another one is idle, or when its task turns out to be long: nothing starves
+behind a long task.
 
 When a worker dies, the task at the head of its pipeline is charged for it; what was pushed behind goes back to the queue uncharged, and
 from then on the pool pushes one task at a time, so that the next death has one suspect.
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 #: Work pushed ahead to one worker, in seconds, and in tasks.
 AHEAD_SECONDS = 0.002
 AHEAD_TASKS = 200
+#: How long a task may run before what waits behind it is taken back, in seconds.
+STUCK_SECONDS = 0.01
 #: How long an idle lease is kept, in seconds.
 KEEP_SECONDS = 0.15
 #: Lease requests of one pool that may wait at the node.
@@ -37,7 +40,7 @@ MOST_REQUESTS = 12
 class Lease:
     """A worker on loan."""
 
-    __slots__ = ("busy_since", "connection", "idle_since", "lease_id", "lost", "pool", "process", "recalled", "reclaiming", "stalled")
+    __slots__ = ("busy_since", "connection", "idle_since", "lease_id", "lost", "pool", "process", "recalled", "reclaiming", "spent", "stalled")
 
     def __init__(self, pool: Pool, lease_id: int, process: str, connection: Connection) -> None:
         self.pool = pool
@@ -51,11 +54,13 @@ class Lease:
         self.reclaiming = False
         #: Its worker has given tasks back: push nothing until it replies again.
         self.stalled = False
+        #: Its worker ends after the task that it has.
+        self.spent = False
         self.lost = False
 
     def takes(self) -> bool:
         """Whether tasks may be pushed."""
-        return not (self.lost or self.recalled or self.stalled)
+        return not (self.lost or self.recalled or self.stalled or self.spent)
 
 
 class Pool:
@@ -110,6 +115,7 @@ class Pool:
                     calls = lease.connection.calls
                     while queue and len(calls) < depth and lease.takes() and queue[0].retries:
                         self._push(lease, queue.popleft())
+                self.client.leases.watch_pipelines(self)
         if queue:
             wanted = min(len(queue), MOST_REQUESTS) - len(self.requests)
             for _ in range(wanted):
@@ -121,6 +127,7 @@ class Pool:
             lease.busy_since = monotonic()
         connection.calls[call.task_id] = call
         call.lease = lease
+        lease.spent = self.single
         function_id, blob, name = call.method
         sent = connection.facts.setdefault("functions", set())
         if function_id not in sent:
@@ -150,15 +157,17 @@ class Pool:
 
     def _next(self, lease: Lease, now: float) -> None:
         calls = lease.connection.calls
-        if self.single:
-            return  # the worker ends by itself, and the node says LEASE_LOST
+        if self.single or lease.lost:
+            return  # the worker ends by itself, and the node says LEASE_LOST; or has ended, and its last words are read
         queue = self.queue
-        if queue and not lease.recalled:
+        if queue and lease.takes():
             depth = self.depth()
             if len(calls) <= depth // 2:
                 while queue and len(calls) < depth and (not calls or queue[0].retries):
                     self._push(lease, queue.popleft())
                 lease.connection.flush()
+                if len(calls) > 1:
+                    self.client.leases.watch_pipelines(self)
         if not calls:
             self._idle(lease, now)
 
@@ -168,6 +177,7 @@ class Pool:
             self.give_back(lease)
             return
         lease.idle_since = now
+        self.client.leases.watch_idle(self)
         for other in self.leases.values():
             waiting = len(other.connection.calls) - 1
             if waiting > 0 and not other.reclaiming and not other.lost:
@@ -181,7 +191,18 @@ class Pool:
                 self.client.leases.cancelled(number)
             self.requests.clear()
             self.client.node.flush()
-        self.client.leases.watch_idle(self)
+
+    def take_back_stuck(self, now: float) -> bool:
+        """Take back what waits behind a task that has turned out to be long; whether anything waits behind any task."""
+        waiting = False
+        for lease in self.leases.values():
+            behind = len(lease.connection.calls) - 1
+            if behind > 0 and not lease.lost:
+                waiting = True
+                if now - lease.busy_since > STUCK_SECONDS and not lease.reclaiming:
+                    lease.reclaiming = True
+                    lease.connection.send((m.RECLAIM, behind))
+        return waiting
 
     def give_back(self, lease: Lease) -> None:
         """Return a lease whose pipeline is empty."""
@@ -248,6 +269,8 @@ class LeasePools:
         self._leases: dict[int, Lease] = {}
         self._numbers = 0
         self._watched: set[Pool] = set()
+        #: Pools with more than one task in a pipeline, when last looked at.
+        self._pipelined: set[Pool] = set()
 
     def pool(self, key: Any, demand: dict[str, Any], single: bool) -> Pool:
         """The pool of a scheduling class."""
@@ -324,6 +347,18 @@ class LeasePools:
         if pool not in self._watched:
             self._watched.add(pool)
             self._client.reactor.call_later(KEEP_SECONDS, lambda: self._end_idle(pool))
+
+    def watch_pipelines(self, pool: Pool) -> None:
+        """See in a while whether the tasks that the pool has pushed behind others have moved."""
+        if pool not in self._pipelined:
+            self._pipelined.add(pool)
+            self._client.reactor.call_later(STUCK_SECONDS, lambda: self._look_at(pool))
+
+    def _look_at(self, pool: Pool) -> None:
+        with self._client.lock:
+            self._pipelined.discard(pool)
+            if pool.take_back_stuck(monotonic()):
+                self.watch_pipelines(pool)
 
     def _end_idle(self, pool: Pool) -> None:
         with self._client.lock:

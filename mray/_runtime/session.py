@@ -28,6 +28,7 @@ from mray._ipc import reaper
 from mray._ipc.process import describe_exit, kill
 from mray._runtime.client import Client
 from mray._runtime.deaths import node_error
+from mray._runtime.environments import reduce_environment, variables_of
 from mray._runtime.launch import launch, write_options
 from mray.exceptions import RaySystemError
 
@@ -167,13 +168,13 @@ def choose_options(options: SessionOptions) -> dict[str, Any]:
     resources["node:__internal_head__"] = 1.0
     resources.update({name: float(amount) for name, amount in (options.resources or {}).items()})
     resources.update({name: float(amount) for name, amount in settings.OVERRIDE_RESOURCES.get().items()})
-    runtime_env = dict(options.runtime_env or {})
+    runtime_env = reduce_environment(options.runtime_env)
     node_id = os.urandom(28).hex()
     return {
         "driver_pid": os.getpid(),
         "resources": {name: amount for name, amount in resources.items() if amount},
         "gpus": gpus,
-        "env": {str(name): str(value) for name, value in (runtime_env.get("env_vars") or {}).items()},
+        "env": variables_of(runtime_env),
         "preload": [*settings.PRELOAD.get(), *options.preload],
         "facts": {
             "node_id": node_id,

@@ -54,8 +54,10 @@ class Worker:
         #: Graphs of the actor that lives here; set by whoever wires the process.
         self.service: Service | None = None
         self._exit: tuple[str, str] | None = None
-        #: The task waits in `get`: what arrives goes back to its sender.
-        self._blocked = False
+        #: Threads of the task that wait in `get`: while there are any, what arrives goes back to its sender.
+        self._blocked = 0
+        #: This worker ends: it takes no more tasks.
+        self._leaving = False
         self._lease_cpus = False
         client._peer_words.update(
             {
@@ -82,7 +84,8 @@ class Worker:
         return enqueue
 
     def _on_task(self, connection: Connection, *fields: Any) -> None:
-        if self._blocked:
+        # A thread that a task has left behind may wait for ever, and keeps no other task from running.
+        if self._leaving or (self._blocked and self.context.task_id is not None):
             connection.send((m.GIVEN_BACK, [fields[0]]))
         else:
             self.inbox.append((connection, (m.TASK, *fields)))
@@ -148,7 +151,10 @@ class Worker:
             if inbox:
                 reactor.activity += 1
                 began = perf_counter()
-                connection, message = inbox.popleft()
+                try:
+                    connection, message = inbox.popleft()
+                except IndexError:  # the reading thread has taken it back
+                    continue
                 self._serve(connection, message)
                 if executor.end is not None:
                     return self._leave(*executor.end)
@@ -229,30 +235,37 @@ class Worker:
     # ------------------------------------------------------------------------------------ blocking
     def _block(self) -> Callable[[], None] | None:
         """The task is about to wait: others may have its CPUs and what queues behind it."""
-        if self.executor.instance is not None or self.context.task_id is None or not self._lease_cpus or self._blocked:
+        if self.executor.instance is not None or self.context.task_id is None or not self._lease_cpus:
             return None
         client = self.client
         with client.lock:
-            self._blocked = True
-            for connection in {item[0] for item in self.inbox if item[1][0] == m.TASK}:
-                taken = self._take_back(connection, len(self.inbox))
-                if taken:
-                    connection.send((m.GIVEN_BACK, taken))
+            self._blocked += 1
+            self._give_back_all()
             client.node.send((m.BLOCKED,))
         return self._unblock
 
     def _unblock(self) -> None:
         with self.client.lock:
-            self._blocked = False
-            if not self.client.node.closed:
+            self._blocked -= 1
+            if not self._blocked and not self.client.node.closed:
                 self.client.node.send((m.UNBLOCKED,))
+
+    def _give_back_all(self) -> None:
+        """What has not started goes back to who sent it."""
+        for connection in {item[0] for item in tuple(self.inbox) if item[1][0] == m.TASK}:
+            taken = self._take_back(connection, len(self.inbox))
+            if taken:
+                connection.send((m.GIVEN_BACK, taken))
 
     # ------------------------------------------------------------------------------------ ending
     def _leave(self, kind: str, text: str) -> None:
         """End in order: user hooks, everything sent, then the process."""
         client = self.client
-        for connection in client.peers.values():
-            connection.flush()
+        with client.lock:
+            self._leaving = True
+            self._give_back_all()
+        for connection in tuple(client.peers.values()):
+            connection.drain(1.0)
         client.node.send((m.EXITING, kind, text))
         status = 0
         if kind != m.CAUSE_INIT:

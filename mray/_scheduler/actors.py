@@ -244,6 +244,12 @@ class Actors:
         self._announce(actor)
         self._floor.enqueue(actor)
 
+    def left(self, actor: ActorRecord, kind: str, text: str) -> None:
+        """Its worker ends on purpose, and answers no more calls."""
+        assert actor.worker is not None
+        if kind != CAUSE_CRASH:
+            self._announce_death(actor, (kind, text, actor.worker.pid, None, None))
+
     def bury(self, actor: ActorRecord, cause: Cause) -> None:
         """The actor is dead for good, and its floor space is free."""
         actor.over = True

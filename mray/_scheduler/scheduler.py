@@ -160,8 +160,13 @@ class Scheduler:
         self.workers.withdraw(worker)
         worker.state = LEAVING
         tenant = worker.tenant
-        if isinstance(tenant, Lease) and tenant.holding is not None:
+        if tenant is not None and tenant.holding is not None:
             self._given_back(self.pool.lend(tenant.holding))
+        # It may stay for long, until nobody holds what it owns: nobody is to wait for it.
+        if isinstance(tenant, Lease):
+            self._recall(tenant)
+        elif isinstance(tenant, ActorRecord):
+            self.actors.left(tenant, *worker.intended)
 
     def _prestart(self, _event: events.PrestartAllowed) -> None:
         for _ in range(prestart_count(self._cpus) - len(self.workers.workers)):

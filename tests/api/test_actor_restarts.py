@@ -125,7 +125,7 @@ def test_calls_are_resent_to_the_new_actor_if_asked(ray_session, mortal, tmp_pat
     assert ray.get(actor.die_until.remote(str(tmp_path / "n"), 3)) == 4
 
 
-@pytest.mark.differs("Ray may lose the results of calls that were sent before the crash was known")
+@pytest.mark.differs("Ray resends what was in flight in any order, if at all")
 def test_resent_calls_keep_their_order(ray_session, tmp_path, engine):
     ray = ray_session
 
@@ -145,7 +145,6 @@ def test_resent_calls_keep_their_order(ray_session, tmp_path, engine):
     log.add.remote(0, str(tmp_path / "once"))
     refs = [log.add.remote(i) for i in range(1, 10)]
     seen = ray.get(refs[-1])
-    assert seen == sorted(seen)
     assert seen[-1] == 9
     assert engine == "ray" or seen == list(range(10))
 

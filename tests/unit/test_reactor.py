@@ -54,7 +54,7 @@ def test_a_message_larger_than_every_buffer_arrives(pair):
 
 
 def test_a_frame_in_pieces_is_put_together(pair):
-    reactor, connection, got, _ = pair[1]
+    reactor, _connection, got, _ = pair[1]
     raw = pair[0][1].socket
     frame = encode((7, "word"))
     for byte in frame[:-1]:

@@ -1,0 +1,149 @@
+"""Runtime environments: what a worker is started with besides the program.
+
+In the driver (and in workers that start others) an environment is checked and reduced to builtin values; it travels to the worker among
+its variables, and the worker acts on it before any user code runs. One host means that nothing has to be shipped: a folder is used where
+it lies, unless something of it is excluded; archives and folders with exclusions are unpacked once into the session's directory.
+
+A worker serves only what has the same environment: its variables, this one included, are the key of the pool it belongs to.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import hashlib
+import importlib
+import marshal
+import os
+import pickle
+import shutil
+import sys
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+from mray._common.options import RUNTIME_ENVIRONMENT, check_runtime_env
+from mray._objects.serializer import dumps
+
+#: Carries the rest of an environment among a worker's variables.
+VARIABLE = "MRAY_WORKER_SETUP"
+
+_SETUP = ("working_dir", "py_modules", "excludes", "worker_process_setup_hook")
+#: Never part of a folder that is copied.
+_DEFAULT_EXCLUDES = (".git", ".venv", "venv", "__pycache__")
+
+
+def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The environment as builtin values, with absolute paths.
+
+    TypeError for values of a wrong type, ValueError for paths that are not there, NotImplementedError that names what mray cannot set up.
+    """
+    if not environment:
+        return {}
+    check_runtime_env(environment)
+    reduced: dict[str, Any] = {}
+    for name, value in environment.items():
+        if value is None or name.startswith("_"):
+            continue
+        if name not in RUNTIME_ENVIRONMENT:
+            raise NotImplementedError(f"runtime_env[{name!r}] is not supported by mray; supported are {list(RUNTIME_ENVIRONMENT)}.")
+        if name == "working_dir":
+            value = _existing(name, value)
+        elif name == "py_modules":
+            folders = [os.path.dirname(os.path.abspath(each.__file__)) if hasattr(each, "__file__") else each for each in value]
+            value = [_existing(name, folder) for folder in folders]
+        elif name == "worker_process_setup_hook" and not isinstance(value, (str, bytes)):
+            if not callable(value):
+                raise TypeError(f"runtime_env[{name!r}] must be a function or the dotted name of one, got {type(value)}")
+            value = dumps(value)
+        elif name in ("env_vars", "config"):
+            value = dict(value)
+        reduced[name] = value
+    return reduced
+
+
+def _existing(name: str, path: Any) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"runtime_env[{name!r}] must be a path, got {type(path)}")
+    full = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    if not os.path.exists(full):
+        raise ValueError(f"runtime_env[{name!r}]: there is no {full}")
+    if not os.path.isdir(full) and not full.endswith((".zip", ".whl")):
+        raise ValueError(f"runtime_env[{name!r}]: {full} is neither a folder nor a zip archive")
+    return full
+
+
+def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A child inherits its parent's environment; variables are merged, everything else of its own wins."""
+    if not own:
+        return parent
+    reduced = reduce_environment(own)
+    merged = {**parent, **reduced}
+    variables = {**(parent.get("env_vars") or {}), **(reduced.get("env_vars") or {})}
+    if variables:
+        merged["env_vars"] = variables
+    return merged
+
+
+def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
+    """The variables a worker of this environment is started with; ``${NAME}`` in a value is this process's variable."""
+    variables = {key: os.path.expandvars(value) if "${" in value else value for key, value in (environment.get("env_vars") or {}).items()}
+    setup = {name: environment[name] for name in _SETUP if name in environment}
+    if setup:
+        variables[VARIABLE] = base64.b85encode(marshal.dumps(sorted(setup.items()))).decode()
+    return variables
+
+
+def set_up(variables: Mapping[str, str], session_dir: str) -> None:
+    """In a new worker: make the environment true. Raises what the user's hook raises, and OSError for what has gone meanwhile."""
+    text = variables.get(VARIABLE)
+    if text is None:
+        return
+    os.environ.pop(VARIABLE, None)
+    setup = dict(marshal.loads(base64.b85decode(text)))
+    excludes = tuple(setup.get("excludes") or ())
+    folder = setup.get("working_dir")
+    if folder is not None:
+        folder = _unpacked(folder, excludes, session_dir)
+        os.chdir(folder)
+        sys.path.insert(0, folder)
+    for module in setup.get("py_modules") or ():
+        if os.path.isdir(module):
+            # The folder of a package is meant as the package.
+            is_package = os.path.exists(os.path.join(module, "__init__.py"))
+            sys.path.insert(0, os.path.dirname(module) if is_package else module)
+        else:
+            sys.path.insert(0, _unpacked(module, excludes, session_dir))
+    hook = setup.get("worker_process_setup_hook")
+    if isinstance(hook, str):
+        module_name, _, name = hook.rpartition(".")
+        getattr(importlib.import_module(module_name), name)()
+    elif hook is not None:
+        pickle.loads(hook)()
+
+
+def _unpacked(path: str, excludes: tuple[str, ...], session_dir: str) -> str:
+    """The folder that a folder or an archive stands for."""
+    if os.path.isdir(path) and not excludes:
+        return path
+    name = hashlib.sha1(repr((path, os.stat(path).st_mtime_ns, excludes)).encode(), usedforsecurity=False).hexdigest()[:16]
+    target = os.path.join(session_dir, "environments", name)
+    if os.path.exists(target):
+        return target
+    # Several workers may be at it: each makes its own and the first to finish gives its the name.
+    draft = f"{target}.{os.getpid()}"
+    if os.path.isdir(path):
+        unwanted = (*_DEFAULT_EXCLUDES, *(pattern.strip("/") for pattern in excludes))
+
+        def ignore(_folder: str, names: list[str]) -> set[str]:
+            return {each for each in names if any(fnmatch.fnmatch(each, pattern) for pattern in unwanted)}
+
+        shutil.copytree(path, draft, ignore=ignore, symlinks=True)
+    else:
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(draft)
+    try:
+        os.rename(draft, target)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+    return target
