@@ -59,14 +59,16 @@ class _Plan:
 class _Creation:
     """An actor whose constructor's arguments are not there yet."""
 
-    def __init__(self, backend: NativeBackend, call: Call, spec: dict[str, Any]) -> None:
+    def __init__(self, backend: NativeBackend, call: Call, spec: dict[str, Any], actor_id: bytes) -> None:
         self._backend = backend
         self.call = call
         self.spec = spec
+        self.actor_id = actor_id
 
     def ready(self, call: Call) -> None:
-        if call.waiting == 0:
-            self._backend.send_creation(call, self.spec, 0)
+        caller = self._backend.client.actors.get(self.actor_id)
+        if call.waiting == 0 and caller is not None and caller.state != "dead":
+            self._backend.send_creation(call, self.spec, 0, self.actor_id)
 
 
 class NativeBackend(Backend):
@@ -265,18 +267,18 @@ class NativeBackend(Backend):
             if taken is not None:
                 return self._handle_of(taken)
         else:
-            spec["actor_id"] = actor_id
             with client.lock:
-                if call.arguments is None or not client.await_arguments(call, _Creation(self, call, spec)):
+                if call.arguments is None or not client.await_arguments(call, _Creation(self, call, spec, actor_id)):
                     self.send_creation(call, spec, 0, actor_id)
                 else:
-                    caller.state = "creating"
+                    # From now on others may watch it, and anybody kill it.
+                    client.node.send((m.ACTOR_CREATE, 0, actor_id, {**spec, "code": b"", "announced": True}))
+                    caller.subscribe()
         return make_handle(blueprint, actor_id, token, options)
 
-    def send_creation(self, call: Call, spec: dict[str, Any], answer: int, actor_id: bytes | None = None) -> Any:
+    def send_creation(self, call: Call, spec: dict[str, Any], answer: int, actor_id: bytes) -> Any:
         """Ask the node for the actor. With `answer` wait for what it says: the public spec of another actor that has the name, or None."""
         client = self.client
-        actor_id = actor_id or spec.pop("actor_id")
         spec["arguments"] = (call.form, call.payload)
         spec["values"] = call.argument_values(client)
         if answer:
@@ -285,7 +287,6 @@ class NativeBackend(Backend):
             except RaySystemError as error:  # the node's no: somebody has the name
                 raise ActorAlreadyExistsError(str(error.client_exc)) from None
         caller = client.actor(actor_id)
-        caller.state = "unknown"
         client.node.send((m.ACTOR_CREATE, 0, actor_id, spec))
         caller.subscribe()
         return None

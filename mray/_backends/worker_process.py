@@ -28,5 +28,6 @@ def worker_main(start: dict[str, Any]) -> int:
     if host.service is not None:
         client.on_peer_gone = host.service.owner_gone
     client.reactor.start_relief()
+    client.reactor.guard.install()
     worker.run()
     return 0

@@ -1,15 +1,17 @@
 """Ctrl-C at a safe moment.
 
-In the driver's main thread. A KeyboardInterrupt may be raised between any two byte codes; raised while a message is half dispatched or
-half sent it would lose a reply, and whoever waits for that reply would wait for ever. So while a session lives, Python's own handler of
-SIGINT is replaced by one that puts the interrupt off to the end of such a stretch (microseconds; nobody sleeps inside one). A handler
-that the user has installed stays.
+In the main thread of a driver, and of a worker, where it is how a task is cancelled. A KeyboardInterrupt may be raised between any two byte
+codes; raised while a message is half dispatched or half sent it would lose a reply, and while a lock is half taken it would keep it: whoever
+waits for either would wait for ever. So while a session lives, Python's own handler of SIGINT is replaced by one that puts the interrupt off
+to the end of such a stretch, or to where the stretch sleeps. A handler that the user has installed stays.
 """
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -17,16 +19,23 @@ from typing import Any
 class InterruptGuard:
     """Marks stretches of the main thread that an interrupt must not cut.
 
-    ``was = guard.enter() ... guard.leave(was)`` around the stretch; other threads are never interrupted and pay a comparison.
+    ``was = guard.enter() ... guard.leave(was)`` around the stretch, ``guard.open() ... guard.shut()`` inside it around a sleep: an
+    interrupt that comes there is raised, and the stretch goes on for whoever cleans up. Other threads are never interrupted and pay a
+    comparison. An interrupt that meets the main thread while it owns `lock` comes again a little later, at no price for who takes the lock.
     """
 
-    __slots__ = ("_held", "_installed", "_main", "_put_off")
+    __slots__ = ("_held", "_installed", "_main", "_open", "_put_off", "again", "lock")
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
         self._held = False
+        self._open = False
         self._put_off = False
         self._installed = False
+        #: Nobody sleeps while owning it.
+        self.lock: Any = None
+        #: Has something called soon, in another thread or at a safe moment.
+        self.again: Callable[[Callable[[], None]], None] = lambda _callback: None
 
     def enter(self) -> bool:
         """Begin a stretch; returns what `leave` wants."""
@@ -43,6 +52,31 @@ class InterruptGuard:
         if self._put_off:
             self._put_off = False
             raise KeyboardInterrupt
+
+    def open(self) -> None:
+        """Inside a stretch, the thread is about to sleep; raises the KeyboardInterrupt that has come."""
+        if threading.get_ident() == self._main and self._held:
+            self._open = True
+            self._held = False
+            if self._put_off:
+                self._held = True
+                self._open = self._put_off = False
+                raise KeyboardInterrupt
+
+    def shut(self) -> None:
+        """It is awake again."""
+        if self._open and threading.get_ident() == self._main:
+            self._held = True
+            self._open = False
+
+    def admit(self) -> None:
+        """User code begins, in the middle of a stretch; raises the KeyboardInterrupt that has come for it."""
+        self.leave(False)
+
+    def dismiss(self) -> None:
+        """User code is over: an interrupt that comes, or has come, too late for it is nobody's. More than once is safe."""
+        self._held = True
+        self._put_off = False
 
     def install(self) -> None:
         """Take over from Python's own handler, if that is what there is. Main thread only; elsewhere nothing happens."""
@@ -63,4 +97,10 @@ class InterruptGuard:
         if self._held:
             self._put_off = True
             return None
+        if self.lock is not None and self.lock._is_owned():
+            self.again(_thread.interrupt_main)
+            return None
+        if self._open:
+            self._held = True
+            self._open = False
         return signal.default_int_handler(number, frame)

@@ -29,6 +29,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 from mray._common.log import logger
@@ -199,11 +200,15 @@ class Reactor:
 
     def poll_now(self) -> None:
         """Dispatch what has arrived, if nobody else reads; does not wait."""
-        if self._turn.acquire(False):
-            try:
-                self._turn_and_tell(0)
-            finally:
-                self._give_turn()
+        held = self.guard.enter()
+        try:
+            if self._turn.acquire(False):
+                try:
+                    self._turn_and_tell(0)
+                finally:
+                    self._give_turn()
+        finally:
+            self.guard.leave(held)
 
     def want_relief(self) -> None:
         """Somebody waits outside `wait_until` (a callback, a future): let the relief thread read at once."""
@@ -229,29 +234,34 @@ class Reactor:
             due = self._timers[0][0] - monotonic()
             if timeout is None or due < timeout:
                 timeout = max(due, 0.0)
-        events = self._epoll.poll(-1 if timeout is None else timeout)
-        held = self.guard.enter()
+        guard = self.guard
+        held = guard.enter()
         try:
+            if timeout == 0:
+                events = self._epoll.poll(0)
+            else:
+                if self._dirty:
+                    self.flush()  # what was posted here may be what others wait for
+                guard.open()
+                events = self._epoll.poll(-1 if timeout is None else timeout)
+                guard.shut()
             callbacks = self._callbacks
             for fd, mask in events:
                 callback = callbacks.get(fd)
                 if callback is not None:
-                    try:
-                        callback(mask)
-                    except Exception:
-                        # A bug of ours: it must not end the thread that everybody's answers come through.
-                        logger.exception("dispatching failed in process %d", os.getpid())
+                    # A bug of ours must not end the thread that everybody's answers come through.
+                    _survive(partial(callback, mask))
             if self._timers:
                 self._run_timers()
             if self._deferred:
                 self.run_deferred()
         finally:
-            self.guard.leave(held)
+            guard.leave(held)
 
     def _run_timers(self) -> None:
         now = monotonic()
         while self._timers and self._timers[0][0] <= now:
-            heapq.heappop(self._timers)[2]()
+            _survive(heapq.heappop(self._timers)[2])
 
     def run_deferred(self) -> None:
         """Do what finalizers have left to do; from any thread that holds no lock of its own."""
@@ -261,28 +271,33 @@ class Reactor:
                 callback = deferred.popleft()
             except IndexError:
                 return
-            callback()
+            _survive(callback)
 
     # ------------------------------------------------------------------------------------ waiting
-    def wait_until(self, predicate: Predicate, timeout: float | None = None) -> bool:
+    def wait_until(self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True) -> bool:
         """Wait until `predicate()` is true, reading meanwhile; from any thread.
 
         `timeout` in seconds: ``None`` waits for ever, ``0`` reads what has arrived and does not wait. Returns the predicate's last
         value. The predicate is called often and in other threads too: it must be quick and without side effects. Something that
-        changes its value outside this process's dispatch must ring the doorbell or call `wake`.
+        changes its value outside this process's dispatch must ring the doorbell or call `wake`. Without `spin` it sleeps at once, for
+        callers that have spun themselves.
         """
         self.activity += 1
-        if self._dirty:
-            self.flush()
-        if predicate():
-            return True
-        deadline = None if timeout is None else monotonic() + timeout
-        if not self._take_turn(predicate, deadline):
-            return predicate()
+        held = self.guard.enter()
         try:
-            return self._read_until(predicate, deadline)
+            if self._dirty:
+                self.flush()
+            if predicate():
+                return True
+            deadline = None if timeout is None else monotonic() + timeout
+            if not self._take_turn(predicate, deadline):
+                return predicate()
+            try:
+                return self._read_until(predicate, deadline, spin)
+            finally:
+                self._give_turn()
         finally:
-            self._give_turn()
+            self.guard.leave(held)
 
     def _take_turn(self, predicate: Predicate, deadline: float | None) -> bool:
         """Become the reader (True), or sleep as a waiter until the predicate holds or the deadline has passed (False)."""
@@ -302,29 +317,32 @@ class Reactor:
                 remaining = -1.0 if deadline is None else deadline - monotonic()
                 if deadline is not None and remaining <= 0:
                     return False
+                self.guard.open()
                 waiter.lock.acquire(True, remaining)
+                self.guard.shut()
         finally:
             self._waiters.remove(waiter)
+            # Whoever gave the turn away meanwhile may have counted on this thread.
             if not turn.locked():
-                self._nudge_one()
-
-    def _nudge_one(self) -> None:
-        for waiter in self._waiters:
-            waiter.nudge()
-            return
+                self._offer_turn()
 
     def _give_turn(self) -> None:
         self._turn.release()
-        if self._waiters:
-            self._nudge_one()
-        elif self._relief_dormant:
+        self._offer_turn()
+
+    def _offer_turn(self) -> None:
+        """Nobody reads: tell a waiter, or else the relief thread."""
+        for waiter in self._waiters:
+            waiter.nudge()
+            return
+        if self._relief_dormant:
             self._relief_dormant = False
             with contextlib.suppress(RuntimeError):
                 self._relief_alarm.release()
 
-    def _read_until(self, predicate: Predicate, deadline: float | None) -> bool:
+    def _read_until(self, predicate: Predicate, deadline: float | None, spin: bool) -> bool:
         spinner = self.spinner
-        if spinner is not None and spinner.may_spin():
+        if spin and spinner is not None and spinner.may_spin():
             until = monotonic() + spinner.window
             if deadline is not None and deadline < until:
                 until = deadline
@@ -455,3 +473,11 @@ class Reactor:
         self._callbacks.clear()
         self._dirty.clear()
         self._deferred.clear()
+
+
+def _survive(callback: Callable[[], None]) -> None:
+    """Call; what it raises is reported and does not reach whoever happens to read."""
+    try:
+        callback()
+    except Exception:
+        logger.exception("a callback failed in process %d", os.getpid())

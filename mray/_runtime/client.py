@@ -69,6 +69,7 @@ class Client:
         self.role = role
         self.lock = threading.RLock()
         self.reactor = Reactor()
+        self.reactor.guard.lock, self.reactor.guard.again = self.lock, self.reactor.defer
         self.facts: dict[str, Any] = {}
         self.node: Connection
         #: Why nothing works any more, once the node is lost or the session is over.

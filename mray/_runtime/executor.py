@@ -198,6 +198,8 @@ class Executor:
     ) -> None:
         """TASK: a function."""
         context = self.context
+        guard = self._client.reactor.guard
+        guard.dismiss()
         context.task_id = task_id
         context.function_name = None
         context.task_name = label = (options or {}).get("name") or name.rpartition(".")[2]
@@ -207,8 +209,11 @@ class Executor:
             function = self._function(function_id, name)
             context.function_name = f"{function.__module__}.{name}"
             args, kwargs = self._unpack(connection, form, payload, arguments)
+            guard.admit()
             result = function(*args, **kwargs)
+            guard.dismiss()
         except BaseException as error:
+            guard.dismiss()
             result = None
             self._failed(connection, task_id, num_returns, error, label, options)
         else:
@@ -272,8 +277,9 @@ class Executor:
     def _settle(self) -> None:
         """The caller lets go of what it passed as soon as it has the reply: first be sure that the owners know of our borrows."""
         borrowing = self._client.borrowing
-        if borrowing.unacknowledged:
-            self._client.reactor.wait_until(lambda: not borrowing.unacknowledged)
+        while borrowing.unacknowledged:
+            with contextlib.suppress(KeyboardInterrupt):  # it came too late to cancel the task
+                self._client.reactor.wait_until(lambda: not borrowing.unacknowledged)
 
     def _failed(
         self, connection: Connection, task_id: bytes, num_returns: int, error: BaseException, name: str, options: dict[str, Any] | None

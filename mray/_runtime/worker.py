@@ -147,6 +147,7 @@ class Worker:
         reactor = self.client.reactor
         executor = self.executor
         pending = self._pending
+        reactor.guard.dismiss()
         while True:
             if inbox:
                 reactor.activity += 1
@@ -166,20 +167,23 @@ class Worker:
             if self._exit is not None:
                 return self._leave(*self._exit)
             service = self.service
-            if service is not None and service.run(pending):
-                reactor.poll_now()
-                continue
+            if service is not None:
+                # It spins by itself. While it is busy for long the relief thread reads, and `pending` tells.
+                service.run(pending)
+                if inbox:
+                    continue
             self._await(pending, service)
 
     def _await(self, pending: Callable[[], bool], service: Service | None) -> None:
         executor = self.executor
         reactor = self.client.reactor
         executor.idle_title()
-        if service is None:
-            reactor.wait_until(pending)
-        else:
-            ready = service.ready
-            reactor.wait_until(lambda: pending() or ready())
+        with contextlib.suppress(KeyboardInterrupt):  # a cancellation that came after its task had ended
+            if service is None:
+                reactor.wait_until(pending)
+            else:
+                ready = service.ready
+                reactor.wait_until(lambda: pending() or ready(), spin=False)
 
     def _serve(self, connection: Connection, message: Message) -> None:
         code = message[0]
@@ -216,6 +220,7 @@ class Worker:
         context.runtime_env = spec.get("runtime_env") or {}
         gpu_environment(context.gpu_ids)
         _set_threads(context.resources.get("CPU", 0), context.runtime_env)
+        self.client.reactor.guard.admit()
         failure = self.executor.become(actor_id, spec, incarnation)
         node = self.client.node
         if failure is None:

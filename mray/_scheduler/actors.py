@@ -66,6 +66,14 @@ class Actors:
     def create(self, member: Member, request: int, actor_id: bytes, spec: dict[str, Any]) -> None:
         """A process asked for an actor; it becomes its owner and holds it."""
         floor = self._floor
+        announced = self.records.get(actor_id)
+        if announced is not None or actor_id in self._tombstones:
+            # What its constructor wants is there now; it may have ended meanwhile.
+            if announced is not None and announced.announced and announced.owner == member.process:
+                announced.announced = False
+                announced.spec = spec
+                floor.enqueue(announced)
+            return
         actor = ActorRecord(actor_id, member.process, spec, floor.default_environment)
         if actor.name is not None:
             taken = self._names.get((actor.namespace, actor.name))
@@ -88,8 +96,8 @@ class Actors:
         shortage = floor.shortage(actor)
         if shortage is not None:
             self.bury(actor, (CAUSE_REFUSED, shortage, 0, None, None))
-            return
-        floor.enqueue(actor)
+        elif not actor.announced:
+            floor.enqueue(actor)
 
     def _answer_taken(self, member: Member, request: int, taken: ActorRecord, get_if_exists: bool) -> None:
         if get_if_exists:
@@ -183,7 +191,7 @@ class Actors:
         if actor.state == ALIVE and actor.worker is not None:
             self._tell_to_leave(actor)
         elif actor.worker is None:
-            self._floor.withdraw(actor)
+            self._withdraw(actor)
             self.bury(actor, (CAUSE_SCOPE, SCOPE_TEXT, 0, None, None))
         # Otherwise its constructor runs: `constructed` looks again.
 
@@ -223,7 +231,7 @@ class Actors:
         if actor.worker is not None:
             self._floor.kill(actor, CAUSE_KILL, KILL_TEXT, may_restart=not no_restart)
         elif no_restart or not actor.restarts_left:
-            self._floor.withdraw(actor)
+            self._withdraw(actor)
             self.bury(actor, (CAUSE_KILL, KILL_TEXT, 0, None, None))
 
     def worker_died(self, actor: ActorRecord, cause: Cause, may_restart: bool) -> None:
@@ -249,6 +257,10 @@ class Actors:
         assert actor.worker is not None
         if kind != CAUSE_CRASH:
             self._announce_death(actor, (kind, text, actor.worker.pid, None, None))
+
+    def _withdraw(self, actor: ActorRecord) -> None:
+        if not actor.announced:
+            self._floor.withdraw(actor)
 
     def bury(self, actor: ActorRecord, cause: Cause) -> None:
         """The actor is dead for good, and its floor space is free."""
@@ -290,7 +302,7 @@ class Actors:
             if actor.worker is not None:
                 self._floor.kill(actor, CAUSE_OWNER, OWNER_TEXT)
             else:
-                self._floor.withdraw(actor)
+                self._withdraw(actor)
                 self.bury(actor, (CAUSE_OWNER, OWNER_TEXT, 0, None, None))
         self.drop(member, list(member.held))
         for watchers, holders in self._early.values():

@@ -18,6 +18,7 @@ An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and p
 ``get_if_exists``  answer with the actor that has the name instead of refusing
 ``detached``       lives until the session ends or it is killed
 ``max_restarts``   -1: without end
+``announced``      true: its arguments are not there yet; a second request with all of the spec follows
 ``public``         builtin values that `NAME_LOOKUP` answers with: what a handle is made of
 
 `ACTOR_START` adds ``gpu_ids`` (list), ``restarted`` (bool).
@@ -62,7 +63,7 @@ class Tenant:
     """What holds resources and a worker: a `Lease` or an `ActorRecord`.
 
     Invariant: a tenant that is not `over` is in exactly one place: the demand queue (no holding), the queue for a worker (holding,
-    no worker), or a worker's `tenant` (holding and worker).
+    no worker), or a worker's `tenant` (holding and worker); an actor that is only announced is in none.
     """
 
     __slots__ = ("amounts", "environment", "holding", "key", "label", "over", "placement", "worker")
@@ -108,6 +109,7 @@ class ActorRecord(Tenant):
     """One actor over all its incarnations."""
 
     __slots__ = (
+        "announced",
         "cause",
         "detached",
         "holders",
@@ -146,6 +148,8 @@ class ActorRecord(Tenant):
         #: Processes that hold handles. An actor whose last holder goes ends, unless it is detached.
         self.holders: set[str] = set()
         self.watchers: set[str] = set()
+        #: What its constructor wants is not there yet.
+        self.announced = bool(spec.get("announced"))
         #: It was told to end once its queued calls are done.
         self.leaving = False
 

@@ -476,7 +476,8 @@ class Scheduler:
                 assert tenant.worker.tenant is tenant
                 assert tenant.worker.process in self.workers.workers
                 assert tenant.worker.state != STARTING
-            assert (id(tenant) in queued) + (id(tenant) in waiting) + (tenant.worker is not None) == 1, tenant.label
+            placed = not (isinstance(tenant, ActorRecord) and tenant.announced)
+            assert (id(tenant) in queued) + (id(tenant) in waiting) + (tenant.worker is not None) == placed, tenant.label
         for lease in self.leases.values():
             assert self.members[lease.client.process] is lease.client
             assert lease.client.leases[lease.id] is lease

@@ -512,7 +512,9 @@ def test_a_task_that_hangs_on_a_dead_actor_is_told(ray_session, signal):
 
 
 # -------------------------------------------------------------------------------------------- cancelling
+@pytest.mark.only("mray")
 def test_a_queued_task_can_be_cancelled(ray_session, signal):
+    """On Ray it passes, and then a check of Ray's own aborts the driver now and then."""
     ray = ray_session
     gate = signal()
 
@@ -552,7 +554,9 @@ def test_a_running_task_can_be_cancelled(ray_session, signal):
         ray.get(ref)
 
 
+@pytest.mark.only("mray")
 def test_a_running_task_can_be_cancelled_by_force(ray_session, signal):
+    """On Ray it passes, and then a check of Ray's own aborts the driver now and then."""
     ray = ray_session
     gate = signal()
 

@@ -102,8 +102,9 @@ def test_devices_are_not_shared_beyond_one(ray_session, gpu_actor):
     assert sorted(ids) == [(0,), (0,), (1,), (1,)]
 
 
-def test_fractions_pack_onto_a_device(ray_session, gpu_actor):
+def test_fractions_pack_onto_a_device(ray_session, gpu_actor, eventually):
     ray = ray_session
+    eventually(lambda: ray.available_resources().get("GPU") == 2)
     small = [gpu_actor.options(num_gpus=0.3).remote() for _ in range(3)]
     ids = {ray.get(actor.look.remote())[0][0] for actor in small}
     assert len(ids) == 1

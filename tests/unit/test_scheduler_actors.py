@@ -141,7 +141,8 @@ def test_an_actor_that_exits_on_purpose_is_not_restarted():
     process = stage.start(max_restarts=-1)
     stage(events.WorkerLeft(process, m.CAUSE_EXIT, "exit_actor()"))
     stage.die(process, (m.CAUSE_CRASH, "", 7, 0, None))
-    assert stage.last_cause() == (m.CAUSE_EXIT, "exit_actor()", 7, 0, None)
+    assert stage.last_cause() == (m.CAUSE_EXIT, "exit_actor()", 100, None, None)
+    assert stage.states() == []
 
 
 def test_the_last_handle_ends_the_actor_after_its_queued_calls():

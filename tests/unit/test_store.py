@@ -1,0 +1,170 @@
+"""The object store of one process, and entries with their guards."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+
+import numpy
+import pytest
+
+from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SessionTable
+from mray._objects.ownership import Countdown, Entry, Guard
+from mray._objects.serializer import serialize
+from mray._objects.store import SegmentStore, discard, read, size_class
+from mray.exceptions import ObjectStoreFullError
+
+MIB = 1 << 20
+OWNER = "a" * 16
+
+
+@pytest.fixture
+def table():
+    table = SessionTable.create(f"/mray-test-{os.getpid()}-store")
+    table.segment.unlink()
+    table.set_rows_in_use(3)
+    yield table
+    table.close()
+
+
+@pytest.fixture
+def store(table):
+    store = SegmentStore(f"/mray-test-{os.getpid()}-", "b" * 16, table, 1, table.rows_in_use, 8 * MIB)
+    written = []
+    write = store.write
+
+    def remember(value, owner=OWNER):
+        written.append(write(value, owner))
+        return written[-1]
+
+    store.write = remember
+    yield store
+    store.close()
+    for name, _length, _producer in written:
+        discard(name)
+
+
+def words(table, word):
+    return table.words[ROW_WORDS + word]
+
+
+def test_a_value_is_read_as_a_view_that_holds_its_entry(store):
+    array = numpy.arange(100_000)
+    entry = Entry()
+    result = read(store.write(serialize([array])), entry)[0]
+    assert numpy.array_equal(result, array)
+    assert not result.flags.writeable
+    alive = weakref.ref(entry)
+    del entry
+    gc.collect()
+    assert alive() is not None
+    del result
+    gc.collect()
+    assert alive() is None
+
+
+def test_two_reads_of_an_entry_share_memory(store):
+    payload = store.write(serialize(numpy.arange(100_000)))
+    entry = Entry()
+    first = read(payload, entry)
+    assert numpy.shares_memory(first, read(payload, entry))
+
+
+def test_a_large_value_without_buffers_comes_back(store):
+    text = "x" * 300_000
+    assert read(store.write(serialize(text)), Entry()) == text
+
+
+def test_names_carry_the_owner_and_the_producer(store):
+    name, _length, producer = store.write(serialize(numpy.zeros(10**5)))
+    assert name.partition(f"-{OWNER}-")[2].startswith("b" * 16)
+    assert producer == "b" * 16
+
+
+def test_a_freed_segment_is_used_again(store, table):
+    first = store.write(serialize(numpy.zeros(200_000)))
+    held = words(table, BYTES)
+    store.free(first[0])
+    assert words(table, POOLED) == held
+    second = store.write(serialize(numpy.ones(200_000)))
+    assert second[0] == first[0]
+    assert words(table, BYTES) == held
+    assert words(table, POOLED) == 0
+
+
+def test_a_segment_is_not_used_again_for_another_owner(store):
+    first = store.write(serialize(numpy.zeros(200_000)))
+    store.free(first[0])
+    assert store.write(serialize(numpy.zeros(200_000)), "c" * 16)[0] != first[0]
+
+
+def test_a_value_above_the_limit_is_refused_and_says_what_there_is(store):
+    with pytest.raises(ObjectStoreFullError, match=f"{8 * MIB}"):
+        store.write(serialize(numpy.zeros(9 * MIB, dtype="u1")))
+    store.write(serialize(numpy.zeros(5 * MIB, dtype="u1")))
+    with pytest.raises(ObjectStoreFullError):
+        store.write(serialize(numpy.zeros(5 * MIB, dtype="u1")))
+
+
+def test_what_is_kept_for_reuse_makes_room(store, table):
+    kept = store.write(serialize(numpy.zeros(3 * MIB, dtype="u1")))
+    store.free(kept[0])
+    store.write(serialize(numpy.zeros(7 * MIB, dtype="u1")))
+    assert words(table, POOLED) == 0
+
+
+def test_the_limit_counts_what_other_processes_hold(store, table):
+    table.words[2 * ROW_WORDS + BYTES] = 7 * MIB
+    with pytest.raises(ObjectStoreFullError):
+        store.write(serialize(numpy.zeros(2 * MIB, dtype="u1")))
+    table.words[2 * ROW_WORDS + BYTES] = 0
+    store.write(serialize(numpy.zeros(2 * MIB, dtype="u1")))
+
+
+def test_reading_what_is_gone_is_a_file_not_found_error(store):
+    payload = store.write(serialize(numpy.zeros(10**5)))
+    store.free(payload[0])
+    store.trim()
+    with pytest.raises(FileNotFoundError):
+        read(payload, Entry())
+
+
+@pytest.mark.parametrize("size", [1, 4096, 4097, 100_000, MIB, MIB + 1, 256 * MIB, 3 * 10**9])
+def test_a_size_class_wastes_at_most_a_quarter_and_a_page(size):
+    assert size <= size_class(size) <= size * 1.25 + 4096
+
+
+def test_an_entry_calls_every_waiter_once_and_the_first_value_stays():
+    entry = Entry()
+    calls = []
+    for number in range(3):
+        assert entry.add_waiter(lambda done, number=number: calls.append((number, done.payload)))
+    entry.complete(0, b"first")
+    entry.complete(0, b"second")
+    assert calls == [(0, b"first"), (1, b"first"), (2, b"first")]
+    assert not entry.add_waiter(lambda _entry: calls.append("late"))
+    assert entry.payload == b"first"
+
+
+def test_a_countdown_tells_of_the_first_failure():
+    entries = [Entry() for _ in range(3)]
+    entries[0].complete(0, b"")
+    countdown = Countdown(failed_form=3)
+    for entry in entries:
+        countdown.watch(entry)
+    assert countdown.left == 2
+    entries[2].complete(3, b"error")
+    assert countdown.left == 1
+    assert countdown.failed is entries[2]
+
+
+def test_a_guard_hands_its_work_over_when_it_dies():
+    handed, done = [], []
+    guard = Guard(handed.append, done.append, "fact")
+    assert not handed
+    del guard
+    gc.collect()
+    assert not done, "a finalizer only hands over"
+    handed.pop()()
+    assert done == ["fact"]
