@@ -47,6 +47,9 @@ class Doorbell:
             os.close(self.fd)
             self.fd = -1
 
+    def __del__(self) -> None:
+        self.close()
+
 
 def new_bell_fd() -> int:
     """A fresh eventfd."""

@@ -17,7 +17,7 @@ Guards are finalizers: they take no locks and hand their work to the reactor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Waiter = Callable[["Entry"], None]
@@ -80,6 +80,15 @@ class Entry:
             self.waiters = [waiters, waiter]  # type: ignore[list-item]
         return True
 
+    def remove_waiter(self, waiter: Waiter) -> None:
+        """Undo `add_waiter`; nothing happens if it is not there any more. Client's lock held."""
+        waiters = self.waiters
+        if type(waiters) is list:
+            if waiter in waiters:
+                waiters.remove(waiter)
+        elif waiters == waiter:
+            self.waiters = None
+
 
 class Guard:
     """Calls `action(*facts)` through `defer` when it dies."""
@@ -113,6 +122,13 @@ class Countdown:
             self.left += 1
         elif entry.form == self._failed_form and self.failed is None:
             self.failed = entry
+
+    def end(self, entries: Iterable[Entry]) -> None:
+        """Nobody waits any more: leave nothing with those that are still pending, which may be waited for a thousand times."""
+        if self.left:
+            for entry in entries:
+                if entry.form is None:
+                    entry.remove_waiter(self._done)
 
     def _done(self, entry: Entry) -> None:
         self.left -= 1

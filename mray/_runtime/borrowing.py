@@ -57,8 +57,9 @@ class Borrowing:
         self._out_of_band: list[Any] = []
         #: What to do when a numbered BORROW or ACTOR_HOLD is acknowledged, with the process that has to.
         self._acks: dict[int, tuple[str, Callable[[], None] | None]] = {}
-        #: The caller whose arguments this process is unpickling: its own refs need no acknowledgement.
-        self.caller = ""
+        #: The connection of the caller whose arguments this process is unpickling, and on which it will reply: a BORROW on it needs no
+        #: acknowledgement. (Two processes that call each other at the same moment have two connections.)
+        self.caller: Connection | None = None
         #: Acknowledgements that a reply has to wait for.
         self.unacknowledged = 0
         self.words: dict[int, Callable[..., None]] = {
@@ -104,7 +105,7 @@ class Borrowing:
             return entry
         entry.guard = Guard(client.reactor.defer, self._let_go, object_id, connection)
         self._borrowed[object_id] = entry
-        if owner == self.caller and then is None:
+        if connection is self.caller and then is None:
             connection.post((m.BORROW, 0, [object_id]))
             client.reactor.post_later(connection)
         else:
@@ -287,12 +288,17 @@ class Borrowing:
             then()
         return token
 
+    def holds(self, actor_id: bytes) -> bool:
+        """Whether this process holds a handle of the actor."""
+        return actor_id in self._tokens
+
     def _drop_actor(self, actor_id: bytes) -> None:
         client = self._client
         with client.lock:
             if actor_id in self._tokens or actor_id not in self._held:
                 return  # a new handle has come meanwhile
             self._held.discard(actor_id)
+            client.forget_actor(actor_id)
             if not client.node.closed:
                 client.node.send((m.ACTOR_DROP, [actor_id]))
 

@@ -284,6 +284,8 @@ class ActorCaller:
             self.state = state
         for watcher in tuple(self.watchers):
             watcher(self)
+        if self.state == "dead" and not self.client.borrowing.holds(self.actor_id):
+            self.client.forget_actor(self.actor_id)
 
     def _fail_all(self, calls: Sequence[Call]) -> None:
         for call in calls:

@@ -23,7 +23,7 @@ from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
-from mray._common.ids import TaskID, new_object_id
+from mray._common.ids import TaskID, new_object_id, return_id
 from mray._ipc.connection import Connection, Message, connect, encode
 from mray._ipc.doorbell import Doorbell
 from mray._ipc.reactor import Reactor
@@ -223,12 +223,15 @@ class Client:
         if connection is not None and not connection.closed:
             self.read_rest(connection)
             connection.hang_up()  # a child that it left behind may hold the other end
+        self._bells.pop(process, None)  # whoever rings it has it
         self.store.forget_owner(process)
 
     # ------------------------------------------------------------------------------------ replies
     def _on_reply(self, connection: Connection, task_id: bytes, form: int, payload: Any, refs: Any) -> None:
         call = connection.calls.pop(task_id, None)
         if call is None:
+            if form == m.SEGMENT:  # nobody waits for it any more
+                self.free_segment(payload[0], payload[2])
             return
         entry = call.entry
         assert entry is not None
@@ -241,7 +244,7 @@ class Client:
         if call is None:
             return
         for index, (entry, (form, payload, refs)) in enumerate(zip(call.entries, values, strict=True)):
-            self._complete(connection, task_id + bytes([index % 256]), entry, form, payload, refs)
+            self._complete(connection, return_id(task_id, index), entry, form, payload, refs)
         call.source.replied(call)
         call.release()
 
@@ -504,7 +507,11 @@ class Client:
                     if entry.form is None and entry.owner is not None:
                         self.borrowing.fetch(entry)
                     countdown.watch(entry)
-            ready = self._wait_as_user(lambda: not countdown.left or countdown.failed is not None, timeout)
+            try:
+                ready = self._wait_as_user(lambda: not countdown.left or countdown.failed is not None, timeout)
+            finally:
+                with self.lock:
+                    countdown.end(entries)
             if countdown.failed is not None:
                 self.value_of(countdown.failed)
         if not ready:
@@ -536,8 +543,12 @@ class Client:
                         self.borrowing.fetch(entry)
                     countdown.watch(entry)
         most_left = len(entries) - num_returns
-        if countdown.left > most_left:
-            self._wait_as_user(lambda: countdown.left <= most_left, timeout)
+        try:
+            if countdown.left > most_left:
+                self._wait_as_user(lambda: countdown.left <= most_left, timeout)
+        finally:
+            with self.lock:
+                countdown.end(entries)
         ready: list[ObjectRef] = []
         rest: list[ObjectRef] = []
         for ref, entry in zip(refs, entries, strict=True):
@@ -564,6 +575,12 @@ class Client:
         if caller is None:
             caller = self.actors[actor_id] = ActorCaller(self, actor_id)
         return caller
+
+    def forget_actor(self, actor_id: bytes) -> None:
+        """This process holds no handle: an actor that is dead, or was never asked for, is nobody's. Client's lock held."""
+        caller = self.actors.get(actor_id)
+        if caller is not None and caller.state in ("dead", "unknown") and not caller.queue and not caller.watchers:
+            del self.actors[actor_id]
 
     def subscribe_actor(self, caller: ActorCaller) -> None:
         if self.fatal is not None:

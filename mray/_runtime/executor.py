@@ -16,6 +16,7 @@ from typing import Any
 from mray._api.blueprint import METHOD_ATTRIBUTE
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.ids import return_id
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
@@ -78,7 +79,8 @@ class Executor:
     # ------------------------------------------------------------------------------------ code
     def add_code(self, function_id: bytes, pickled: bytes) -> None:
         """A function has arrived; it is unpickled when it is first called."""
-        self._code[function_id] = pickled
+        if function_id not in self._functions:
+            self._code[function_id] = pickled
 
     def _function(self, function_id: bytes, name: str) -> Callable[..., Any]:
         function = self._functions.get(function_id)
@@ -97,7 +99,7 @@ class Executor:
         """The positional and keyword arguments of a call."""
         client = self._client
         borrowing = client.borrowing
-        borrowing.caller = connection.process
+        borrowing.caller = connection
         try:
             if form == m.SEGMENT:
                 args, kwargs = self._read_borrowed(payload[:3], payload[3], connection.process)
@@ -105,7 +107,7 @@ class Executor:
                 args, kwargs = deserialize(form, payload)
             return self._fill_in(args, kwargs, arguments)
         finally:
-            borrowing.caller = ""
+            borrowing.caller = None
 
     def _fill_in(self, args: Any, kwargs: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
         """The arguments with the values of refs in the place of their placeholders."""
@@ -128,6 +130,8 @@ class Executor:
         with client.lock:
             entry: Entry = client.borrowing.entry_of(object_id, owner)
             entry.complete(m.SEGMENT, tuple(payload))
+        if entry.form != m.SEGMENT:  # its owner has died
+            raise dependency_error(unpickle_error(entry.payload))
         try:
             return read(entry.payload, entry)
         except FileNotFoundError:
@@ -263,7 +267,7 @@ class Executor:
             raise ValueError(f"num_returns={num_returns} asks for an iterable of so many values, not {type(result)}.") from None
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
-        return [self._freeze(connection, task_id + bytes([index % 256]), value) for index, value in enumerate(results)]
+        return [self._freeze(connection, return_id(task_id, index), value) for index, value in enumerate(results)]
 
     def _freeze(self, connection: Connection, pin: bytes, value: Any) -> tuple[int, Any, Any]:
         client = self._client
