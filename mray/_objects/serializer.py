@@ -36,6 +36,20 @@ _ALIGN = 64
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
 
 
+#: Above this, bytes travel out of band.
+_LARGE_BYTES = 64 * 1024
+
+
+class _Bytes:
+    """Pickles as ``bytes(<the first buffer>)``."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bytes, (pickle.PickleBuffer(b""),)
+
+
+_PICKLED_BYTES = pickle.dumps(_Bytes(), 5, buffer_callback=lambda _buffer: False)
+
+
 class _Noted(threading.local):
     """Refs seen while this thread pickles one value."""
 
@@ -118,6 +132,9 @@ def serialize(value: Any) -> Serialized:
     Raises whatever the pickling of the user's types raises; TypeError or PicklingError when something cannot be pickled at all.
     """
     if type(value) in _PLAIN_TYPES:
+        if type(value) is bytes and len(value) > _LARGE_BYTES:
+            # A pickle would be a second copy, in memory fresh from the kernel.
+            return Serialized(_PICKLED_BYTES, [memoryview(value)], None)
         return Serialized(pickle.dumps(value, 5), [], None)
     outer = _noted.refs
     refs: list[Any] = []

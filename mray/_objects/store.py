@@ -36,6 +36,8 @@ from mray.exceptions import ObjectStoreFullError
 _SLACK = 2
 #: The share of the store's limit that one process keeps mapped for reuse.
 _POOL_SHARE = 0.5
+#: ... and at most so many segments.
+_POOL_SEGMENTS = 256
 
 
 class Mapping(mmap.mmap):
@@ -67,8 +69,8 @@ class SegmentStore:
         self._lock = threading.Lock()
         #: Segments whose value is alive, by name.
         self._used: dict[str, Segment] = {}
-        #: Segments free for reuse, by owner process.
-        self._free: dict[str, list[Segment]] = {}
+        #: Segments free for reuse by name, the longest unused first.
+        self._free: dict[str, Segment] = {}
 
     def write(self, value: Serialized, owner: str) -> tuple[str, int, str]:
         """Store a value for `owner`; returns ``(name, length, producer)``, the payload of form SEGMENT.
@@ -87,17 +89,12 @@ class SegmentStore:
 
     def _take(self, size: int, owner: str) -> Segment:
         with self._lock:
-            free = self._free.get(owner)
-            if free:
-                best = None
-                for segment in free:
-                    if size <= segment.size <= max(size * _SLACK, 1 << 20) and (best is None or segment.size < best.size):
-                        best = segment
-                if best is not None:
-                    free.remove(best)
-                    self._words[self._pooled] -= best.size
-                    self._used[best.name] = best
-                    return best
+            best = self._best_free(size, owner)
+            if best is not None:
+                del self._free[best.name]
+                self._words[self._pooled] -= best.size
+                self._used[best.name] = best
+                return best
             wanted = size_class(size)
             if not self._fits(wanted):
                 self._trim_locked()
@@ -111,6 +108,16 @@ class SegmentStore:
             self._words[self._bytes] += segment.size
             self._used[name] = segment
             return segment
+
+    def _best_free(self, size: int, owner: str) -> Segment | None:
+        """The smallest pooled segment of this owner that holds so much and is not far too large."""
+        largest = max(size * _SLACK, 1 << 20)
+        prefix = f"{self._prefix}{owner}-"
+        best = None
+        for name, segment in self._free.items():
+            if size <= segment.size <= largest and (best is None or segment.size < best.size) and name.startswith(prefix):
+                best = segment
+        return best
 
     def _fits(self, size: int) -> bool:
         return self._table.total(BYTES, self._rows()) + size <= self.limit
@@ -130,13 +137,15 @@ class SegmentStore:
             segment = self._used.pop(name, None)
             if segment is None:
                 return
-            pooled = self._words[self._pooled] + segment.size
-            if pooled > self.limit * _POOL_SHARE or len(self._free) > 64:
+            most = int(self.limit * _POOL_SHARE)
+            if segment.size > most:
                 self._drop(segment)
                 return
-            self._words[self._pooled] = pooled
-            owner = name[len(self._prefix) :].partition("-")[0]
-            self._free.setdefault(owner, []).append(segment)
+            self._free[name] = segment
+            self._words[self._pooled] += segment.size
+            # What was used last is wanted next: the longest unused make room.
+            while self._words[self._pooled] > most or len(self._free) > _POOL_SEGMENTS:
+                self._evict(next(iter(self._free)))
 
     def trim(self) -> None:
         """Let go of everything that is kept for reuse."""
@@ -146,18 +155,19 @@ class SegmentStore:
     def forget_owner(self, owner: str) -> None:
         """A process has died: what it owned is unlinked by the node; let go of the mappings."""
         with self._lock:
-            for segment in self._free.pop(owner, []):
-                self._words[self._pooled] -= segment.size
-                self._drop(segment)
+            for name in [name for name in self._free if name.startswith(f"{self._prefix}{owner}-")]:
+                self._evict(name)
             for name in [name for name in self._used if name.startswith(f"{self._prefix}{owner}-")]:
                 self._drop(self._used.pop(name))
 
     def _trim_locked(self) -> None:
-        for segments in self._free.values():
-            for segment in segments:
-                self._drop(segment)
-        self._free.clear()
-        self._words[self._pooled] = 0
+        for name in list(self._free):
+            self._evict(name)
+
+    def _evict(self, name: str) -> None:
+        segment = self._free.pop(name)
+        self._words[self._pooled] -= segment.size
+        self._drop(segment)
 
     def _drop(self, segment: Segment) -> None:
         self._words[self._bytes] -= segment.size

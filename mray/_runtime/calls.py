@@ -143,22 +143,18 @@ class Call:
 def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, what: str) -> None:
     """Pickle the arguments into the call and note which of them are refs that have to be there first."""
     plain = True
-    refs = None
-    for value in args:
+    replace = False
+    for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
         if kind not in _PLAIN_TYPES:
             plain = False
             if kind is ObjectRef:
-                refs = True
-    if kwargs:
-        for value in kwargs.values():
-            kind = type(value)
-            if kind not in _PLAIN_TYPES:
-                plain = False
-                if kind is ObjectRef:
-                    refs = True
-    if refs:
-        args, kwargs = _replace_refs(client, call, args, kwargs)
+                replace = True
+        elif kind is bytes and len(value) > INLINE_BYTES:
+            plain = False
+            replace = True
+    if replace:
+        args, kwargs = _replace(client, call, args, kwargs)
     if plain:
         call.payload = pickle.dumps((args, kwargs), 5)
         if len(call.payload) <= INLINE_BYTES:
@@ -170,13 +166,16 @@ def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict
     client.store_arguments(call, (tuple(args), kwargs), what)
 
 
-def _replace_refs(
+def _replace(
     client: Client, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None
 ) -> tuple[Sequence[Any], dict[str, Any] | None]:
+    """The arguments with placeholders for refs, and for large bytes, which become objects rather than copies inside a pickle."""
     arguments: list[ObjectRef] = []
 
     def replace(value: Any) -> Any:
-        if type(value) is not ObjectRef:
+        if type(value) is bytes and len(value) > INLINE_BYTES:
+            value = client.put(value)
+        elif type(value) is not ObjectRef:
             return value
         client.borrowing.check(value)
         arguments.append(value)

@@ -55,6 +55,12 @@ def test_fortran_and_strided_arrays_keep_their_values():
     assert numpy.array_equal(round_trip(array[::2, ::3]), array[::2, ::3])
 
 
+def test_large_bytes_are_not_copied_into_the_pickle():
+    packed = serialize(b"x" * 200_000)
+    assert len(packed.pickled) < 100
+    assert round_trip(b"x" * 200_000) == b"x" * 200_000
+
+
 def test_several_buffers_do_not_overlap():
     arrays = [numpy.full(n, n % 256, dtype="u1") for n in range(1, 300, 7)]
     for array, result in zip(arrays, round_trip(arrays), strict=True):

@@ -114,6 +114,15 @@ def test_what_is_kept_for_reuse_makes_room(store, table):
     assert words(table, POOLED) == 0
 
 
+def test_the_longest_unused_makes_room_in_the_pool(store, table):
+    sizes = [MIB, 2 * MIB - 4096, 3 * MIB - 4096]
+    written = [store.write(serialize(numpy.zeros(size, dtype="u1"))) for size in sizes]
+    for name, _length, _producer in written:
+        store.free(name)
+    assert words(table, POOLED) <= 4 * MIB
+    assert store.write(serialize(numpy.zeros(sizes[2], dtype="u1")))[0] == written[2][0], "the last one freed is still there"
+
+
 def test_the_limit_counts_what_other_processes_hold(store, table):
     table.words[2 * ROW_WORDS + BYTES] = 7 * MIB
     with pytest.raises(ObjectStoreFullError):
