@@ -73,7 +73,7 @@ class TinyHost:
     def watch(self, sock: socket.socket) -> None:
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
-    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
         words, state = self.table.words, self._state
         deadline = None if timeout is None else monotonic() + timeout
         while not predicate():

@@ -52,8 +52,8 @@ class Host:
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
         self._own_bell: Doorbell | None = None
 
-    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        return self._client.reactor.wait_until(predicate, timeout)
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
+        return self._client.reactor.wait_until(predicate, timeout, spin=spin)
 
     def defer(self, callback: Callable[[], None]) -> None:
         self._client.reactor.defer(callback)

@@ -30,6 +30,7 @@ class Allocation:
         self.host = host
         self.plan = plan
         self.processes = processes
+        self.crowd = len(set(processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = Ends()
 
@@ -88,4 +89,5 @@ def _assignment(made: Allocation, actor: str, constants: tuple[int, bytes]) -> A
         channels=channels,
         processes={endpoint: made.processes[endpoint] for endpoint in endpoints},
         constants=constants,
+        crowd=made.crowd,
     )

@@ -79,6 +79,7 @@ class CompiledGraph:
         self._submitted = 0
 
         #: Whether an actor of the graph lives in this very process, whose main thread must then run its program while it waits.
+        self._crowded = host.spinner.is_crowd(made.crowd)
         self._runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         tell = _teller(weakref.ref(self))
         self._watches = [host.watch_actor(actor, tell) for actor in graph.actors]
@@ -171,7 +172,7 @@ class CompiledGraph:
 
     def _spin(self, read: Callable[[], Any]) -> Any:
         spinner = self._host.spinner
-        if self._runs_here or not spinner.may_spin():
+        if self._runs_here or self._crowded or not spinner.may_spin():
             return NOTHING
         until = monotonic() + spinner.window
         while True:
@@ -255,7 +256,7 @@ class CompiledGraph:
         while True:
             remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
             if not self._runs_here or service is None or threading.current_thread() is not threading.main_thread():
-                return self._host.wait_until(predicate, remaining)
+                return self._host.wait_until(predicate, remaining, spin=not self._crowded)
             # This thread is also the one that runs the program of an actor that this graph waits for.
             service.run(predicate)
             if predicate():

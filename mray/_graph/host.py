@@ -38,8 +38,8 @@ class GraphHost(Protocol):
     #: The compiled graphs of this process that are not torn down; whoever ends the session has them `abandon`.
     graphs: weakref.WeakSet[Any]
 
-    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Sleep until the predicate holds, answering whatever arrives meanwhile; the predicate's last value."""
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
+        """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering whatever arrives meanwhile; the predicate's last value."""
 
     def defer(self, callback: Callable[[], None]) -> None:
         """Call back soon in the reading thread; takes no lock, for finalizers."""

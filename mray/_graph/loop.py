@@ -95,6 +95,8 @@ class GraphService:
         self._host = host
         self._spinner = host.spinner
         self._programs: tuple[Program, ...] = ()
+        #: More processes in one of the graphs than cores.
+        self._crowded = False
         self._gone: deque[str] = deque()
 
     # ------------------------------------------------------------------------------------ requests
@@ -116,14 +118,18 @@ class GraphService:
         except BaseException:
             ends.close()
             raise
-        self._programs = (*self._programs, program)
+        self._set_programs((*self._programs, program))
         return b""
+
+    def _set_programs(self, programs: tuple[Program, ...]) -> None:
+        self._programs = programs
+        self._crowded = self._spinner.is_crowd(max((program.assignment.crowd for program in programs), default=1))
 
     def _stop(self, graph_id: str) -> bytes:
         for program in self._programs:
             if program.assignment.graph_id == graph_id:
                 program.close()
-        self._programs = tuple(program for program in self._programs if not program.closed)
+        self._set_programs(tuple(program for program in self._programs if not program.closed))
         return b""
 
     def owner_gone(self, process: str) -> None:
@@ -141,7 +147,7 @@ class GraphService:
         """The actor ends: leave every graph."""
         for program in self._programs:
             program.close()
-        self._programs = ()
+        self._set_programs(())
 
     # ------------------------------------------------------------------------------------ running
     def ready(self) -> bool:
@@ -168,7 +174,7 @@ class GraphService:
     def _spin(self, pending: Callable[[], bool]) -> bool:
         """Wait a few microseconds for something to do; whether there is."""
         spinner = self._spinner
-        if not spinner.may_spin():
+        if self._crowded or not spinner.may_spin():
             return False
         ready = self._programs[0].ready if len(self._programs) == 1 else self.ready
         until = monotonic() + spinner.window

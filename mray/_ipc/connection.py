@@ -18,8 +18,11 @@ import select
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from mray._common.log import logger
 
 if TYPE_CHECKING:
     from mray._ipc.reactor import Reactor
@@ -33,6 +36,8 @@ _CREDENTIALS = struct.Struct("3i")
 
 #: Unsent bytes above which `post` flushes by itself.
 FLUSH_BYTES = 32 * 1024
+#: About how many bytes are offered to the kernel at once: a long queue is not copied again for each piece that it takes.
+_SEND_BYTES = 256 * 1024
 
 
 def encode(message: Message) -> bytes:
@@ -83,7 +88,7 @@ class Connection:
         self._reactor = reactor
         self._lock = threading.Lock()
         #: Frames not yet given to the kernel. Invariant: only touched under `_lock`.
-        self._out: list[bytes] = []
+        self._out: deque[bytes | memoryview] = deque()
         self._out_bytes = 0
         self._want_write = False
         #: The beginning of a frame whose rest has not arrived.
@@ -130,26 +135,43 @@ class Connection:
         if not self._out or self.closed or self._want_write:
             return
         out = self._out
-        chunk = out[0] if len(out) == 1 else b"".join(out)
         # An interrupt between the send and its book-keeping would repeat or skip bytes.
         guard = self._reactor.guard
         held = guard.enter()
-        try:
-            sent = self.socket.send(chunk)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError:
-            # Broken pipe or reset: the reading side sees the hang-up and reports it with what had arrived before.
-            sent = len(chunk)
-        if sent == len(chunk):
-            out.clear()
-            self._out_bytes = 0
+        while out:
+            chunk = self._next_chunk()
+            try:
+                sent = self.socket.send(chunk)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError:
+                # Broken pipe or reset: the reading side sees the hang-up and reports it with what had arrived before.
+                sent = len(chunk)
+            self._out_bytes -= sent
+            if sent < len(chunk):
+                out.appendleft(memoryview(chunk)[sent:])
+                self._want_write = True
+                self._reactor.watch_writable(self.fd, True)
+                break
         else:
-            self._out = [chunk[sent:]]
-            self._out_bytes = len(chunk) - sent
-            self._want_write = True
-            self._reactor.watch_writable(self.fd, True)
+            self._out_bytes = 0
         guard.leave(held)
+
+    def _next_chunk(self) -> bytes | memoryview:
+        """Take out what is offered to the kernel next."""
+        out = self._out
+        if len(out) == 1:
+            return out.popleft()
+        if self._out_bytes <= _SEND_BYTES:
+            chunk = b"".join(out)
+            out.clear()
+            return chunk
+        frames = []
+        size = 0
+        while out and size < _SEND_BYTES:
+            frames.append(out.popleft())
+            size += len(frames[-1])
+        return b"".join(frames)
 
     def writable(self) -> None:
         """The socket takes bytes again (called by the reactor)."""
@@ -186,15 +208,26 @@ class Connection:
         on_message = self.on_message
         messages = []
         start = 0
+        broken = False
         while start + 4 <= count:
             end = start + 4 + _HEADER.unpack_from(buffer, start)[0]
             if end > count:
                 break
-            messages.append(marshal.loads(buffer[start + 4 : end]))
+            try:
+                messages.append(marshal.loads(buffer[start + 4 : end]))
+            except (EOFError, ValueError, TypeError):
+                broken = True
+                break
             start = end
         buffer.release() if buffer.obj is self._partial else None
         for message in messages:
-            on_message(self, message)
+            try:
+                on_message(self, message)
+            except Exception:
+                # A bug of ours: what stands behind this message must not be lost with it.
+                logger.exception("message %s from %r failed in process %d", message[:1], self, os.getpid())
+        if broken:
+            self.hang_up()
         return start
 
     # ------------------------------------------------------------------------------------ ending

@@ -1,9 +1,9 @@
 """Ctrl-C at a safe moment.
 
-In the main thread of a driver, and of a worker, where it is how a task is cancelled. A KeyboardInterrupt may be raised between any two byte
-codes; raised while a message is half dispatched or half sent it would lose a reply, and while a lock is half taken it would keep it: whoever
-waits for either would wait for ever. So while a session lives, Python's own handler of SIGINT is replaced by one that puts the interrupt off
-to the end of such a stretch, or to where the stretch sleeps. A handler that the user has installed stays.
+In the main thread of a driver, and of a worker, where it is how a task is cancelled. A KeyboardInterrupt may be raised between any two
+byte codes; raised while a message is half dispatched or half sent it would lose a reply, and while a lock is half taken it would keep it:
+whoever waits for either would wait for ever. So while a session lives, Python's own handler of SIGINT is replaced by one that puts the
+interrupt off to the end of such a stretch, or to where the stretch sleeps. A handler that the user has installed stays.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ The reading turn is a lock. Who leaves `wait_until` gives it to another waiter, 
 milliseconds whether nobody reads (then it reads itself, until a waiter asks for the turn) and sleeps without a tick while a
 waiter reads. The node uses none of this: it has one thread and calls `turn` in a loop.
 
-Dispatch runs callbacks in the reading thread, one at a time. A callback must not wait.
+Dispatch runs callbacks in the reading thread, one at a time. A callback must not wait, unless it was deferred.
 
 Finalizers (``__del__``) may run between any two byte codes of any thread, so they may not take locks: they call `defer`.
 """
@@ -29,7 +29,6 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from time import monotonic
 
 from mray._common.log import logger
@@ -79,6 +78,8 @@ class Reactor:
 
         #: The reading turn. Invariant: only its holder polls and dispatches.
         self._turn = threading.Lock()
+        #: The thread that holds it.
+        self._reader = 0
         self._waiters: list[_Waiter] = []
         #: True while the holder of the turn is inside epoll and may sleep long.
         self.asleep = False
@@ -203,6 +204,7 @@ class Reactor:
         held = self.guard.enter()
         try:
             if self._turn.acquire(False):
+                self._reader = threading.get_ident()
                 try:
                     self._turn_and_tell(0)
                 finally:
@@ -249,8 +251,11 @@ class Reactor:
             for fd, mask in events:
                 callback = callbacks.get(fd)
                 if callback is not None:
-                    # A bug of ours must not end the thread that everybody's answers come through.
-                    _survive(partial(callback, mask))
+                    try:
+                        callback(mask)
+                    except Exception:
+                        # A bug of ours: it must not end the thread that everybody's answers come through.
+                        logger.exception("dispatching failed in process %d", os.getpid())
             if self._timers:
                 self._run_timers()
             if self._deferred:
@@ -290,8 +295,11 @@ class Reactor:
             if predicate():
                 return True
             deadline = None if timeout is None else monotonic() + timeout
+            if self._reader == threading.get_ident():
+                return self._read_until(predicate, deadline, spin)  # a deferred callback of the user waits: nobody else reads
             if not self._take_turn(predicate, deadline):
                 return predicate()
+            self._reader = threading.get_ident()
             try:
                 return self._read_until(predicate, deadline, spin)
             finally:
@@ -327,6 +335,7 @@ class Reactor:
                 self._offer_turn()
 
     def _give_turn(self) -> None:
+        self._reader = 0
         self._turn.release()
         self._offer_turn()
 
@@ -419,6 +428,7 @@ class Reactor:
             if self._waiters or not self._turn.acquire(False):
                 continue
             self._relief_reads = True
+            self._reader = threading.get_ident()
             try:
                 self._relief_turns(0 if active else None)
             finally:

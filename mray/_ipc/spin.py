@@ -56,6 +56,13 @@ class Spinner:
             self._allowed = self._cores > 1 and self._table.awake(self._rows()) <= self._cores
         return self._allowed
 
+    def is_crowd(self, processes: int) -> bool:
+        """Whether so many processes that pass messages among each other are too many for any of them to spin.
+
+        Each would find its message within the window, and so learn to spin, on a core that the others need to send it.
+        """
+        return processes > self._cores
+
     def succeeded(self) -> None:
         """What was waited for came within the window."""
         self._failures = 0

@@ -40,7 +40,19 @@ MOST_REQUESTS = 12
 class Lease:
     """A worker on loan."""
 
-    __slots__ = ("busy_since", "connection", "idle_since", "lease_id", "lost", "pool", "process", "recalled", "reclaiming", "spent", "stalled")
+    __slots__ = (
+        "busy_since",
+        "connection",
+        "idle_since",
+        "lease_id",
+        "lost",
+        "pool",
+        "process",
+        "recalled",
+        "reclaiming",
+        "spent",
+        "stalled",
+    )
 
     def __init__(self, pool: Pool, lease_id: int, process: str, connection: Connection) -> None:
         self.pool = pool

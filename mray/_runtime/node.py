@@ -110,6 +110,8 @@ class Node:
         while self.ending is None:
             self.reactor.turn(None)
             self.reactor.flush()
+            if self._supervisor.failure is not None:
+                raise self._supervisor.failure
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -94,6 +94,8 @@ class Supervisor:
         self._zygote: socket.socket
         self._zygote_pid = 0
         self._zygote_failures = 0
+        #: Why no worker can be started any more.
+        self.failure: Exception | None = None
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wake_read = wake_read
         signal.signal(signal.SIGCHLD, lambda *_args: None)
@@ -146,7 +148,9 @@ class Supervisor:
         self._zygote_failures += 1
         how = processes.describe_exit(status)
         if self._zygote_failures > _ZYGOTE_ATTEMPTS:
-            raise RuntimeError(f"the zygote cannot start: {how} ({_ZYGOTE_ATTEMPTS} times in a row)")
+            self._zygote_pid = 0
+            self.failure = RuntimeError(f"the zygote cannot start: {how} ({_ZYGOTE_ATTEMPTS} times in a row)")
+            return
         # A worker that was forked and not reported is started again: two must not answer to one name.
         for pid in processes.children():
             if pid not in self._by_pid and _session_id(pid) not in self._by_pid:
@@ -224,6 +228,8 @@ class Supervisor:
     def kill(self, process: str) -> None:
         """End a worker at once; `on_died` follows."""
         worker = self.workers.get(process)
+        if worker is not None and not worker.pid and process in self._under_way:
+            self._zygote_spoke(0)  # the news of its birth is still in the other socket
         # Its pid is its own until we are told that it was reaped.
         if worker is not None and worker.pid:
             processes.kill(worker.pid)
@@ -275,7 +281,8 @@ class Supervisor:
     def end_all(self) -> None:
         """End every process below the node, and reap it. Blocks until the last one is gone."""
         signal.set_wakeup_fd(-1)
-        processes.kill(self._zygote_pid)
+        if self._zygote_pid:
+            processes.kill(self._zygote_pid)
         for pid in self._by_pid:
             processes.kill(pid)
         while True:

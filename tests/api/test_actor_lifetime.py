@@ -430,3 +430,104 @@ def test_a_shutdown_hook_that_raises_does_not_stop_the_rest(ray_session, tmp_pat
     del actor
     gc.collect()
     eventually(path.exists)
+
+
+def test_an_actor_that_exits_is_dead_at_once_while_what_it_owns_is_held(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class A:
+        def make(self):
+            return [ray.put(7)]
+
+        def bye(self):
+            ray.actor.exit_actor()
+
+    actor = A.remote()
+    [ref] = ray.get(actor.make.remote())
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(actor.bye.remote(), timeout=30)
+    assert ray.get(ref) == 7
+
+
+class Waiting:
+    """An actor whose constructor waits for an argument."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def get(self):
+        return self.value
+
+
+def waits_for(ray, gate):
+    @ray.remote(num_cpus=0)
+    def wait():
+        while not os.path.exists(gate):
+            time.sleep(0.01)
+        return 1
+
+    return wait.remote()
+
+
+def test_an_actor_is_known_to_others_before_its_arguments_are_there(ray_session, tmp_path):
+    ray = ray_session
+    gate = tmp_path / "gate"
+    actor = ray.remote(Waiting).remote(waits_for(ray, str(gate)))
+
+    @ray.remote
+    def use(actors):
+        return ray.get(actors[0].get.remote())
+
+    used = use.remote([actor])
+    assert ray.wait([used], timeout=1.5) == ([], [used])
+    gate.touch()
+    assert ray.get(used) == 1
+
+
+def test_an_actor_whose_arguments_are_not_there_can_be_killed(ray_session, tmp_path):
+    ray = ray_session
+    gate = tmp_path / "gate"
+    argument = waits_for(ray, str(gate))
+    actor = ray.remote(Waiting).remote(argument)
+    ref = actor.get.remote()
+    ray.kill(actor)
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(ref, timeout=30)
+    gate.touch()
+    ray.get(argument)
+
+
+@pytest.mark.only("mray")
+def test_an_actor_whose_handle_goes_before_its_arguments_come_is_never_made(ray_session, tmp_path, eventually):
+    from mray._api.current import current_backend
+
+    ray = ray_session
+    gate = tmp_path / "gate"
+    argument = waits_for(ray, str(gate))
+    before = len(current_backend().query("actors"))
+    actor = ray.remote(Waiting).remote(argument)
+    assert len(current_backend().query("actors")) == before + 1
+    del actor
+    gc.collect()
+    eventually(lambda: len(current_backend().query("actors")) == before)
+    gate.touch()
+    ray.get(argument)
+    assert len(current_backend().query("actors")) == before
+
+
+@pytest.mark.only("mray")
+def test_nothing_is_kept_of_actors_that_are_dead(ray_session, eventually):
+    from mray._api.current import current_backend
+
+    ray = ray_session
+    callers = current_backend().client.actors
+    cls = ray.remote(num_cpus=0)(Waiting)
+    before = len(callers)
+    for i in range(3):
+        actor = cls.remote(i)
+        assert ray.get(actor.get.remote()) == i
+    ray.kill(actor)
+    del actor
+    gc.collect()
+    eventually(lambda: len(callers) <= before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import time
@@ -588,3 +589,37 @@ def test_cancelling_what_is_done_has_no_effect(ray_session):
     assert ray.get(ref) == 1
     ray.cancel(ref)
     assert ray.get(ref) == 1
+
+
+@pytest.mark.only("mray")
+def test_a_thread_that_waits_for_a_queued_task_hears_that_another_cancels_it(fresh, init, tmp_path):
+    import threading
+
+    ray = fresh
+    init(num_cpus=1)
+    gate = tmp_path / "gate"
+
+    @ray.remote
+    def long(gate):
+        while not os.path.exists(gate):
+            time.sleep(0.01)
+
+    running = long.remote(str(gate))
+    queued = long.remote(str(gate))
+    raised = []
+
+    def wait():
+        try:
+            ray.get(queued)
+        except ray.exceptions.TaskCancelledError as error:
+            raised.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    time.sleep(0.3)
+    ray.cancel(queued)
+    waiter.join(30)
+    gate.touch()
+    waiter.join()
+    assert raised
+    ray.get(running)

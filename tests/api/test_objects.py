@@ -316,3 +316,26 @@ def test_map_unordered_maps(ray_session):
         return x * 2
 
     assert sorted(ray.util.map_unordered(f, range(10), backpressure_size=20, chunk_size=5)) == [2 * i for i in range(10)]
+
+
+def test_a_callback_of_a_future_may_get_what_is_not_there_yet(ray_session):
+    import threading
+
+    ray = ray_session
+
+    @ray.remote
+    def f(seconds):
+        time.sleep(seconds)
+        return seconds
+
+    got = []
+    called = threading.Event()
+
+    def callback(future):
+        got.append(ray.get(f.remote(future.result() + 0.1)))
+        called.set()
+
+    f.remote(0.1).future().add_done_callback(callback)
+    assert called.wait(30)
+    assert got == [0.2]
+    assert ray.get(f.remote(0.0)) == 0.0

@@ -694,3 +694,75 @@ def test_refs_may_be_captured_in_a_closure(ray_session):
         return ray.get(ref)
 
     assert ray.get(f.remote()) == "captured"
+
+
+def test_a_worker_that_ends_after_each_task_is_not_given_another(ray_session):
+    ray = ray_session
+
+    @ray.remote(max_calls=1, max_retries=0)
+    def f(i):
+        return i
+
+    assert [ray.get(f.remote(i)) for i in range(8)] == list(range(8))
+
+
+def test_a_worker_at_its_last_call_takes_no_more_tasks_while_what_it_owns_is_held(ray_session):
+    ray = ray_session
+
+    @ray.remote(max_calls=2)
+    def f(i):
+        return [ray.put(i)]
+
+    held = [ray.get(f.remote(i), timeout=30) for i in range(5)]
+    assert [ray.get(refs[0]) for refs in held] == list(range(5))
+
+
+def test_short_tasks_do_not_wait_behind_a_long_one(ray_session, tmp_path):
+    ray = ray_session
+    gate = str(tmp_path / "gate")
+
+    @ray.remote
+    def short():
+        return 1
+
+    @ray.remote
+    def long():
+        while not os.path.exists(gate):
+            time.sleep(0.01)
+        return 2
+
+    for _ in range(300):  # from now on many are pushed ahead to one worker
+        ray.get(short.remote())
+    running = long.remote()
+    try:
+        assert ray.get([short.remote() for _ in range(8)], timeout=30) == [1] * 8
+        assert ray.wait([running], timeout=0) == ([], [running])
+    finally:
+        open(gate, "w").close()
+    assert ray.get(running) == 2
+
+
+def test_a_thread_of_a_task_that_is_done_waiting_leaves_the_others_their_cpu(fresh, init):
+    ray = fresh
+    init(num_cpus=1)
+
+    @ray.remote
+    def child(seconds):
+        time.sleep(seconds)
+        return 1
+
+    @ray.remote
+    def parent():
+        got = []
+
+        def wait(seconds):
+            got.append(ray.get(child.remote(seconds)))
+
+        threads = [threading.Thread(target=wait, args=(seconds,)) for seconds in (0, 0.5, 0.5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return got
+
+    assert ray.get(parent.remote(), timeout=60) == [1, 1, 1]

@@ -104,3 +104,83 @@ def test_a_driver_that_is_interrupted_impatiently_leaves_nothing(run_text):
             break
     assert run.wait() in (1, 130, -signal.SIGINT)
     run.assert_nothing_left()
+
+
+STORM = """
+import random, signal, sys, time
+import mray
+
+mray.init(num_cpus=2, logging_level="ERROR")
+
+@mray.remote
+def f(i):
+    return i
+
+@mray.remote(num_cpus=0)
+class A:
+    def f(self, i):
+        return i
+
+actor = A.remote()
+mray.get(actor.f.remote(0))
+random.seed(7)
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+for round in range(400):
+    refs = []
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.004))
+        while True:
+            refs.append((f if round % 2 else actor.f).remote(round))
+            if len(refs) > 200:
+                mray.get(refs)
+                refs = []
+    except KeyboardInterrupt:
+        pass
+    assert mray.get(refs, timeout=30) == [round] * len(refs)
+open(sys.argv[-1] + "/done", "w").close()
+mray.shutdown()
+"""
+
+
+def test_an_interrupt_at_any_moment_loses_no_call(run_text):
+    run = run_text(STORM)
+    assert run.wait() == 0, run.output()
+    assert (run.folder / "done").exists()
+    run.assert_nothing_left()
+
+
+NO_ZYGOTE = """
+import os, signal, time
+import mray
+from mray._api.current import current_backend
+
+mray.init(num_cpus=2, logging_level="ERROR")
+node = current_backend()._session.node_pid
+dead = set()
+while len(dead) < 4:
+    try:
+        for pid in map(int, open(f"/proc/{node}/task/{node}/children").read().split()):
+            if pid not in dead and "zygote" in open(f"/proc/{pid}/comm").read():
+                os.kill(pid, signal.SIGKILL)
+                dead.add(pid)
+    except FileNotFoundError:
+        if not os.path.exists(f"/proc/{node}"):
+            break
+    time.sleep(0.01)
+
+@mray.remote(runtime_env={"env_vars": {"A": "1"}})
+def f():
+    return 1
+
+try:
+    mray.get(f.remote(), timeout=60)
+except mray.exceptions.NodeDiedError:
+    print("told")
+"""
+
+
+def test_a_node_that_can_start_no_worker_ends_the_session(run_text):
+    run = run_text(NO_ZYGOTE)
+    assert run.wait() == 0, run.output()
+    assert "told" in run.output()
+    run.assert_nothing_left()

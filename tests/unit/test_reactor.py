@@ -175,3 +175,92 @@ def test_a_reader_says_in_the_table_that_it_sleeps_and_a_ring_wakes_it(table):
     bell.close()
     reactor.close()
     del reactor
+
+
+def test_what_a_callback_raises_does_not_reach_who_reads(pair):
+    reactor, _, got, _ = pair[1]
+    other = pair[0][1]
+
+    def fail():
+        raise ValueError("a bug")
+
+    reactor.defer(fail)
+    reactor.call_later(0, fail)
+    other.send((1,))
+    assert reactor.wait_until(lambda: bool(got), 5)
+
+
+def test_a_message_that_cannot_be_dispatched_takes_no_other_with_it():
+    left, right = socket.socketpair()
+    reactor = Reactor()
+    got = []
+
+    def dispatch(_connection, message):
+        if message[0] == 2:
+            raise ValueError("a bug")
+        got.append(message[0])
+
+    reactor.register(right, dispatch, lambda _c: None)
+    whole = b"".join(encode((number,)) for number in (1, 2, 3, 4))
+    left.send(whole[:-2])
+    assert reactor.wait_until(lambda: got == [1, 3], 5)
+    left.send(whole[-2:])
+    assert reactor.wait_until(lambda: got == [1, 3, 4], 5)
+    left.close()
+    reactor.turn(0)
+    reactor.close()
+
+
+def test_a_frame_that_is_none_ends_the_connection(pair):
+    reactor, connection, got, gone = pair[1]
+    pair[0][1].socket.send(encode((1,)) + b"\x04\0\0\0\xff\xff\xff\xff")
+    assert reactor.wait_until(lambda: bool(gone), 5)
+    assert got == [(1,)]
+    assert connection.closed
+
+
+def test_a_reader_that_goes_to_sleep_sends_what_has_been_posted(pair):
+    reactor, connection, _, _ = pair[1]
+    other, _, heard, _ = pair[0]
+
+    def post():
+        connection.post((1, "late"))
+        reactor.post_later(connection)
+
+    reactor.defer(post)
+    sleeper = threading.Thread(target=lambda: reactor.wait_until(lambda: bool(heard), 10))
+    sleeper.start()
+    assert other.wait_until(lambda: bool(heard), 5)
+    reactor.wake()
+    sleeper.join()
+
+
+def test_a_long_queue_of_frames_arrives_in_order(pair):
+    (writer, left, _, _), (reactor, _, got, _) = pair
+    sent = [(1, i, b"z" * 300) for i in range(10_000)]
+    for message in sent:
+        left.post(message)
+    left.send((2, b"large" * 1_000_000))
+    assert left.unsent > 5_000_000
+    pump = threading.Thread(target=lambda: writer.wait_until(lambda: left.unsent == 0, 30))
+    pump.start()
+    assert reactor.wait_until(lambda: len(got) == len(sent) + 1, 30)
+    pump.join()
+    assert left.unsent == 0
+    assert got[:-1] == sent
+
+
+def test_a_deferred_callback_may_wait(pair):
+    reactor, _, got, _ = pair[1]
+    other = pair[0][1]
+    ran = []
+
+    def wait():
+        other.send((2,))
+        ran.append(reactor.wait_until(lambda: (2,) in got, 10))
+
+    reactor.defer(wait)
+    other.send((1,))
+    assert reactor.wait_until(lambda: bool(ran), 20)
+    assert ran == [True]
+    assert got == [(1,), (2,)]

@@ -390,3 +390,15 @@ def test_invariants_hold_in_a_storm(seed: int):
             stage.join_all()
         for member in members:
             live += [(member, grant[1]) for grant in stage.heard(m.LEASE_GRANT, member)]
+
+
+def test_the_lease_of_a_worker_that_ends_on_purpose_is_recalled():
+    stage = Stage()
+    stage.ask(CPU=1)
+    [(_, lease, worker, _, _)] = stage.grants()
+    stage(events.WorkerLeft(worker, m.CAUSE_EXIT, "max_calls"))
+    assert stage.heard(m.LEASE_RECALL) == [(lease,)]
+    stage.give_back(lease)
+    stage.die(worker)
+    assert stage.heard(m.LEASE_LOST) == []
+    assert stage.available() == {"CPU": 2.0}

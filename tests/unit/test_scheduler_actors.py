@@ -251,3 +251,31 @@ def test_an_actor_that_nobody_creates_is_dead_after_a_while():
     assert stage.states(b"never") == []
     stage(events.WatchExpired(b"never"))
     assert stage.states(b"never") == ["dead"]
+
+
+def announce(stage: Actors, actor: bytes = b"a", announced: bool = True) -> None:
+    spec = {"label": "A", "resources": {}, "placement": {"CPU": 1}, **({"announced": True} if announced else {})}
+    stage(events.ActorRequested("driver", 0, actor, spec))
+
+
+def test_an_announced_actor_is_known_and_starts_when_the_rest_comes():
+    stage = Actors()
+    announce(stage)
+    stage(events.ActorWatched("driver", b"a"))
+    stage.join_all()
+    assert stage.states() == ["pending"]
+    announce(stage, announced=False)
+    stage.construct()
+    assert stage.states() == ["alive"]
+
+
+@pytest.mark.parametrize("end", [events.ActorKilled(b"a", True), events.HandlesDropped("driver", [b"a"])])
+def test_an_announced_actor_that_has_ended_is_not_started(end: events.Event):
+    stage = Actors()
+    announce(stage)
+    stage(events.ActorWatched("driver", b"a"))
+    stage(end)
+    announce(stage, announced=False)
+    stage.join_all()
+    assert stage.states() == ["pending", "dead"]
+    assert not stage.scheduler.actors.records
