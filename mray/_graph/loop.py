@@ -57,7 +57,7 @@ class Program:
             reader.ready()
         return False
 
-    def run(self, pending: Callable[[], bool]) -> bool:
+    def run(self, pending: Callable[[], object]) -> bool:
         """Go on until blocked, or until an execution ends while `pending()`; whether it got anywhere."""
         actions = self._actions
         last = len(actions)
@@ -157,7 +157,7 @@ class GraphService:
                 return True
         return bool(self._gone)
 
-    def run(self, pending: Callable[[], bool]) -> bool:
+    def run(self, pending: Callable[[], object]) -> bool:
         """Run every program until all are blocked and spinning brings nothing, or until `pending()`; whether anything moved."""
         if self._gone:
             self._leave_gone()
@@ -171,7 +171,7 @@ class GraphService:
                 break
         return moved
 
-    def _spin(self, pending: Callable[[], bool]) -> bool:
+    def _spin(self, pending: Callable[[], object]) -> bool:
         """Wait a few microseconds for something to do; whether there is."""
         spinner = self._spinner
         if self._crowded or not spinner.may_spin():

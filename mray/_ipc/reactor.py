@@ -39,7 +39,7 @@ from mray._ipc.memory_order import fence
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
 
-Predicate = Callable[[], bool]
+Predicate = Callable[[], object]
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _READ_WRITE = _READ | select.EPOLLOUT
@@ -298,7 +298,7 @@ class Reactor:
             if self._reader == threading.get_ident():
                 return self._read_until(predicate, deadline, spin)  # a deferred callback of the user waits: nobody else reads
             if not self._take_turn(predicate, deadline):
-                return predicate()
+                return bool(predicate())
             self._reader = threading.get_ident()
             try:
                 return self._read_until(predicate, deadline, spin)
@@ -369,7 +369,7 @@ class Reactor:
                 remaining = deadline - monotonic()
                 if remaining <= 0:
                     self._turn_and_tell(0)
-                    return predicate()
+                    return bool(predicate())
             self._park(predicate, remaining)
             if predicate():
                 return True
@@ -386,7 +386,7 @@ class Reactor:
             # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
             table.words[self._state_index] = PARKED
             fence()
-            if self._deferred or predicate() or self._any_waiter_ready():
+            if self._deferred or predicate() or (self._waiters and self._any_waiter_ready()):
                 timeout = 0
             self._turn_and_tell(timeout)
         finally:

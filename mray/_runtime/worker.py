@@ -39,7 +39,7 @@ class Service(Protocol):
 
     def ready(self) -> bool: ...
 
-    def run(self, pending: Callable[[], bool]) -> bool: ...
+    def run(self, pending: Callable[[], object]) -> bool: ...
 
 
 class Worker:
@@ -53,7 +53,6 @@ class Worker:
         self.inbox: deque[tuple[Connection, Message]] = deque()
         #: Graphs of the actor that lives here; set by whoever wires the process.
         self.service: Service | None = None
-        self._exit: tuple[str, str] | None = None
         #: Threads of the task that wait in `get`: while there are any, what arrives goes back to its sender.
         self._blocked = 0
         #: This worker ends: it takes no more tasks.
@@ -70,7 +69,7 @@ class Worker:
                 m.CANCEL: self._on_cancel,
             }
         )
-        client._node_words.update({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._on_exit})
+        client._node_words.update({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
         client.on_node_lost = self._node_lost
         client.on_block = self._block
 
@@ -131,22 +130,17 @@ class Worker:
 
             _thread.interrupt_main()
 
-    def _on_exit(self, _node: Connection, kind: str, text: str) -> None:
-        self._exit = (kind, text)
-
     def _node_lost(self) -> BaseException | None:
         os._exit(1)
 
     # ------------------------------------------------------------------------------------ main thread
-    def _pending(self) -> bool:
-        return bool(self.inbox) or self._exit is not None
-
     def run(self) -> None:
         """Serve until told to end, or until user code ends the worker."""
         inbox = self.inbox
         reactor = self.client.reactor
         executor = self.executor
-        pending = self._pending
+        # One C call: it is asked before and after each sleep.
+        pending: Callable[[], object] = inbox.__len__
         reactor.guard.dismiss()
         while True:
             if inbox:
@@ -164,8 +158,6 @@ class Worker:
                 else:
                     reactor.post_later(connection)
                 continue
-            if self._exit is not None:
-                return self._leave(*self._exit)
             service = self.service
             if service is not None:
                 # It spins by itself. While it is busy for long the relief thread reads, and `pending` tells.
@@ -174,16 +166,17 @@ class Worker:
                     continue
             self._await(pending, service)
 
-    def _await(self, pending: Callable[[], bool], service: Service | None) -> None:
-        executor = self.executor
-        reactor = self.client.reactor
-        executor.idle_title()
-        with contextlib.suppress(KeyboardInterrupt):  # a cancellation that came after its task had ended
+    def _await(self, pending: Callable[[], object], service: Service | None) -> None:
+        self.executor.idle_title()
+        wait_until = self.client.reactor.wait_until
+        try:
             if service is None:
-                reactor.wait_until(pending)
+                wait_until(pending)
             else:
                 ready = service.ready
-                reactor.wait_until(lambda: pending() or ready(), spin=False)
+                wait_until(lambda: pending() or ready(), spin=False)
+        except KeyboardInterrupt:
+            pass  # a cancellation that came after its task had ended
 
     def _serve(self, connection: Connection, message: Message) -> None:
         code = message[0]
@@ -201,6 +194,8 @@ class Worker:
                 self._start_actor(*message[1:])
             elif code == m.GRAPH:
                 self._graph(connection, *message[1:])
+            elif code == m.EXIT:
+                executor.end = executor.end or (message[1], message[2])
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
 

@@ -7,6 +7,7 @@ import collections
 import copy
 import dataclasses
 import threading
+import time
 from typing import NamedTuple
 
 import pytest
@@ -319,8 +320,6 @@ def test_map_unordered_maps(ray_session):
 
 
 def test_a_callback_of_a_future_may_get_what_is_not_there_yet(ray_session):
-    import threading
-
     ray = ray_session
 
     @ray.remote

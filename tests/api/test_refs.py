@@ -275,3 +275,39 @@ def test_what_an_ended_actor_returned_stays_readable(ray_session):
     ray.kill(producer)
     assert ray.get(small) == "small"
     assert len(ray.get(large)) == 1_000_000
+
+
+def test_two_actors_that_meet_at_the_same_moment_keep_each_others_objects(ray_session):
+    """Each has connected to the other: a borrow must not go another way than the reply that lets go of the object."""
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class Keeper:
+        def __init__(self):
+            self.kept = []
+
+        def echo(self):
+            return 1
+
+        def keep(self, refs):
+            self.kept.append(refs[0])
+
+        def give(self, other):
+            for i in range(5):
+                other.keep.remote([ray.put([i] * 30_000)])
+            return ray.get(ray.put([-1] * 30_000))[0]
+
+        def count(self):
+            return len(self.kept)
+
+        def check(self):
+            return [ray.get(ref)[0] for ref in self.kept]
+
+    for _ in range(5):
+        pair = Keeper.remote(), Keeper.remote()
+        ray.get([keeper.echo.remote() for keeper in pair])
+        ray.get([pair[0].give.remote(pair[1]), pair[1].give.remote(pair[0])])
+        while ray.get([keeper.count.remote() for keeper in pair]) != [5, 5]:
+            time.sleep(0.01)
+        time.sleep(0.1)  # until whoever gave them has let go
+        assert ray.get([keeper.check.remote() for keeper in pair]) == [list(range(5))] * 2
