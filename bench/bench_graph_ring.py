@@ -73,6 +73,15 @@ class TinyHost:
     def watch(self, sock: socket.socket) -> None:
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
+    def group_bell(self, key: str, bells: Sequence[Doorbell]) -> None:
+        return None
+
+    def join_group_bell(self, writer: str, key: str) -> Callable[[], None]:
+        return lambda: None
+
+    def end_group_bell(self, key: str) -> None:
+        pass
+
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
         words, state = self.table.words, self._state
         deadline = None if timeout is None else monotonic() + timeout

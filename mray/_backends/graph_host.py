@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._graph.loop import GraphService
-from mray._ipc.doorbell import Doorbell
+from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
 from mray._runtime.calls import ActorCaller
 from mray._runtime.client import Answer, Client
@@ -92,7 +92,17 @@ class Host:
                 assert client.reactor.table is not None
                 self._own_bell = Doorbell(os.dup(client.reactor.bell_fd), client.reactor.table, client.reactor.row)
             return self._own_bell
-        return client.bell_of(process)
+        return client.bells.of(process)
+
+    def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
+        return GroupBell(self._client.bells.group(key), bells)
+
+    def join_group_bell(self, writer: str, key: str) -> Callable[[], None]:
+        fd = self._client.bells.join_group(writer, key)
+        return lambda: self._client.bells.leave_group(fd)
+
+    def end_group_bell(self, key: str) -> None:
+        self._client.bells.end_group(key)
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
         client = self._client

@@ -22,7 +22,7 @@ from typing import Any
 from mray._channel.array_form import decode_array, encode_array
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._common.messages import FAILED, PACKED, PICKLED
-from mray._ipc.doorbell import Doorbell
+from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.layout import WORD, RingLayout
 from mray._ipc.ring import STAYS, RingReader, RingWriter
 from mray._ipc.segment import Segment
@@ -45,14 +45,22 @@ class ShmWriter(ChannelWriter):
 
     __slots__ = ("_bells", "_inline", "_only_bell", "_put", "_refs", "_ring", "_slots", "_wanting")
 
-    def __init__(self, segment: Segment, offset: int, layout: RingLayout, prefix: str, bells: Sequence[Doorbell]) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        offset: int,
+        layout: RingLayout,
+        prefix: str,
+        bells: Sequence[Doorbell],
+        group: GroupBell | None = None,
+    ) -> None:
         self._ring = ring = RingWriter(segment, offset, layout)
         self._put = ring.put
         self._inline = layout.inline
         released = [offset // WORD + layout.released(reader) for reader in range(layout.readers)]
         self._slots = SlotWriter(prefix, ring, segment.words(), released, layout.slots)
         self._bells = tuple(bells)
-        self._only_bell = bells[0].ring if len(bells) == 1 else self._ring_all
+        self._only_bell: Callable[[], None] = bells[0].ring if len(bells) == 1 else self._ring_all if group is None else group.ring
         #: Refs inside values on their way, with the number of the message; they live until everyone has read it.
         self._refs: deque[tuple[int, list[Any]]] = deque()
         self._wanting = False

@@ -35,8 +35,8 @@ ROLE_DRIVER = "driver"
 ROLE_WORKER = "worker"
 ROLE_NODE = "node"
 ROLE_ZYGOTE = "zygote"
-#: Asks for the file descriptor of the listener's doorbell instead of opening a conversation.
-ROLE_BELL = "bell"
+BELL = 2  # key                      instead of HELLO: send me a doorbell's descriptor, then hang up
+#           key: "" for the process's own bell, else that of a group (see `mray._ipc.doorbell.GroupBell`)
 
 # ------------------------------------------------------------------------------- peer to peer: calls
 FUNCTION = 10  # function id, pickle                     precedes the first call that uses it, once per connection

@@ -5,7 +5,8 @@ All rings of a graph lie in one segment, which the driver creates. Its name is n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from mray._channel.base import ChannelReader, ChannelWriter
 from mray._channel.shm import ShmReader, ShmWriter
@@ -21,6 +22,8 @@ class Ends:
         self._segment = segment
         self.readers: dict[int, ChannelReader] = {}
         self.writers: dict[int, ChannelWriter] = {}
+        #: What else ends with them: bells that groups of readers share.
+        self.leave: list[Callable[[], None]] = []
 
     def close(self) -> None:
         """Let go of all of them. Idempotent."""
@@ -28,6 +31,8 @@ class Ends:
             reader.close()
         for writer in self.writers.values():
             writer.close()
+        while self.leave:
+            self.leave.pop()()
         if self._segment is not None:
             self._segment.close()
 
@@ -42,9 +47,14 @@ def open_ends(
             own = f"{prefix}{channel.index:x}-"
             if channel.writer == endpoint:
                 bells = [host.bell_of(processes[reader]) for reader in channel.readers]
-                ends.writers[channel.index] = ShmWriter(segment, channel.offset, channel.layout, own, bells)
+                group = host.group_bell(own, bells) if len(bells) > 1 else None
+                if group is not None:
+                    ends.leave.append(partial(host.end_group_bell, own))
+                ends.writers[channel.index] = ShmWriter(segment, channel.offset, channel.layout, own, bells, group)
             if endpoint in channel.readers:
                 bell = host.bell_of(processes[channel.writer])
+                if len(channel.readers) > 1:
+                    ends.leave.append(host.join_group_bell(processes[channel.writer], own))
                 number = channel.readers.index(endpoint)
                 ends.readers[channel.index] = ShmReader(
                     segment, channel.offset, channel.layout, number, own, bell, lambda error: host.failure(error, "reading a value")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mray._graph.loop import GraphService
-    from mray._ipc.doorbell import Doorbell
+    from mray._ipc.doorbell import Doorbell, GroupBell
     from mray._ipc.spin import Spinner
 
 
@@ -39,7 +39,9 @@ class GraphHost(Protocol):
     graphs: weakref.WeakSet[Any]
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
-        """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering whatever arrives meanwhile; the predicate's last value."""
+        """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering whatever arrives meanwhile; the
+        predicate's last value.
+        """
 
     def defer(self, callback: Callable[[], None]) -> None:
         """Call back soon in the reading thread; takes no lock, for finalizers."""
@@ -52,6 +54,15 @@ class GraphHost(Protocol):
 
     def bell_of(self, process: str) -> Doorbell:
         """The doorbell of a process, this one included; asks for it if it is not known yet."""
+
+    def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
+        """One bell for all readers of a ring that this process writes; None: ring them one by one. Ended by `end_group_bell`."""
+
+    def join_group_bell(self, writer: str, key: str) -> Callable[[], None]:
+        """As a reader of such a ring: wait for its bell too, until what is returned is called."""
+
+    def end_group_bell(self, key: str) -> None:
+        """The ring is closed."""
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
         """Call `callback(error)` in the reading thread when the actor's process dies; returns what ends the watch."""

@@ -116,6 +116,15 @@ class Reactor:
         self._callbacks[fd] = callback
         self._epoll.register(fd, _READ)
 
+    def watch_bell(self, fd: int) -> None:
+        """Wake up whenever this eventfd is written to; there is nothing to dispatch."""
+        self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
+
+    def unwatch_bell(self, fd: int) -> None:
+        """Undo `watch_bell`, before the descriptor is closed."""
+        with contextlib.suppress(OSError, ValueError):
+            self._epoll.unregister(fd)
+
     def remove_fd(self, fd: int) -> None:
         """Stop watching; safe when it is not watched."""
         self.forget(fd)

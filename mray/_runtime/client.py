@@ -24,8 +24,7 @@ from typing import Any
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import TaskID, new_object_id, return_id
-from mray._ipc.connection import Connection, Message, connect, encode
-from mray._ipc.doorbell import Doorbell
+from mray._ipc.connection import Connection, Message
 from mray._ipc.reactor import Reactor
 from mray._ipc.segment import unlink
 from mray._ipc.table import SessionTable
@@ -33,6 +32,7 @@ from mray._objects.ownership import Countdown, Entry, Guard
 from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
 from mray._objects.store import SegmentStore, read
+from mray._runtime.bells import Bells
 from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
 from mray._runtime.deaths import node_error, owner_error
@@ -78,6 +78,7 @@ class Client:
         self.actors: dict[bytes, ActorCaller] = {}
         self.leases = LeasePools(self)
         self.borrowing = Borrowing(self)
+        self.bells = Bells(self)
         self.store: SegmentStore
         #: Objects of this process whose refs have been pickled: others may ask for them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
@@ -88,7 +89,6 @@ class Client:
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
         self._posted = 0.0
         self._burst = 0.0
-        self._bells: dict[str, Doorbell] = {}
         self._node_words: dict[int, Callable[..., None]] = {
             m.ANSWER: self._on_answer,
             m.ACTOR_STATE: self._on_actor_state,
@@ -103,6 +103,7 @@ class Client:
         }
         self._peer_words: dict[int, Callable[..., None]] = {
             m.HELLO: self._on_hello,
+            m.BELL: self.bells.on_bell,
             m.REPLY: self._on_reply,
             m.REPLIES: self._on_replies,
             m.ATTEMPT: self._on_attempt,
@@ -160,22 +161,6 @@ class Client:
         except OSError:
             return None
 
-    def bell_of(self, process: str) -> Doorbell:
-        """The doorbell of a process; OSError when it has gone. Waits until that process answers (or dies)."""
-        bell = self._bells.get(process)
-        if bell is None or bell.fd < 0:
-            sock = connect(self.address_of(process))
-            try:
-                sock.sendall(encode((m.HELLO, m.ROLE_BELL, self.process, os.getpid())))
-                words, fds, _flags, _address = socket.recv_fds(sock, 64, 1)
-            finally:
-                sock.close()
-            if not fds:
-                raise ConnectionResetError(f"process {process} ended before it gave its doorbell")
-            assert self.reactor.table is not None
-            bell = self._bells[process] = Doorbell(fds[0], self.reactor.table, int(words))
-        return bell
-
     # ------------------------------------------------------------------------------------ dispatch
     def _on_node_message(self, connection: Connection, message: Message) -> None:
         handle = self._node_words.get(message[0])
@@ -188,10 +173,6 @@ class Client:
             self._peer_words[message[0]](connection, *message[1:])
 
     def _on_hello(self, connection: Connection, role: str, process: str, pid: int) -> None:
-        if role == m.ROLE_BELL:
-            socket.send_fds(connection.socket, [str(self.reactor.row).encode()], [self.reactor.bell_fd])
-            connection.close()
-            return
         connection.role, connection.process, connection.pid = role, process, pid
         known = self.peers.get(process)
         if known is None or known.closed:
@@ -223,7 +204,7 @@ class Client:
         if connection is not None and not connection.closed:
             self.read_rest(connection)
             connection.hang_up()  # a child that it left behind may hold the other end
-        self._bells.pop(process, None)  # whoever rings it has it
+        self.bells.forget(process)
         self.store.forget_owner(process)
 
     # ------------------------------------------------------------------------------------ replies
@@ -601,8 +582,7 @@ class Client:
             if self._listener is not None:
                 self._listener.close()
                 self._listener = None
-            for bell in self._bells.values():
-                bell.close()
+            self.bells.close()
             if self.facts:
                 self.store.close()
                 assert reactor.table is not None

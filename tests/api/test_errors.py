@@ -623,3 +623,30 @@ def test_a_thread_that_waits_for_a_queued_task_hears_that_another_cancels_it(fre
     waiter.join()
     assert raised
     ray.get(running)
+
+
+@pytest.mark.only("mray")
+def test_a_task_that_ends_as_it_is_cancelled_is_answered(ray_session):
+    """The interrupt may meet the worker at any moment, also after the function has returned."""
+    import random
+
+    ray = ray_session
+    numbers = random.Random(3)
+
+    @ray.remote(max_retries=0)
+    def f(count):
+        total = 0
+        for i in range(count):
+            total += i
+        return total
+
+    for _ in range(400):
+        refs = [f.remote(numbers.randint(1, 20_000)) for _ in range(4)]
+        time.sleep(numbers.uniform(0, 0.002))
+        for ref in refs:
+            ray.cancel(ref)
+        for ref in refs:
+            try:
+                ray.get(ref, timeout=30)
+            except ray.exceptions.TaskCancelledError:
+                pass
