@@ -26,6 +26,8 @@ from mray._graph.host import GraphHost
 from mray._graph.plan import INPUT, Argument, Operation, Plan, Source
 from mray._graph.ref import CompiledDAGRef
 from mray._graph.results import TAKEN, Results
+from mray._ipc.spin import CALLER_WINDOW, Patience
+from mray._ipc.table import usable_cores
 from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
 
 logger = logging.getLogger(__name__)
@@ -79,7 +81,8 @@ class CompiledGraph:
         self._submitted = 0
 
         #: Whether an actor of the graph lives in this very process, whose main thread must then run its program while it waits.
-        self._crowded = host.spinner.is_crowd(made.crowd)
+        cores = usable_cores()
+        self._spinner: Patience = Patience(CALLER_WINDOW) if 1 < cores < made.crowd else host.spinner
         self._runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         tell = _teller(weakref.ref(self))
         self._watches = [host.watch_actor(actor, tell) for actor in graph.actors]
@@ -171,8 +174,8 @@ class CompiledGraph:
         return value
 
     def _spin(self, read: Callable[[], Any]) -> Any:
-        spinner = self._host.spinner
-        if self._runs_here or self._crowded or not spinner.may_spin():
+        spinner = self._spinner
+        if self._runs_here or not spinner.may_spin():
             return NOTHING
         until = monotonic() + spinner.window
         while True:
@@ -256,13 +259,28 @@ class CompiledGraph:
         while True:
             remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
             if not self._runs_here or service is None or threading.current_thread() is not threading.main_thread():
-                return self._host.wait_until(predicate, remaining, spin=not self._crowded)
+                if len(self._readers) > 1 and self._spin_until(predicate, remaining):
+                    return True
+                return self._host.wait_until(predicate, remaining)
             # This thread is also the one that runs the program of an actor that this graph waits for.
             service.run(predicate)
             if predicate():
                 return True
             if not self._host.wait_until(lambda: predicate() or service.ready(), remaining):
                 return False
+
+    def _spin_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait a few microseconds for several outputs (`_spin` has waited for a single one)."""
+        spinner = self._spinner
+        if not spinner.may_spin():
+            return False
+        until = monotonic() + (spinner.window if timeout is None else min(timeout, spinner.window))
+        while monotonic() < until:
+            if predicate():
+                spinner.succeeded()
+                return True
+        spinner.failed()
+        return False
 
     def _raise_stopped(self) -> NoReturn:
         if self._broken is not None:

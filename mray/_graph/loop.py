@@ -23,6 +23,7 @@ from mray._graph.host import GraphHost
 from mray._graph.plan import Assignment
 from mray._graph.program import compile_program
 from mray._ipc.segment import Segment
+from mray._ipc.table import usable_cores
 from mray._objects.serializer import deserialize
 
 ALLOCATE = "allocate"
@@ -95,7 +96,7 @@ class GraphService:
         self._host = host
         self._spinner = host.spinner
         self._programs: tuple[Program, ...] = ()
-        #: More processes in one of the graphs than cores.
+        #: One of the graphs has more processes than there are cores: its caller alone spins (see `mray._ipc.spin`).
         self._crowded = False
         self._gone: deque[str] = deque()
 
@@ -123,7 +124,7 @@ class GraphService:
 
     def _set_programs(self, programs: tuple[Program, ...]) -> None:
         self._programs = programs
-        self._crowded = self._spinner.is_crowd(max((program.assignment.crowd for program in programs), default=1))
+        self._crowded = max((program.assignment.crowd for program in programs), default=1) > usable_cores()
 
     def _stop(self, graph_id: str) -> bytes:
         for program in self._programs:

@@ -147,5 +147,5 @@ class Assignment:
     processes: dict[str, str]
     #: The constants among the arguments: a serialized list as (form, payload).
     constants: tuple[int, bytes]
-    #: How many processes take part in the graph: more than cores, and none of them spins.
+    #: How many processes take part in the graph.
     crowd: int = 1
