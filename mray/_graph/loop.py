@@ -151,6 +151,11 @@ class GraphService:
         self._set_programs(())
 
     # ------------------------------------------------------------------------------------ running
+    @property
+    def is_active(self) -> bool:
+        """Whether there is any graph here (or one to be left)."""
+        return bool(self._programs or self._gone)
+
     def ready(self) -> bool:
         """Whether `run` would get anywhere."""
         for program in self._programs:

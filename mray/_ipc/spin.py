@@ -32,7 +32,7 @@ CALLER_WINDOW = 300e-6
 PATIENCE = 3
 #: Waits without spinning after the first such series, and at most.
 PAUSE = 16
-LONGEST_PAUSE = 512
+LONGEST_PAUSE = 64
 #: Waits between two counts of the awake processes.
 RECOUNT = 32
 

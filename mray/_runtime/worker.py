@@ -41,6 +41,10 @@ class Service(Protocol):
 
     def run(self, pending: Callable[[], object]) -> bool: ...
 
+    @property
+    def is_active(self) -> bool:
+        """Whether there is any graph."""
+
 
 class Worker:
     """The worker's state and main loop."""
@@ -170,7 +174,7 @@ class Worker:
         self.executor.idle_title()
         wait_until = self.client.reactor.wait_until
         try:
-            if service is None:
+            if service is None or not service.is_active:
                 wait_until(pending)
             else:
                 ready = service.ready
