@@ -15,8 +15,9 @@ from mray._graph.loop import GraphService
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
 from mray._runtime.calls import ActorCaller
-from mray._runtime.client import Answer, Client
+from mray._runtime.client import Client
 from mray._runtime.deaths import actor_error
+from mray._runtime.requests import Answer
 
 if TYPE_CHECKING:
     from mray._graph.compiled import CompiledGraph
@@ -75,7 +76,7 @@ class Host:
         if process == self.process:
             # An actor that compiles a graph over itself: its main thread is here.
             assert self._worker is not None and self.service is not None
-            answer = Answer()
+            answer = Answer(client.node)  # nobody's: it is answered at once
             try:
                 answer.set(self.service.handle(verb, payload, self._worker.executor.instance))
             except Exception as error:

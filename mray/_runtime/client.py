@@ -37,27 +37,10 @@ from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
 from mray._runtime.deaths import node_error, owner_error
 from mray._runtime.leases import LeasePools
+from mray._runtime.requests import Answer, Requests
 from mray.exceptions import GetTimeoutError, ObjectStoreFullError, RaySystemError, TaskCancelledError
 
 Payload = tuple[int, Any, Any]
-
-
-class Answer:
-    """What the node, or a peer, says to one request."""
-
-    __slots__ = ("error", "ready", "value")
-
-    def __init__(self) -> None:
-        self.ready = False
-        self.value: Any = None
-        self.error: BaseException | None = None
-
-    def is_ready(self) -> bool:
-        return self.ready
-
-    def set(self, value: Any, error: BaseException | None = None) -> None:
-        self.value, self.error = value, error
-        self.ready = True
 
 
 class Client:
@@ -84,8 +67,7 @@ class Client:
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         #: The class of this session's entries: by it a ref that outlived its session is known.
         self.entry: type[Entry] = type("Entry", (Entry,), {})
-        self._answers: dict[int, Answer] = {}
-        self._numbers = 0
+        self._requests = Requests()
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
         self._posted = 0.0
         self._burst = 0.0
@@ -179,17 +161,13 @@ class Client:
             self.peers[process] = connection
 
     def _on_answer(self, _node: Connection, request: int, ok: bool, value: Any) -> None:
-        answer = self._answers.pop(request, None)
-        if answer is not None:
-            answer.set(value, None if ok else RaySystemError(str(value)))
+        self._requests.settle(request, value, None if ok else RaySystemError(str(value)))
 
     def _on_held(self, _node: Connection, number: int) -> None:
         self.borrowing.acknowledged(number)
 
     def _on_graphed(self, _peer: Connection, number: int, ok: bool, payload: bytes) -> None:
-        answer = self._answers.pop(number, None)
-        if answer is not None:
-            answer.set(payload if ok else None, None if ok else unpickle_error(payload))
+        self._requests.settle(number, payload if ok else None, None if ok else unpickle_error(payload))
 
     def _on_trim(self, _node: Connection) -> None:
         self.store.trim()
@@ -257,18 +235,9 @@ class Client:
 
     def request(self, connection: Connection, code: int, *fields: Any) -> Answer:
         """Send a numbered request; the answer is set when it comes, or when the peer has gone."""
-        answer = Answer()
         with self.lock:
             self._check()
-            self._numbers += 1
-            number = self._numbers
-            self._answers[number] = answer
-            if connection.closed:
-                answer.set(None, owner_error(connection.process))
-            elif connection is not self.node:
-                connection.facts.setdefault("requests", []).append(number)
-            connection.send((code, number, *fields))
-        return answer
+            return self._requests.send(connection, code, *fields)
 
     def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
         if not self.reactor.wait_until(answer.is_ready, timeout):
@@ -291,9 +260,7 @@ class Client:
             if self.fatal is not None:
                 return
             self.fatal = error
-            for answer in self._answers.values():
-                answer.set(None, error)
-            self._answers.clear()
+            self._requests.fail_all(error)
             cause = (m.CAUSE_NODE, str(error), 0, None, None)
             for caller in list(self.actors.values()):
                 caller.on_state("dead", "", caller.incarnation, cause)
@@ -309,10 +276,7 @@ class Client:
             self.on_peer_gone(connection.process)
             for name in connection.facts.get("freed", ()):
                 unlink(name)
-            for number in connection.facts.get("requests", ()):
-                answer = self._answers.pop(number, None)
-                if answer is not None:
-                    answer.set(None, owner_error(connection.process))
+            self._requests.peer_gone(connection)
 
     def posted(self, connection: Connection) -> None:
         """A call has been posted: send it now, or let more come together if this is a burst or the peer is busy anyway.

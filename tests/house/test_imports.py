@@ -18,6 +18,7 @@ RAY_ONLY_IN = "mray/_backends/ray.py"
 #: Files that touch the process's environment, each with its reason. Everything else asks `mray._common.settings`.
 ENVIRONMENT: dict[str, str] = {
     "mray/_common/settings.py": "declares every setting",
+    "mray/_runtime/environments.py": "expands variables of the caller, and takes its own out of a worker's",
     "mray/_runtime/session.py": "hands the driver's environment to the node",
     "mray/_runtime/supervisor.py": "hands the node's environment to the zygote and to workers",
     "mray/_runtime/zygote.py": "gives a worker the variables of its runtime_env",
