@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import sched_yield
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -26,7 +27,7 @@ from mray._graph.host import GraphHost
 from mray._graph.plan import INPUT, Argument, Operation, Plan, Source
 from mray._graph.ref import CompiledDAGRef
 from mray._graph.results import TAKEN, Results
-from mray._ipc.spin import CALLER_WINDOW, Patience
+from mray._ipc.spin import CALLER_WINDOW, SELFISH, Patience
 from mray._ipc.table import usable_cores
 from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
 
@@ -177,16 +178,21 @@ class CompiledGraph:
         spinner = self._spinner
         if self._runs_here or not spinner.may_spin():
             return NOTHING
-        until = monotonic() + spinner.window
+        begun = monotonic()
+        until = begun + spinner.window
+        politely = begun + SELFISH
         while True:
             for _ in _SOME:
                 value = read()
                 if value is not NOTHING:
                     spinner.succeeded()
                     return value
-            if self._stopped or monotonic() > until:
+            now = monotonic()
+            if self._stopped or now > until:
                 spinner.failed()
                 return NOTHING
+            if now > politely:
+                sched_yield()
 
     def _await(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None) -> Any:
         if timeout is None:
@@ -279,6 +285,7 @@ class CompiledGraph:
             if predicate():
                 spinner.succeeded()
                 return True
+            sched_yield()
         spinner.failed()
         return False
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable
+from os import sched_yield
 from time import monotonic
 from typing import Any
 
@@ -23,6 +24,7 @@ from mray._graph.host import GraphHost
 from mray._graph.plan import Assignment
 from mray._graph.program import compile_program
 from mray._ipc.segment import Segment
+from mray._ipc.spin import SELFISH
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import deserialize
 
@@ -183,16 +185,21 @@ class GraphService:
         if self._crowded or not spinner.may_spin():
             return False
         ready = self._programs[0].ready if len(self._programs) == 1 else self.ready
-        until = monotonic() + spinner.window
+        begun = monotonic()
+        until = begun + spinner.window
+        politely = begun + SELFISH
         while True:
             if ready() or ready() or ready() or ready():
                 spinner.succeeded()
                 return True
             if pending():
                 return False
-            if monotonic() > until:
+            now = monotonic()
+            if now > until:
                 spinner.failed()
                 return False
+            if now > politely:
+                sched_yield()
 
     def statistics(self) -> dict[str, int]:
         """Executions finished, by graph."""

@@ -372,6 +372,7 @@ class Reactor:
                 if monotonic() >= until:
                     spinner.failed()
                     break
+                os.sched_yield()
         while True:
             remaining = None
             if deadline is not None:
