@@ -138,8 +138,9 @@ def foreign(name: str) -> bool:
 
 
 def session_directories() -> set[str]:
-    root = Path(os.environ["MRAY_TMPDIR"])
-    return {str(path) for path in root.rglob("*") if path.is_dir() and path.name.startswith("session_")}
+    # `os.walk` passes over what goes while it looks.
+    walked = os.walk(os.environ["MRAY_TMPDIR"])
+    return {os.path.join(folder, name) for folder, names, _files in walked for name in names if name.startswith("session_")}
 
 
 def open_files() -> dict[int, str]:

@@ -92,8 +92,13 @@ class Run:
 
     # -- its session ---------------------------------------------------------------------------
     def note_sessions(self) -> None:
-        for path in self.sessions.rglob("session_*"):
-            self.tokens.add(path.name.rpartition("_")[2])
+        for path in self.paths():
+            if path.name.startswith("session_"):
+                self.tokens.add(path.name.rpartition("_")[2])
+
+    def paths(self) -> list[Path]:
+        """Everything below the folder of its sessions; what goes while this looks is passed over."""
+        return [Path(folder, name) for folder, names, files in os.walk(self.sessions) for name in (*names, *files)]
 
     def processes(self) -> dict[int, str]:
         """Living processes of the run, the program included: pid to title."""
@@ -126,7 +131,7 @@ class Run:
         left = [f"process {pid} {title}" for pid, title in self.processes().items()]
         names = os.listdir("/dev/shm")
         left += [f"shared memory {name}" for name in names if any(token in name for token in self.tokens)]
-        left += [f"file {path}" for path in self.sessions.rglob("*") if path.name.startswith("session_") or path.suffix == ".sock"]
+        left += [f"file {path}" for path in self.paths() if path.name.startswith("session_") or path.suffix == ".sock"]
         return left
 
     def assert_nothing_left(self) -> None:
