@@ -423,10 +423,12 @@ class Reactor:
 
     def _relieve(self) -> None:
         seen = -1
+        active = True
         alarm = self._relief_alarm
         while not self.closed:
-            # A reader that sleeps needs no relief until it leaves; it sees the flag then, or we see that it has left.
-            self._relief_dormant = True
+            # A reader that has slept for a tick needs no relief until it leaves; it sees the flag then, or we see that it has left. One
+            # that comes and goes is not worth the wake-up that each of its leavings would cost.
+            self._relief_dormant = not active
             if not (self.asleep and seen == self.activity):
                 self._relief_dormant = False
             alarm.acquire(True, -1 if self._relief_dormant else TICK)
