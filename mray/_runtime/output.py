@@ -92,6 +92,8 @@ class OutputPrinter:
         target: TextIO | None = sys.stdout if stream == 1 else sys.stderr
         if target is not None:
             try:
-                print(shown, file=target, flush=True)
+                # One write: the user's own threads print too, and would come in between a line and its end.
+                target.write(shown + "\n")
+                target.flush()
             except (OSError, ValueError):
                 pass  # the driver has closed its stream
