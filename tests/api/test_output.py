@@ -55,7 +55,9 @@ actor = Speaker.remote()
 pid = ray.get(actor.say.remote())
 named = Named.remote()
 ray.get(named.say.remote())
-print(f"PIDS {task} {pid}", flush=True)
+# One write: a line of a worker may come in between a printed line and its end.
+sys.stdout.write(f"\\nPIDS {task} {pid}\\n")
+sys.stdout.flush()
 time.sleep(2 if ray.__name__ == "ray" else 0)
 """
     )
