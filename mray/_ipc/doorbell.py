@@ -39,10 +39,6 @@ class Doorbell:
         if self._words[self._index] == PARKED:
             os.eventfd_write(self.fd, 1)
 
-    def ring_always(self) -> None:
-        """Make the process's wait return whether or not it says that it sleeps."""
-        os.eventfd_write(self.fd, 1)
-
     def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)

@@ -208,19 +208,6 @@ class Reactor:
                 return
             connection.flush()
 
-    def poll_now(self) -> None:
-        """Dispatch what has arrived, if nobody else reads; does not wait."""
-        held = self.guard.enter()
-        try:
-            if self._turn.acquire(False):
-                self._reader = threading.get_ident()
-                try:
-                    self._turn_and_tell(0)
-                finally:
-                    self._give_turn()
-        finally:
-            self.guard.leave(held)
-
     def want_relief(self) -> None:
         """Somebody waits outside `wait_until` (a callback, a future): let the relief thread read at once."""
         if self._relief_dormant or not self.asleep:

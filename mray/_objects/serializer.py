@@ -33,7 +33,7 @@ _SPAN = struct.Struct("<QQ")
 _ALIGN = 64
 
 #: Values of exactly these types need neither cloudpickle nor a look inside.
-_PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
+PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
 
 
 #: Above this, bytes travel out of band.
@@ -131,7 +131,7 @@ def serialize(value: Any) -> Serialized:
 
     Raises whatever the pickling of the user's types raises; TypeError or PicklingError when something cannot be pickled at all.
     """
-    if type(value) in _PLAIN_TYPES:
+    if type(value) in PLAIN_TYPES:
         if type(value) is bytes and len(value) > _LARGE_BYTES:
             # A pickle would be a second copy, in memory fresh from the kernel.
             return Serialized(_PICKLED_BYTES, [memoryview(value)], None)

@@ -18,7 +18,7 @@ from mray._common.messages import CALL, FAILED, SEGMENT
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
-from mray._objects.serializer import serialize
+from mray._objects.serializer import PLAIN_TYPES, serialize
 from mray._runtime.deaths import actor_error, unavailable_error
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ BATCH_BYTES = 4096
 #: Calls that follow each other faster than this are a burst, and a burst is held back this long, in seconds.
 BURST_GAP = 50e-6
 BURST_SECONDS = 2e-3
-
-_PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
-
 
 class Placeholder:
     """Stands for a top-level ref among pickled arguments."""
@@ -146,7 +143,7 @@ def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict
     replace = False
     for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
-        if kind not in _PLAIN_TYPES:
+        if kind not in PLAIN_TYPES:
             plain = False
             if kind is ObjectRef:
                 replace = True

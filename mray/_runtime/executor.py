@@ -22,14 +22,12 @@ from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
-from mray._objects.serializer import deserialize
+from mray._objects.serializer import PLAIN_TYPES, deserialize
 from mray._objects.store import read
 from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
 from mray._runtime.client import Client
 from mray._runtime.deaths import lost_error
 from mray.exceptions import RayTaskError, TaskCancelledError
-
-_PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
 
 
 class ExitActor(BaseException):
@@ -236,7 +234,7 @@ class Executor:
         self, connection: Connection, task_id: bytes, num_returns: int, result: Any, name: str, options: dict[str, Any] | None
     ) -> None:
         if num_returns == 1:
-            if type(result) in _PLAIN_TYPES:
+            if type(result) in PLAIN_TYPES:
                 payload = pickle.dumps(result, 5)
                 if len(payload) <= INLINE_BYTES:
                     self._settle()
