@@ -89,7 +89,10 @@ class Zygote:
 
     def _serve(self) -> dict[str, Any] | None:
         """Take one packet. Returns what a worker starts with, in the forked worker."""
-        packet, fds, _flags, _address = socket.recv_fds(self._node, PACKET, 2)
+        try:
+            packet, fds, _flags, _address = socket.recv_fds(self._node, PACKET, 2)
+        except ConnectionResetError:
+            packet = b""  # it died before it had read all that we said
         if not packet:
             self._node_died()
         message = marshal.loads(packet)

@@ -15,7 +15,7 @@ import pytest
 import mray
 
 #: A driver with one idle actor ("idle"), one that computes for ever ("busy"), one with a child process ("child"). It kills who is named,
-#: then works on.
+#: then works on. "deaf" stops the node first, and lets the zygote tell it of a death that it never reads.
 DRIVER = """
 import json, os, signal, subprocess, sys, time
 import mray
@@ -47,7 +47,13 @@ pids["node"] = parent(pids["zygote"])
 busy.compute.remote()
 print(json.dumps(pids), flush=True)
 for name in sys.argv[1:]:
-    os.kill(pids[name], signal.SIGKILL)
+    if name == "deaf":
+        os.kill(pids["node"], signal.SIGSTOP)
+        os.kill(pids["idle"], signal.SIGKILL)
+        while os.path.exists(f"/proc/{pids['idle']}"):
+            time.sleep(0.001)
+    else:
+        os.kill(pids[name], signal.SIGKILL)
 
 def outcome(ref):
     try:
@@ -86,6 +92,7 @@ CASES = [
     (("zygote", "node"), {"task": "NodeDiedError"}),
     (("driver",), None),
     (("node", "driver"), None),
+    (("deaf", "node", "driver"), None),
     (("zygote", "driver"), None),
 ]
 
