@@ -117,3 +117,7 @@ class Backend(ABC):
     @abstractmethod
     def compile_graph(self, root: Any, **options: Any) -> Any:
         """Compile the DAG that ends in `root`; see `mray._graph.compiled.CompiledGraph`."""
+
+    def host(self) -> Any:
+        """What channels use of this process: a `mray._graph.host.GraphHost`. NotImplementedError where channels are the engine's own."""
+        raise NotImplementedError(f"{type(self).__name__} has channels of its own.")

@@ -10,6 +10,7 @@ Nodes know who uses them, too: what is bound and used nowhere must be found when
 from __future__ import annotations
 
 import uuid
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -17,8 +18,10 @@ from typing import Any, NoReturn, TypeVar
 from mray._api.actor import ActorHandle, ActorMethod
 from mray._api.current import current_backend
 from mray._api.dag_scan import ObjectScanner
+from mray._api.type_hint import ChannelOutputType, tensor_transport
 
 T = TypeVar("T")
+N = TypeVar("N", bound="DAGNode")
 
 # Keys of `get_other_args_to_resolve`, under Ray's names.
 PARENT_CLASS_NODE_KEY = "parent_class_node"
@@ -53,8 +56,10 @@ class DAGNode(ABC):
         self._stable_uuid = uuid.uuid4().hex
         #: Results of the last `execute` that was asked to keep them, by stable uuid.
         self.cache_from_last_execute: dict[str, Any] = {}
-        #: Whether `experimental_compile` was called on this very node.
-        self.is_cgraph_output_node = False
+        #: What is known of the values, and how they travel; copies of the node share it.
+        self._type_hint = ChannelOutputType()
+        #: A weak reference to what `experimental_compile` made of the graph that ends in this very node.
+        self._compiled: weakref.ref[Any] | None = None
         #: Whether a positional argument holds a DAG node inside of a container.
         self._args_contain_nested_dag_node = any(not isinstance(arg, DAGNode) and find_nodes(arg) for arg in self._bound_args)
         self._downstream_nodes: list[DAGNode] = []
@@ -117,6 +122,29 @@ class DAGNode(ABC):
             node = node._upstream_nodes[0]
         return node
 
+    # ------------------------------------------------------------------------------------ hinting
+    def with_tensor_transport(
+        self: N, transport: Any = "auto", device: Any = "default", _static_shape: bool = False, _direct_return: bool = False
+    ) -> N:
+        """Say how the tensors in the result travel, and on which device they arrive; see `mray._api.type_hint`. Returns this node."""
+        return self.with_type_hint(tensor_transport(transport, device, _static_shape, _direct_return))
+
+    def with_type_hint(self: N, typ: ChannelOutputType) -> N:
+        """Say what is known of the result. Returns this node."""
+        self.type_hint = typ
+        return self
+
+    @property
+    def type_hint(self) -> ChannelOutputType:
+        """What is known of the result, and how it travels."""
+        return self._type_hint
+
+    @type_hint.setter
+    def type_hint(self, typ: ChannelOutputType) -> None:
+        if not isinstance(typ, ChannelOutputType):
+            raise TypeError(f"A type hint is a ChannelOutputType, such as TorchTensorType, not {type(typ).__name__}.")
+        self._type_hint = typ
+
     # ------------------------------------------------------------------------------------ rebuilding
     def apply_recursive(self, fn: Callable[[DAGNode], T]) -> T:
         """Apply `fn` to every node upwards from here, arguments first, each node once; the result for this node.
@@ -146,6 +174,7 @@ class DAGNode(ABC):
     def _copy(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> DAGNode:
         copied = self._copy_impl(args, kwargs, options, others)
         copied._stable_uuid = self._stable_uuid
+        copied._type_hint = self._type_hint
         return copied
 
     @abstractmethod
@@ -189,11 +218,10 @@ class DAGNode(ABC):
         """
         if self.is_cgraph_output_node:
             raise ValueError(
-                "It is not allowed to call `experimental_compile` on the same DAG object multiple times no matter whether `teardown` "
-                "is called or not. Please reuse the existing compiled DAG or create a new one."
+                "It is not allowed to call `experimental_compile` on the same DAG object multiple times. Please reuse the existing "
+                "compiled DAG, tear it down first, or create a new one."
             )
-        self.is_cgraph_output_node = True
-        return current_backend().compile_graph(
+        compiled = current_backend().compile_graph(
             self,
             submit_timeout=_submit_timeout,
             buffer_size_bytes=_buffer_size_bytes,
@@ -203,6 +231,14 @@ class DAGNode(ABC):
             overlap_gpu_communication=_overlap_gpu_communication,
             default_communicator=_default_communicator,
         )
+        self._compiled = weakref.ref(compiled)
+        return compiled
+
+    @property
+    def is_cgraph_output_node(self) -> bool:
+        """Whether a compiled graph that ends in this very node is alive."""
+        compiled = None if self._compiled is None else self._compiled()
+        return compiled is not None and not compiled.is_teardown
 
     # ------------------------------------------------------------------------------------ looks
     def _body_line(self) -> str:
@@ -226,7 +262,7 @@ class DAGNode(ABC):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__
+        return {**self.__dict__, "_compiled": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -333,6 +369,11 @@ class InputAttributeNode(DAGNode):
         """Position or name."""
         return self._key
 
+    @property
+    def accessor_method(self) -> str:
+        """``"__getitem__"`` or ``"__getattr__"``."""
+        return self._accessor_method
+
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> InputAttributeNode:
         return InputAttributeNode(others["dag_input_node"], others["key"], others["accessor_method"])
 
@@ -390,6 +431,11 @@ class FunctionNode(DAGNode):
         #: The `RemoteFunction`.
         self._body = func_body
         super().__init__(func_args, func_kwargs, func_options, other_args_to_resolve)
+
+    @property
+    def remote_function(self) -> Any:
+        """What is called."""
+        return self._body
 
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> FunctionNode:
         return FunctionNode(self._body, args, kwargs, options, others)

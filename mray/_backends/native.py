@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 #: Pickled functions and classes above this are refused, as Ray does.
 LARGEST_CODE = 95 * 1024 * 1024
 
+_NO_COROUTINES = "calls of async methods are not supported yet, except in compiled graphs"
 _NO_GENERATORS = "generators of refs are not supported yet; return a list instead."
 
 
@@ -305,8 +306,8 @@ class NativeBackend(Backend):
             raise client.fatal
         actor_id = handle._id
         task_id = new_task_id(actor_id)
-        if not isinstance(num_returns, int):
-            raise NotImplementedError(f"num_returns={num_returns!r}: {_NO_GENERATORS}")
+        if method.is_async or not isinstance(num_returns, int):
+            raise NotImplementedError(f"{method.name}, num_returns={num_returns!r}: {_NO_COROUTINES if method.is_async else _NO_GENERATORS}")
         call, returned = _new_call(client, task_id, method.name, num_returns)
         call.handle = handle._token
         pack_arguments(client, call, args, kwargs or None, method.name)
@@ -435,8 +436,6 @@ def _new_call(client: Client, task_id: bytes, method: Any, num_returns: int) -> 
 
 def _refuse_unsupported(blueprint: ActorBlueprint, options: dict[str, Any]) -> None:
     """Concurrency inside an actor does not exist yet: say so instead of running calls one after the other."""
-    if blueprint.is_async:
-        raise NotImplementedError(f"The actor {blueprint.class_name} has async methods, which are not supported yet.")
     if (options["max_concurrency"] or 1) > 1 or options["concurrency_groups"]:
         raise NotImplementedError(f"The actor {blueprint.class_name}: max_concurrency and concurrency_groups are not supported yet.")
 

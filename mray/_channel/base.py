@@ -23,6 +23,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Final
 
+_FATAL: Final = b"fatal"
+
 
 class Failed:
     """A message that says what went wrong instead of bringing a value."""
@@ -32,6 +34,16 @@ class Failed:
     def __init__(self, payload: bytes) -> None:
         #: The pickled exception, as `mray.get` raises it.
         self.payload = payload
+
+    @classmethod
+    def fatally(cls, payload: bytes) -> Failed:
+        """A failure after which the graph cannot go on."""
+        return cls(payload + _FATAL)  # what follows the end of a pickle is not looked at
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the graph ends with it."""
+        return self.payload.endswith(_FATAL)
 
 
 class _Nothing:

@@ -12,6 +12,10 @@ from collections.abc import Iterable
 LOCAL = "local"
 #: A ring in shared memory.
 SHM = "shm"
+#: Tensors through a communicator of the user, everything else through a ring in shared memory.
+COMMUNICATOR = "communicator"
+#: Transports whose writer blocks until its readers read.
+BLOCKING = frozenset({COMMUNICATOR})
 
 
 def select(writer: str, reader: str) -> str:

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+from collections.abc import Sequence
+from typing import Any
 
+from mray._graph.communicators import Invitation, Membership
 from mray._graph.ends import Ends, open_ends
 from mray._graph.host import GraphHost, Pending
 from mray._graph.loop import ALLOCATE, STOP
@@ -24,23 +27,33 @@ from mray._ipc.slots import unlink_all
 
 
 class Allocation:
-    """What a compiled graph has made."""
+    """What a compiled graph has made.
 
-    def __init__(self, host: GraphHost, plan: Plan, processes: dict[str, str]) -> None:
+    `actors`: endpoint -> the id of the actor that runs it; `workers`: the handles of those that were leased for functions.
+    """
+
+    def __init__(self, host: GraphHost, plan: Plan, actors: dict[str, str], workers: dict[str, Any]) -> None:
         self.host = host
         self.plan = plan
-        self.processes = processes
-        self.crowd = len(set(processes.values()))
+        self.actors = actors
+        self._workers = workers
+        self.processes = {DRIVER: host.process, **{endpoint: host.actor_process(actor) for endpoint, actor in actors.items()}}
+        self.crowd = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = Ends()
 
-    def stop(self, actors: tuple[str, ...]) -> list[Pending]:
-        """Ask these actors to leave the graph; does not wait, and the dead do not mind."""
+    def stop(self) -> list[Pending]:
+        """Ask the actors to leave the graph; does not wait, and the dead do not mind."""
         asked = []
-        for actor in actors:
+        for endpoint in self.actors:
             with contextlib.suppress(Exception):
-                asked.append(self.host.request(self.processes[actor], STOP, self.plan.graph_id.encode()))
+                asked.append(self.host.request(self.processes[endpoint], STOP, self.plan.graph_id.encode()))
         return asked
+
+    def end_workers(self) -> None:
+        """Give the workers of the graph's functions back. Idempotent."""
+        # They are actors that nobody else has a handle of.
+        self._workers.clear()
 
     def release(self) -> None:
         """Let go of the own ends and of every name. Idempotent."""
@@ -48,25 +61,30 @@ class Allocation:
         unlink_all(self.prefix)
 
 
-def allocate(host: GraphHost, plan: Plan, constants: dict[str, tuple[int, bytes]]) -> Allocation:
-    """Make the channels and programs of a plan; leaves nothing behind if it raises."""
-    actors = plan.graph.actors
-    processes = {DRIVER: host.process, **{actor: host.actor_process(actor) for actor in actors}}
-    made = Allocation(host, plan, processes)
+def allocate(
+    host: GraphHost, plan: Plan, constants: dict[str, tuple[int, bytes]], workers: dict[str, Any], invited: Sequence[Invitation] = ()
+) -> Allocation:
+    """Make the channels and programs of a plan; leaves nothing behind if it raises.
+
+    `workers`: the handles of its functions' actors; `invited`: its communicators.
+    """
+    actors = {endpoint: workers[endpoint]._id.hex() if endpoint in workers else endpoint for endpoint in plan.graph.actors}
+    made = Allocation(host, plan, actors, workers)
     segment = Segment.create(made.prefix, plan.size)
     try:
         for channel in plan.channels:
             RingWriter.format(segment, channel.offset, channel.layout)
         pendings = []
         for actor in actors:
-            assignment = _assignment(made, actor, constants[actor])
-            pendings.append(host.request(processes[actor], ALLOCATE, pickle.dumps(assignment)))
+            assignment = _assignment(made, actor, constants[actor], invited)
+            pendings.append(host.request(made.processes[actor], ALLOCATE, pickle.dumps(assignment)))
         host.wait_until(lambda: all(pending.done() for pending in pendings), None)
         for pending in pendings:
             pending.result()
-        made.ends = open_ends(host, DRIVER, segment, made.prefix, plan.channels, processes)
+        made.ends = open_ends(host, DRIVER, segment, made.prefix, plan.channels, made.processes)
     except BaseException:
-        made.stop(actors)
+        made.stop()
+        made.end_workers()
         made.release()
         raise
     finally:
@@ -74,7 +92,7 @@ def allocate(host: GraphHost, plan: Plan, constants: dict[str, tuple[int, bytes]
     return made
 
 
-def _assignment(made: Allocation, actor: str, constants: tuple[int, bytes]) -> Assignment:
+def _assignment(made: Allocation, actor: str, constants: tuple[int, bytes], invited: Sequence[Invitation]) -> Assignment:
     plan = made.plan
     channels = tuple(channel for channel in plan.channels if actor == channel.writer or actor in channel.readers)
     endpoints = {endpoint for channel in channels for endpoint in (channel.writer, *channel.readers)}
@@ -89,5 +107,9 @@ def _assignment(made: Allocation, actor: str, constants: tuple[int, bytes]) -> A
         channels=channels,
         processes={endpoint: made.processes[endpoint] for endpoint in endpoints},
         constants=constants,
+        memberships=tuple(
+            Membership(number, each.form, each.payload, each.ranks[actor]) for number, each in enumerate(invited) if actor in each.ranks
+        ),
+        ranks={number: each.ranks for number, each in enumerate(invited)},
         crowd=made.crowd,
     )

@@ -7,18 +7,23 @@ allocate                                               make it, on all actors at
 from __future__ import annotations
 
 import uuid
+from types import NoneType
 from typing import Any
 
+from mray._api.communicator import Communicator
 from mray._api.dag_context import DAGContext
 from mray._api.dag_node import DAGNode
 from mray._graph.allocate import allocate
+from mray._graph.communicators import invitations
 from mray._graph.compiled import CompiledGraph, Limits
 from mray._graph.deadlock import check_deadlock
+from mray._graph.function_worker import lease_worker
 from mray._graph.host import GraphHost
 from mray._graph.plan import Graph, Plan
 from mray._graph.resolve import resolve
 from mray._graph.schedule import schedule
 from mray._graph.validate import validate
+from mray._ipc.table import usable_cores
 from mray._objects.serializer import serialize
 
 
@@ -26,7 +31,7 @@ def plan_graph(graph: Graph, in_flight: int) -> Plan:
     """Everything there is to decide about a graph."""
     channels, size = resolve(graph, in_flight)
     operations = schedule(graph, channels)
-    check_deadlock(operations, channels)
+    check_deadlock(operations, channels, graph.steps)
     return Plan(uuid.uuid4().hex, graph, channels, operations, size)
 
 
@@ -55,10 +60,12 @@ def compile_graph(
         raise ValueError(f"`buffer_size_bytes` must be a positive integer, found {buffer_size_bytes}")
     if isinstance(default_communicator, str) and default_communicator != "create":
         raise ValueError(f"The only allowed string for default_communicator is 'create', got {default_communicator}")
+    if not isinstance(default_communicator, (str, Communicator, NoneType)):
+        raise ValueError(
+            f"The default_communicator must be None, a string, or a Communicator, got {type(default_communicator)}"
+        )
     if enable_asyncio:
         raise NotImplementedError("enable_asyncio=True is not supported yet; execute the graph from threads instead.")
-    if overlap_gpu_communication:
-        raise NotImplementedError("_overlap_gpu_communication=True is not supported yet.")
     limits = Limits(
         in_flight=context.max_inflight_executions if max_inflight_executions is None else max_inflight_executions,
         kept=context.max_buffered_results if max_buffered_results is None else max_buffered_results,
@@ -66,9 +73,12 @@ def compile_graph(
         get_timeout=context.get_timeout,
         teardown_timeout=context.teardown_timeout,
     )
-    validated = validate(root)
+    default = default_communicator if isinstance(default_communicator, Communicator) else None
+    validated = validate(root, usable_cores(), default)
     plan = plan_graph(validated.graph, limits.in_flight)
     constants = {actor: serialize(values) for actor, values in validated.constants.items()}
-    made = allocate(host, plan, {actor: (each.form, each.to_bytes()) for actor, each in constants.items()})
-    keep = (validated.handles, [each.refs for each in constants.values()])
+    workers = {endpoint: lease_worker(options) for endpoint, options in validated.workers.items()}
+    carried = {actor: (each.form, each.to_bytes()) for actor, each in constants.items()}
+    made = allocate(host, plan, carried, workers, invitations(validated.communicators))
+    keep = (validated.handles, [each.refs for each in constants.values()], validated.communicators)
     return CompiledGraph(host, plan, made, limits, keep)

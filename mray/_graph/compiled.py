@@ -24,7 +24,8 @@ from typing import Any, NoReturn
 from mray._channel.base import NOTHING, Failed
 from mray._graph.allocate import Allocation
 from mray._graph.host import GraphHost
-from mray._graph.plan import INPUT, Argument, Operation, Plan, Source
+from mray._graph.inputs import check_inputs, packer, picker
+from mray._graph.plan import DIRECT, INPUT, MIXED, Argument, Operation, Plan, Source
 from mray._graph.ref import CompiledDAGRef
 from mray._graph.results import TAKEN, Results
 from mray._ipc.spin import CALLER_WINDOW, SELFISH, Patience
@@ -67,16 +68,17 @@ class CompiledGraph:
         self._writer = made.ends.writers[_channel_index(plan, INPUT)]
         self._try_write = self._writer.try_write
         #: How many positional arguments need no further check.
-        self._arity = -1 if graph.keywords else graph.positional
-        self._direct = graph.direct_input
+        self._arity = -1 if graph.keywords or graph.form == MIXED else graph.positional
+        self._direct = graph.form == DIRECT
+        self._pack = packer(graph)
         self._several = range(len(graph.outputs)) if graph.returns_list else None
 
-        sources = list(dict.fromkeys(output.source for output in graph.outputs if output.source is not None))
+        sources = graph.results
         self._readers = tuple(made.ends.readers[_channel_index(plan, source)] for source in sources)
         picks = [_picker(sources.index(output.source), output) for output in graph.outputs if output.source is not None]
         self._results = Results([reader.try_read for reader in self._readers], picks)
         #: The fast way of a graph with one output that needs no picking apart.
-        self._only_read = self._readers[0].try_read if len(graph.outputs) == 1 and graph.outputs[0].key is None else None
+        self._only_read = self._readers[0].try_read if len(sources) == len(graph.outputs) == 1 and graph.outputs[0].key is None else None
         self._note_drop = self._results.dropped.append
         #: How many executions were submitted.
         self._submitted = 0
@@ -86,7 +88,7 @@ class CompiledGraph:
         self._spinner: Patience = Patience(CALLER_WINDOW) if 1 < cores < made.crowd else host.spinner
         self._runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         tell = _teller(weakref.ref(self))
-        self._watches = [host.watch_actor(actor, tell) for actor in graph.actors]
+        self._watches = [host.watch_actor(actor, tell) for actor in made.actors.values()]
         host.graphs.add(self)
 
     # ------------------------------------------------------------------------------------ executing
@@ -97,8 +99,8 @@ class CompiledGraph:
         actor of the graph is dead, and whatever the serialization of the arguments raises.
         """
         if kwargs or len(args) != self._arity:
-            self._check_inputs(args, kwargs)
-        value = args[0] if self._direct else (args, kwargs)
+            check_inputs(self._plan.graph, args, kwargs)
+        value = args[0] if self._direct else self._pack(args, kwargs)
         with self._lock:
             if self._stopped:
                 self._raise_stopped()
@@ -128,14 +130,6 @@ class CompiledGraph:
                 )
             if self._stopped:
                 self._raise_stopped()
-
-    def _check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        wanted = self._plan.graph.positional
-        if len(args) != wanted:
-            raise ValueError(f"dag.execute() or dag.execute_async() must be called with {wanted} positional args, got {len(args)}")
-        for keyword in self._plan.graph.keywords:
-            if keyword not in kwargs:
-                raise ValueError(f"dag.execute() or dag.execute_async() must be called with kwarg `{keyword}`")
 
     def _make_way(self) -> None:
         """Too many are in flight: wait for those that nobody will read and throw them away, or refuse."""
@@ -171,7 +165,10 @@ class CompiledGraph:
         if value is NOTHING:
             value = self._await(ref, index, output, timeout)
         if value.__class__ is Failed:
-            raise self._host.exception(value.payload)
+            error = self._host.exception(value.payload)
+            if value.fatal:
+                self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
+            raise error
         return value
 
     def _spin(self, read: Callable[[], Any]) -> Any:
@@ -314,20 +311,25 @@ class CompiledGraph:
         self._host.graphs.discard(self)
         for cancel in self._watches:
             cancel()
-        graph = self._plan.graph
-        pendings = self._made.stop(graph.actors)
+        pendings = self._made.stop()
         if patience and not self._host.wait_until(lambda: all(pending.done() for pending in pendings), patience):
             logger.warning("Compiled graph %s: an actor still computes %s s after teardown().", self.get_id(), patience)
         if kill_actors:
-            self._host.kill_actors(graph.actors)
+            self._host.kill_actors(list(self._made.actors.values()))
+        else:
+            self._made.end_workers()
         self._made.release()
 
     def _on_death(self, error: Exception) -> None:
-        """Reading thread: an actor of the graph is dead; those who wait learn it, the other actors leave the graph."""
+        """Reading thread: an actor of the graph is dead."""
+        self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        """The graph can go on no more: those who wait learn it, the actors leave the graph."""
         if not self._stopped:
             self._broken = error
             self._stopped = True
-            self._made.stop(self._plan.graph.actors)
+            self._made.stop()
 
     def __del__(self) -> None:
         made = getattr(self, "_made", None)
@@ -339,7 +341,8 @@ class CompiledGraph:
         def end() -> None:
             for cancel in watches:
                 cancel()
-            made.stop(made.plan.graph.actors)
+            made.stop()
+            made.end_workers()
             made.release()
 
         with contextlib.suppress(Exception):  # the session may be gone by now
@@ -418,12 +421,10 @@ def _channel_index(plan: Plan, source: Source) -> int:
 
 
 def _picker(number: int, output: Argument) -> Callable[[list[Any]], Any]:
-    key = output.key
-    if key is None:
+    if output.key is None:
         return lambda values: values[number]
-    if isinstance(key, int):
-        return lambda values: values[number][0][key]
-    return lambda values: values[number][1][key]
+    pick = picker(output.key, output.by)
+    return lambda values: pick(values[number])
 
 
 def _teller(graph: weakref.ref[CompiledGraph]) -> Callable[[Exception], None]:

@@ -1,41 +1,60 @@
 """Pass: prove that no execution can hang, or show the circle. Pure.
 
-Within one execution an operation waits for the one before it in its actor's program, and a READ for the WRITE of its channel. If these
-edges have no circle, no execution hangs, however many are in flight: what an execution waits for besides (room in a ring, the
-actor's previous execution) belongs to an earlier execution, so a circle through several executions cannot close, and
-the driver reads every output.
+Within one execution an operation waits for the one before it in its actor's program, and a READ for the WRITE of its channel; a WRITE
+whose channel blocks waits until its readers have come to their READs, and steps that meet wait for each other likewise. If these edges
+have no circle, no execution hangs, however many are in flight: what an execution waits for besides (room in a ring, the actor's previous
+execution) belongs to an earlier execution, so a circle through several executions cannot close, and the driver reads every output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mray._graph.plan import DRIVER, READ, WRITE, Channel, Operation
+from mray._channel.select import BLOCKING
+from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Channel, Operation, Step
 
 #: An operation of an actor, by its place in the actor's program.
 Place = tuple[str, int]
 
 
-def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel]) -> dict[Place, list[Place]]:
+def edges(
+    schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()
+) -> dict[Place, list[Place]]:
     """operation -> the operations that it waits for, within one execution."""
+    groups = {step.index: step.group for step in steps if step.group >= 0}
     written: dict[int, Place] = {}
+    read: dict[int, list[Place]] = {}
+    meeting: dict[int, list[Place]] = {}
     for actor, operations in schedule.items():
         for place, operation in enumerate(operations):
             if operation.kind == WRITE:
                 written[operation.channel] = (actor, place)
+            elif operation.kind == READ:
+                read.setdefault(operation.channel, []).append((actor, place))
+            elif operation.step in groups:
+                meeting.setdefault(groups[operation.step], []).append((actor, place))
     waits: dict[Place, list[Place]] = {}
     for actor, operations in schedule.items():
         for place, operation in enumerate(operations):
             before = [(actor, place - 1)] if place else []
+            met: list[Place] = []
             if operation.kind == READ and channels[operation.channel].writer != DRIVER:
                 before.append(written[operation.channel])
+            elif operation.kind == WRITE and channels[operation.channel].transport in BLOCKING:
+                met = read.get(operation.channel, [])
+            elif operation.kind == COMPUTE and operation.step in groups:
+                met = meeting[groups[operation.step]]
+            # Who meets waits until the others have come to the same point, and not until they are through.
+            before.extend((other, there - 1) for other, there in met if there and other != actor)
             waits[actor, place] = before
     return waits
 
 
-def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel]) -> list[Place] | None:
+def find_circle(
+    schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()
+) -> list[Place] | None:
     """Operations that wait for each other in a circle, or None."""
-    waits = edges(schedule, channels)
+    waits = edges(schedule, channels, steps)
     #: 1 while on the current path, 2 when proved to end.
     state: dict[Place, int] = {}
     for start in waits:
@@ -59,9 +78,9 @@ def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[
     return None
 
 
-def check_deadlock(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel]) -> None:
-    """Raise ValueError, with the circle, if the graph would hang."""
-    circle = find_circle(schedule, channels)
+def check_deadlock(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()) -> None:
+    """Raise ValueError, with the circle, if the graph would hang. `steps` are needed where some of them meet."""
+    circle = find_circle(schedule, channels, steps)
     if circle is not None:
         told = " waits for ".join(
             f"{schedule[actor][place].kind} of step {schedule[actor][place].step} on actor {actor[:8]}" for actor, place in circle

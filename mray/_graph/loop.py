@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any
 
 from mray._channel.base import ChannelReader
+from mray._graph.communicators import join
 from mray._graph.ends import Ends, open_ends
 from mray._graph.host import GraphHost
 from mray._graph.plan import Assignment
@@ -40,7 +41,7 @@ class Program:
     ) -> None:
         self.assignment = assignment
         self.ends = ends
-        code = compile_program(assignment, instance, ends.readers, ends.writers, constants, failure)
+        code = compile_program(assignment, instance, ends.readers, ends.writers, constants, ends.communicators, failure)
         self._actions = code.actions
         self._waits = code.waits
         #: The values of the current execution.
@@ -115,7 +116,10 @@ class GraphService:
         form, constants = assignment.constants
         values = deserialize(form, constants)
         segment = Segment.open(assignment.segment, writable=True)
-        ends = open_ends(self._host, assignment.actor, segment, assignment.prefix, assignment.channels, assignment.processes)
+        joined = join(assignment.memberships)
+        ends = open_ends(
+            self._host, assignment.actor, segment, assignment.prefix, assignment.channels, assignment.processes, joined, assignment.ranks
+        )
         try:
             program = Program(assignment, instance, ends, values, self._host.failure)
         except BaseException:

@@ -2,15 +2,16 @@
 
     DAG nodes --validate--> Graph --resolve--> + channels --schedule--> + operations --deadlock--> Plan --allocate--> programs
 
-An *endpoint* is the driver (`DRIVER`) or an actor, by its id. A *source* is something that has a value in each execution: the input, or
-one output of one step. A *step* is one call of a method. Everything here is plain data: it is pickled to the actors, printed,
-drawn and simulated.
+An *endpoint* is the driver (`DRIVER`), an actor, by its id, or a worker that is leased for the graph's functions (``function-0``, ...). A
+*source* is something that has a value in each execution: the input, or one output of one step. A *step* is one call of a method or
+function. Everything here is plain data: it is pickled to the actors, printed, drawn and simulated.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from mray._ipc.layout import RingLayout
 
@@ -33,19 +34,43 @@ INPUT = Source(-1)
 
 
 class Argument(NamedTuple):
-    """One argument of a step: a source, perhaps a part of it, or a constant.
+    """One argument of a step: a source, a part of it, a constant, or a constant with holes for other arguments.
 
-    `source` None: the actor's constant number `constant`. `key` not None: the part of the graph's input of that position or name.
+    `source` None: the endpoint's constant number `constant`, in which `nested` fill the holes (see `mray._graph.template`).
+    `by`: how `key` picks a part of the graph's input: one of `PART`, `ITEM`, `ATTRIBUTE`, or "" for the whole.
     """
 
     source: Source | None
     key: int | str | None = None
     constant: int = -1
+    by: str = ""
+    nested: tuple[Any, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources in it, in order, perhaps repeated."""
+        if self.source is not None:
+            return (self.source,)
+        return tuple(source for argument in self.nested for source in argument.sources)
+
+
+#: The argument of `execute` of that position or name.
+PART = "part"
+#: What ``value[key]`` and ``value.key`` are of the one value that the input is.
+ITEM = "item"
+ATTRIBUTE = "attribute"
+
+#: What the graph's input is: the one argument of `execute`; ``(args, kwargs)``, of which steps use parts; the one argument or a
+#: `DAGInputData`, of which steps use parts or the whole; nothing but the signal to begin.
+DIRECT = "direct"
+SPLIT = "split"
+MIXED = "mixed"
+SIGNAL = "signal"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a method of an actor, once in each execution."""
+    """One call of a method of an actor, or of a function, once in each execution."""
 
     index: int
     actor: str
@@ -55,12 +80,31 @@ class Step:
     arguments: tuple[Argument, ...]
     keywords: tuple[tuple[str, Argument], ...] = ()
     num_returns: int = 1
+    #: The endpoint's constant that is called in place of a method of this name; -1: a method.
+    function: int = -1
+    #: Steps of one group meet: each blocks until all of them run. -1: it meets nobody.
+    group: int = -1
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What the step waits for, each once, in the order of its arguments."""
+        """What the step waits for, each once, in the order of its arguments; the input if there is nothing else."""
         used = [*self.arguments, *(argument for _name, argument in self.keywords)]
-        return tuple(dict.fromkeys(argument.source for argument in used if argument.source is not None))
+        return tuple(dict.fromkeys(source for argument in used for source in argument.sources)) or (INPUT,)
+
+
+class Transfer(NamedTuple):
+    """How the user wants the tensors of a source to travel: a `TorchTensorType` as plain data."""
+
+    transport: str = "auto"
+    #: ``"default"`` leaves tensors where they are.
+    device: str = "default"
+    static_shape: bool = False
+    direct_return: bool = False
+    #: Which of the graph's communicators carries them; -1: none.
+    communicator: int = -1
+
+
+_AUTOMATIC = Transfer()
 
 
 @dataclass(frozen=True)
@@ -75,13 +119,22 @@ class Graph:
     #: How many positional arguments `execute` takes, and which keywords it must have.
     positional: int
     keywords: tuple[str, ...]
-    #: Whether the input is the one argument itself, and not (args, kwargs).
-    direct_input: bool
+    #: `DIRECT`, `SPLIT`, `MIXED` or `SIGNAL`.
+    form: str
+    #: Outputs that nobody uses: the driver hears that they are there, and of their errors.
+    leaves: tuple[Source, ...] = ()
+    #: What the user has said about how a source travels.
+    transfers: Mapping[Source, Transfer] = field(default_factory=dict)
 
     @property
     def actors(self) -> tuple[str, ...]:
         """The actors of the graph, in the order of their first steps."""
         return tuple(dict.fromkeys(step.actor for step in self.steps))
+
+    @property
+    def results(self) -> tuple[Source, ...]:
+        """The sources that the caller waits for, each once; leaves last."""
+        return tuple(dict.fromkeys([source for output in self.outputs for source in output.sources] + list(self.leaves)))
 
     def endpoint_of(self, source: Source) -> str:
         """Who produces a source."""
@@ -100,6 +153,9 @@ class Channel:
     layout: RingLayout
     #: Where the ring starts in the graph's segment, in bytes.
     offset: int
+    #: Only that the value is there crosses, or its error.
+    bare: bool = False
+    transfer: Transfer = _AUTOMATIC
 
 
 class Operation(NamedTuple):
@@ -147,5 +203,9 @@ class Assignment:
     processes: dict[str, str]
     #: The constants among the arguments: a serialized list as (form, payload).
     constants: tuple[int, bytes]
+    #: The communicators that the actor becomes a member of, as `mray._graph.communicators` takes them.
+    memberships: tuple[Any, ...] = ()
+    #: communicator number -> endpoint -> rank.
+    ranks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     #: How many processes take part in the graph.
     crowd: int = 1

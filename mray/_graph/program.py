@@ -12,10 +12,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+from mray._api.communicator import Communicator
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
-from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Operation, Source, Step
+from mray._graph.communicators import CommunicatorCall
+from mray._graph.coroutines import to_the_end
+from mray._graph.inputs import picker
+from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Channel, Operation, Source, Step
+from mray._graph.template import filler
 
 #: Does one operation; how many places to advance, 0 when it would block.
 Action = Callable[[], int]
@@ -40,17 +46,18 @@ def compile_program(
     readers: Mapping[int, ChannelReader],
     writers: Mapping[int, ChannelWriter],
     constants: list[Any],
+    communicators: Mapping[int, Communicator],
     failure: Fail,
 ) -> Code:
     """The actions of an actor; raises when a method is missing or cannot run in a graph."""
     steps = {step.index: step for step in assignment.steps}
-    sources = {channel.index: channel.source for channel in assignment.channels}
+    channels = {channel.index: channel for channel in assignment.channels}
     numbers: dict[Source, int] = {}
     for step in assignment.steps:
         for source in (*step.sources, *(Source(step.index, output) for output in range(step.num_returns))):
             numbers.setdefault(source, len(numbers))
-    methods = {step.index: _method_of(instance, step.method) for step in assignment.steps}
-    fused = _fuse(assignment, steps, sources)
+    methods = {step.index: _callable_of(instance, step, constants, communicators) for step in assignment.steps}
+    fused = _fuse(assignment, steps, channels)
     if fused is not None:
         read, step, write = fused
         reader, writer = readers[read.channel], writers[write.channel]
@@ -63,7 +70,7 @@ def compile_program(
     for operation in assignment.operations:
         if operation.kind == READ:
             reader = readers[operation.channel]
-            actions.append(_read(reader.try_read, cells, numbers[sources[operation.channel]]))
+            actions.append(_read(reader.try_read, cells, numbers[channels[operation.channel].source]))
             waits.append(reader.ready)
         elif operation.kind == COMPUTE:
             step = steps[operation.step]
@@ -72,34 +79,43 @@ def compile_program(
         else:
             writer = writers[operation.channel]
             name = _name_of(instance, steps[operation.step])
-            actions.append(_write(writer.try_write, cells, numbers[sources[operation.channel]], name, failure))
+            channel = channels[operation.channel]
+            make_write = _write_bare if channel.bare else _write
+            actions.append(make_write(writer.try_write, cells, numbers[channel.source], name, failure))
             waits.append(writer.has_room)
     return Code(actions, waits, cells)
 
 
 def _name_of(instance: Any, step: Step) -> str:
-    return f"{type(instance).__name__}.{step.method}"
+    return step.method if step.function >= 0 else f"{type(instance).__name__}.{step.method}"
 
 
-def _method_of(instance: Any, name: str) -> Callable[..., Any]:
+def _callable_of(instance: Any, step: Step, constants: list[Any], communicators: Mapping[int, Communicator]) -> Callable[..., Any]:
+    if step.function >= 0:
+        constant = constants[step.function]
+        if isinstance(constant, CommunicatorCall):
+            return partial(constant.collective.through, communicators[constant.number])
+        function: Callable[..., Any] = constant
+        return function
+    name = step.method
     if name == "__ray_call__":
         return lambda function, *args, **kwargs: function(instance, *args, **kwargs)
     method: Callable[..., Any] = getattr(instance, name)
-    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method):
-        raise NotImplementedError(f"{type(instance).__name__}.{name} is async or a generator: compiled graphs call plain methods only")
-    return method
+    if inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method):
+        raise NotImplementedError(f"{type(instance).__name__}.{name} is a generator: in a compiled graph a method returns its value")
+    return to_the_end(method) if inspect.iscoroutinefunction(method) else method
 
 
 # ------------------------------------------------------------------------------------------ actions
-def _fuse(assignment: Assignment, steps: dict[int, Step], sources: dict[int, Source]) -> tuple[Operation, Step, Operation] | None:
+def _fuse(assignment: Assignment, steps: dict[int, Step], channels: dict[int, Channel]) -> tuple[Operation, Step, Operation] | None:
     """READ, COMPUTE, WRITE of one step with one argument: the whole program, or None."""
     operations = assignment.operations
     if [operation.kind for operation in operations] != ["READ", "COMPUTE", "WRITE"]:
         return None
     read, compute, write = operations
     step = steps[compute.step]
-    whole = (Argument(sources[read.channel]),)
-    if step.arguments != whole or step.keywords or step.num_returns != 1:
+    whole = (Argument(channels[read.channel].source),)
+    if step.arguments != whole or step.keywords or step.num_returns != 1 or channels[write.channel].bare:
         return None
     return read, step, write
 
@@ -150,6 +166,14 @@ def _write(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: 
     return write
 
 
+def _write_bare(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: str, failure: Fail) -> Action:
+    def write() -> int:
+        value = cells[cell]
+        return 1 if try_write(value if value.__class__ is Failed else None) else 0
+
+    return write
+
+
 def _send(try_write: Callable[[Any], bool], value: Any, name: str, failure: Fail) -> bool:
     """Write a value, or the reason why it cannot be serialized."""
     try:
@@ -169,6 +193,7 @@ def _compute(
 ) -> Action:
     needed = [numbers[source] for source in step.sources]
     targets = [numbers[Source(step.index, output)] for output in range(step.num_returns)]
+    failed = Failed if step.group < 0 else Failed.fatally
     arguments = [_getter(argument, cells, numbers, constants) for argument in step.arguments]
     keywords = [(word, _getter(argument, cells, numbers, constants)) for word, argument in step.keywords]
 
@@ -181,7 +206,7 @@ def _compute(
                 return method(*[get() for get in arguments], **{word: get() for word, get in keywords})
             return method(*[get() for get in arguments])
         except Exception as error:
-            return Failed(failure(error, name))
+            return failed(failure(error, name))
 
     if step.num_returns == 1:
         target = targets[0]
@@ -214,13 +239,13 @@ def _several(result: Any, wanted: int, name: str) -> tuple[Any, ...]:
 
 
 def _getter(argument: Argument, cells: list[Any], numbers: dict[Source, int], constants: list[Any]) -> Callable[[], Any]:
+    if argument.nested:
+        return filler(constants[argument.constant], [_getter(each, cells, numbers, constants) for each in argument.nested])
     if argument.source is None:
         constant = constants[argument.constant]
         return lambda: constant
     cell = numbers[argument.source]
-    key = argument.key
-    if key is None:
+    if argument.key is None:
         return lambda: cells[cell]
-    if isinstance(key, int):
-        return lambda: cells[cell][0][key]
-    return lambda: cells[cell][1][key]
+    pick = picker(argument.key, argument.by)
+    return lambda: pick(cells[cell])

@@ -6,8 +6,8 @@ producer's program. Nothing is made here.
 
 from __future__ import annotations
 
-from mray._channel.select import SHM, remote_readers
-from mray._graph.plan import DRIVER, Channel, Graph, Source
+from mray._channel.select import COMMUNICATOR, SHM, remote_readers
+from mray._graph.plan import DRIVER, Channel, Graph, Source, Transfer
 from mray._ipc.layout import RingLayout, entries_for
 
 #: Bytes of an entry: payloads up to almost this travel inside the ring.
@@ -33,9 +33,8 @@ def consumers(graph: Graph) -> dict[Source, tuple[str, ...]]:
     for step in graph.steps:
         for source in step.sources:
             users.setdefault(source, []).append(step.actor)
-    for output in graph.outputs:
-        if output.source is not None:
-            users.setdefault(output.source, []).append(DRIVER)
+    for source in graph.results:
+        users.setdefault(source, []).append(DRIVER)
     return {source: tuple(dict.fromkeys(endpoints)) for source, endpoints in users.items()}
 
 
@@ -45,12 +44,15 @@ def resolve(graph: Graph, in_flight: int) -> tuple[tuple[Channel, ...], int]:
     offset = 0
     for source, endpoints in consumers(graph).items():
         writer = graph.endpoint_of(source)
-        readers = remote_readers(writer, endpoints)
-        if writer == DRIVER and not readers:
-            readers = endpoints
+        # The driver runs no program that could hold the input for an output of its own.
+        readers = endpoints if writer == DRIVER else remote_readers(writer, endpoints)
         if not readers:
             continue
         layout = layout_for(in_flight, len(readers))
-        channels.append(Channel(len(channels), source, writer, readers, SHM, layout, offset))
+        transfer = graph.transfers.get(source, Transfer())
+        transport = COMMUNICATOR if transfer.communicator >= 0 else SHM
+        channels.append(
+            Channel(len(channels), source, writer, readers, transport, layout, offset, bare=source in graph.leaves, transfer=transfer)
+        )
         offset += layout.size
     return tuple(channels), offset

@@ -1,15 +1,25 @@
 """Pass: the DAG nodes a user wrote, checked and turned into a `Graph`. Pure.
 
-Everything that can be wrong with a graph by itself is said here, in the words that programs for Ray match on.
+Everything that can be wrong with a graph by itself is said here, in the words that programs for Ray match on. What Ray refuses and this
+engine runs: functions, DAG nodes as keyword arguments and inside of containers, graphs without input, nodes that nobody reads, the
+input as a whole beside its parts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from mray._api.dag_node import ClassMethodNode, DAGNode, FunctionNode, InputAttributeNode, InputNode, MultiOutputNode, find_nodes
-from mray._graph.plan import INPUT, Argument, Graph, Source, Step
+from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode
+from mray._api.communicator import Communicator
+from mray._api.dag_node import ClassMethodNode, DAGNode, FunctionNode, InputAttributeNode, InputNode, MultiOutputNode
+from mray._api.dag_scan import ObjectScanner
+from mray._api.type_hint import AutoTransportType, TorchTensorType
+from mray._channel.collective_ops import AllGather, AllReduce, Collective, ReduceScatter
+from mray._graph.communicators import CommunicatorCall
+from mray._graph.plan import ATTRIBUTE, DIRECT, DRIVER, INPUT, ITEM, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Source, Step, Transfer
+from mray._graph.template import Hole
 
 
 @dataclass(frozen=True)
@@ -17,103 +27,79 @@ class Validated:
     """A graph and what the plan itself does not carry."""
 
     graph: Graph
-    #: actor id -> the constants among the arguments of its steps.
+    #: endpoint -> the constants among the arguments of its steps.
     constants: dict[str, list[Any]]
     #: actor id -> its handle; the compiled graph keeps them.
     handles: dict[str, Any]
+    #: endpoint of a function -> the options that its worker is leased with.
+    workers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: By number, as transfers and collective steps name them.
+    communicators: tuple[Communicator, ...] = ()
 
 
-def validate(root: DAGNode) -> Validated:
-    """Check the graph that ends in `root`. Raises ValueError or NotImplementedError."""
+def validate(root: DAGNode, workers: int = 1, default: Communicator | None = None) -> Validated:
+    """Check the graph that ends in `root`. Raises ValueError or NotImplementedError.
+
+    Its functions run on so many workers at most, and `default` carries what shall go through an accelerator's communicator.
+    """
     nodes = _connected(root)
     _check_kinds(nodes)
     input_node = _only_input(nodes)
     if isinstance(root, (InputNode, InputAttributeNode)):
         raise ValueError("Compiled DAGs must end in a method of an actor or in a MultiOutputNode, not in their input.")
-    if isinstance(root, MultiOutputNode):
-        outputs = list(root.get_args())
-    else:
-        outputs = [root]
-    _check_arguments(nodes)
-    _check_unused_attributes(root, input_node)
-    _check_leaves(nodes, root)
-    return _Builder(nodes, outputs, isinstance(root, MultiOutputNode)).build()
+    if input_node is not None:
+        _check_unused_attributes(nodes, input_node)
+    return _Builder(nodes, root, workers, default).build()
 
 
 # ------------------------------------------------------------------------------------------- checks
 def _connected(root: DAGNode) -> list[DAGNode]:
-    nodes = []
-    compiled: DAGNode | None = None
-    for node in root._find_root().connected():
-        if node._args_contain_nested_dag_node:
-            _refuse_nested(node)
-        if node.is_cgraph_output_node:
-            if compiled is not None:
-                raise ValueError(
-                    f"The DAG was compiled more than once. The following two nodes call `experimental_compile`: (1) {compiled}, (2) {node}"
-                )
-            compiled = node
-        nodes.append(node)
-    return nodes
+    """The nodes of the graph, each after those that it uses."""
+    ordered: dict[DAGNode, None] = {}
+    for start in _reachable(root):
+        if start is not root and start.is_cgraph_output_node:
+            raise ValueError(
+                f"The DAG was compiled more than once. The following two nodes call `experimental_compile`: (1) {start}, (2) {root}"
+            )
+        stack = [(start, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                ordered[node] = None
+            elif node not in ordered:
+                stack.append((node, True))
+                stack.extend((upstream, False) for upstream in reversed(node._upstream_nodes))
+    return list(ordered)
 
 
-def _refuse_nested(node: DAGNode) -> None:
-    for argument in node.get_args():
-        if not isinstance(argument, DAGNode):
-            found = find_nodes(argument)
-            if found:
-                raise ValueError(
-                    f"Found {len(found)} DAGNodes from the arg {argument} in {node}. Please ensure that the argument is a single DAGNode "
-                    "and that a DAGNode is not allowed to be placed inside any type of container."
-                )
+def _reachable(root: DAGNode) -> list[DAGNode]:
+    found = dict.fromkeys(root.connected())
+    # Who meets in a collective belongs to one graph.
+    for node in list(found):
+        if isinstance(node, CollectiveOutputNode) and node.collective_op is not None:
+            for other in node.collective_op.nodes:
+                if other not in found:
+                    found.update(dict.fromkeys(other.connected()))
+    return list(found)
 
 
 def _check_kinds(nodes: list[DAGNode]) -> None:
     for node in nodes:
-        if isinstance(node, FunctionNode):
-            raise NotImplementedError("Compiled DAGs currently only support actor method nodes")
-        if not isinstance(node, (InputNode, InputAttributeNode, MultiOutputNode, ClassMethodNode)):
+        if not isinstance(node, (InputNode, InputAttributeNode, MultiOutputNode, ClassMethodNode, FunctionNode)):
             raise ValueError(f"Found unsupported node of type {type(node)}")
         if isinstance(node, ClassMethodNode) and node.is_class_method_call and node._get_actor_handle() is None:
             raise ValueError("Compiled DAGs can only bind methods to an actor that is already created with Actor.remote()")
 
 
-def _only_input(nodes: list[DAGNode]) -> InputNode:
+def _only_input(nodes: list[DAGNode]) -> InputNode | None:
     inputs = [node for node in nodes if isinstance(node, InputNode)]
-    if not inputs:
-        raise NotImplementedError("Compiled DAGs currently require exactly one InputNode")
     if len(inputs) > 1:
         raise ValueError("More than one InputNode found: each graph has exactly one.")
-    return inputs[0]
+    return inputs[0] if inputs else None
 
 
-def _check_arguments(nodes: list[DAGNode]) -> None:
-    direct: bool | None = None
-    for node in nodes:
-        if find_nodes(list(node.get_kwargs().values())):
-            raise ValueError("Compiled DAG currently does not support binding to other DAG nodes as kwargs")
-        arguments = [argument for argument in node.get_args() if isinstance(argument, DAGNode)]
-        if isinstance(node, ClassMethodNode) and not arguments:
-            raise ValueError("Compiled DAGs require each task to take a ray.dag.InputNode or at least one other DAGNode as an input")
-        for argument in arguments:
-            if isinstance(argument, (InputNode, InputAttributeNode)):
-                whole = isinstance(argument, InputNode)
-                if direct is not None and direct != whole:
-                    raise ValueError("All tasks must either use InputNode() directly, or they must index to specific args or kwargs.")
-                direct = whole
-
-
-def _check_unused_attributes(root: DAGNode, input_node: InputNode) -> None:
-    used: set[int | str] = set()
-    seen: set[DAGNode] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            if isinstance(node, InputAttributeNode):
-                used.add(node.key)
-            stack.extend(node._upstream_nodes)
+def _check_unused_attributes(nodes: list[DAGNode], input_node: InputNode) -> None:
+    used = {node.key for node in nodes if isinstance(node, InputAttributeNode) and node._downstream_nodes}
     declared = list(input_node.input_attribute_nodes)
     unused = [key for key in declared if key not in used]
     if unused:
@@ -124,76 +110,233 @@ def _check_unused_attributes(root: DAGNode, input_node: InputNode) -> None:
         )
 
 
-def _check_leaves(nodes: list[DAGNode], root: DAGNode) -> None:
-    # What an error in a leaf says would reach nobody.
-    leaves = [node for node in nodes if isinstance(node, ClassMethodNode) and not node._downstream_nodes and node is not root]
-    if leaves:
-        raise ValueError(
-            "Compiled DAG doesn't support leaf nodes, i.e., nodes that don't have downstream nodes and are not output nodes. There are "
-            f"{len(leaves)} leaf nodes in the DAG. Please add the outputs of {[leaf.get_method_name() for leaf in leaves]} to the "
-            "the MultiOutputNode."
-        )
-
-
 # ------------------------------------------------------------------------------------------- building
 class _Builder:
     """Numbers the steps and turns arguments into sources and constants."""
 
-    def __init__(self, nodes: list[DAGNode], outputs: list[Any], returns_list: bool) -> None:
-        self._calls = [node for node in nodes if isinstance(node, ClassMethodNode) and node.is_class_method_call]
-        self._numbers = {node: number for number, node in enumerate(self._calls)}
-        self._outputs = outputs
-        self._returns_list = returns_list
-        self._constants: dict[str, list[Any]] = {}
+    def __init__(self, nodes: list[DAGNode], root: DAGNode, workers: int, default: Communicator | None) -> None:
+        self._nodes = nodes
+        self._root = root
+        self._calls: list[Any] = [node for node in nodes if _is_call(node)]
+        self._numbers: dict[Any, int] = {node: number for number, node in enumerate(self._calls)}
+        self._places = _Workers(workers)
+        self._constants: dict[str, list[Any]] = {DRIVER: []}
+        self._handles: dict[str, Any] = {}
+        self._default = default
+        self._communicators: list[Communicator] = []
+        #: The collectives that go through a communicator; a step's group is its place here.
+        self._meetings: list[CollectiveOperation] = []
         self._positions: set[int] = set()
         self._words: dict[str, None] = {}
-        self._direct = False
+        users = [node for node in nodes if _is_call(node) or isinstance(node, MultiOutputNode)]
+        whole = any(isinstance(each, InputNode) for node in users for each in node._upstream_nodes)
+        parts = any(isinstance(node, InputAttributeNode) for node in nodes)
+        self._form = MIXED if whole and parts else SPLIT if parts else DIRECT if whole else SIGNAL
 
     def build(self) -> Validated:
-        handles = {}
-        steps = []
-        for number, node in enumerate(self._calls):
-            handle = node._get_actor_handle()
-            assert handle is not None
-            actor = handle._id.hex()
-            handles[actor] = handle
-            self._constants.setdefault(actor, [])
-            steps.append(
-                Step(
-                    index=number,
-                    actor=actor,
-                    method=node.get_method_name(),
-                    bind_index=node._get_bind_index() or 0,
-                    arguments=tuple(self._argument(actor, argument) for argument in node.get_args()),
-                    keywords=tuple((word, self._argument(actor, argument)) for word, argument in node.get_kwargs().items()),
-                    num_returns=node.num_returns,
+        steps = tuple(self._step(number, node) for number, node in enumerate(self._calls))
+        root = self._root
+        returns_list = isinstance(root, MultiOutputNode)
+        outputs = tuple(self._output(output) for output in (root.get_args() if returns_list else [root]))
+        used = {source.step for step in steps for source in step.sources} | {source.step for output in outputs for source in output.sources}
+        graph = Graph(
+            steps=steps,
+            outputs=outputs,
+            returns_list=returns_list,
+            positional=1 if self._form == DIRECT else max(self._positions, default=-1) + 1,
+            keywords=tuple(self._words),
+            form=self._form,
+            leaves=tuple(Source(step.index) for step in steps if step.index not in used),
+            transfers=self._transfers(),
+        )
+        return Validated(graph, self._constants, self._handles, self._places.options, tuple(self._communicators))
+
+    # -------------------------------------------------------------------------------- steps
+    def _step(self, number: int, node: Any) -> Step:
+        if isinstance(node, FunctionNode):
+            function = node.remote_function
+            actor = self._places.place(number, node.get_options(), self._function_sources(node))
+            constant = self._constant(actor, function.function)
+            return Step(number, actor, function.name, number, *self._arguments(actor, node.get_args(), node), 1, constant)
+        handle = node._get_actor_handle()
+        actor = handle._id.hex()
+        self._handles[actor] = handle
+        self._constants.setdefault(actor, [])
+        bind_index = node._get_bind_index() or 0
+        if isinstance(node, CollectiveOutputNode):
+            args, constant, group = self._collective(actor, node)
+        else:
+            args, constant, group = node.get_args(), -1, -1
+        arguments = self._arguments(actor, args, node)
+        return Step(number, actor, node.get_method_name(), bind_index, *arguments, node.num_returns, constant, group)
+
+    def _arguments(self, actor: str, args: Any, node: DAGNode) -> tuple[tuple[Argument, ...], tuple[tuple[str, Argument], ...]]:
+        keywords = tuple((word, self._argument(actor, value)) for word, value in node.get_kwargs().items())
+        return tuple(self._argument(actor, value) for value in args), keywords
+
+    def _collective(self, actor: str, node: CollectiveOutputNode) -> tuple[Any, int, int]:
+        """What an actor's part in a collective is called with, the constant that is called, and the group.
+
+        Through a communicator the actor brings its own tensors and meets the others. Otherwise everybody's tensors travel along ordinary
+        edges, and each actor computes its share of them: nobody meets, nobody blocks.
+        """
+        operation = node.collective_op
+        assert operation is not None
+        members = operation.actor_handles
+        rank = next(number for number, handle in enumerate(members) if handle._id.hex() == actor)
+        collective = _collective(operation, rank)
+        communicator = operation.communicator
+        if communicator is None and operation.type_hint.requires_accelerator():
+            communicator = self._default
+        if communicator is None:
+            if operation.type_hint.mechanism == "nccl":
+                raise ValueError(
+                    f"The collective of {members} asks for transport='nccl', but none of these actors has a GPU. Leave the transport out: "
+                    "tensors on the CPU are reduced in shared memory."
                 )
+            everybody = [column[number] for number in range(len(members)) for column in operation.inputs]
+            return everybody, self._constant(actor, collective), -1
+        self._check_members(communicator, members, node)
+        if operation not in self._meetings:
+            self._meetings.append(operation)
+        call = CommunicatorCall(self._communicator(communicator), collective)
+        return node.get_args(), self._constant(actor, call), self._meetings.index(operation)
+
+    def _communicator(self, communicator: Communicator) -> int:
+        if not any(each is communicator for each in self._communicators):
+            self._communicators.append(communicator)
+        return next(number for number, each in enumerate(self._communicators) if each is communicator)
+
+    def _check_members(self, communicator: Communicator, actors: Sequence[Any], node: DAGNode) -> None:
+        handles = communicator.get_actor_handles()
+        if not set(actors) <= set(handles):
+            raise ValueError(
+                f"The passed-in communicator must include all of the actors used in the communication of {node}. The passed-in "
+                f"communicator has actors {handles}, but the actors of the communication are {list(actors)}."
             )
-        outputs = tuple(self._output(output) for output in self._outputs)
-        positional = 1 if self._direct else max(self._positions, default=-1) + 1
-        graph = Graph(tuple(steps), outputs, self._returns_list, positional, tuple(self._words), self._direct)
-        return Validated(graph, self._constants, handles)
+
+    def _function_sources(self, node: DAGNode) -> list[int]:
+        """The functions whose results a function uses."""
+        return [self._numbers[each] for each in node._upstream_nodes if isinstance(each, FunctionNode)]
+
+    def _constant(self, actor: str, value: Any) -> int:
+        constants = self._constants.setdefault(actor, [])
+        constants.append(value)
+        return len(constants) - 1
+
+    # -------------------------------------------------------------------------------- arguments
+    def _argument(self, actor: str, value: Any) -> Argument:
+        if isinstance(value, InputNode):
+            return Argument(INPUT)
+        if isinstance(value, InputAttributeNode):
+            return self._part(value)
+        if isinstance(value, DAGNode):
+            return Argument(self._source(value))
+        scanner = ObjectScanner(DAGNode)
+        inside = scanner.find_nodes(value)
+        if not inside:
+            return Argument(None, constant=self._constant(actor, value))
+        template = scanner.replace_nodes({node: Hole(number) for number, node in enumerate(inside)})
+        return Argument(None, constant=self._constant(actor, template), nested=tuple(self._argument(actor, node) for node in inside))
+
+    def _part(self, node: InputAttributeNode) -> Argument:
+        key = node.key
+        if isinstance(key, int):
+            self._positions.add(key)
+        else:
+            self._words[key] = None
+        if self._form == SPLIT:
+            return Argument(INPUT, key, by=PART)
+        return Argument(INPUT, key, by=ATTRIBUTE if node.accessor_method == "__getattr__" else ITEM)
+
+    def _source(self, node: Any) -> Source:
+        if isinstance(node, ClassMethodNode) and node.is_class_method_output:
+            assert node.output_idx is not None
+            return Source(self._numbers[node.class_method_call], node.output_idx)
+        if node not in self._numbers:
+            raise ValueError(f"{type(node).__name__} cannot be an argument in a compiled DAG.")
+        return Source(self._numbers[node])
 
     def _output(self, node: Any) -> Argument:
         if not isinstance(node, DAGNode):
             raise ValueError(f"MultiOutputNode takes DAG nodes only, got {type(node)}.")
-        return self._argument("", node)
+        return self._argument(DRIVER, node)
 
-    def _argument(self, actor: str, value: Any) -> Argument:
-        if isinstance(value, InputNode):
-            self._direct = True
-            return Argument(INPUT)
-        if isinstance(value, InputAttributeNode):
-            if isinstance(value.key, int):
-                self._positions.add(value.key)
-            else:
-                self._words[value.key] = None
-            return Argument(INPUT, value.key)
-        if isinstance(value, ClassMethodNode):
-            if value.is_class_method_output:
-                assert value.output_idx is not None
-                return Argument(Source(self._numbers[value.class_method_call], value.output_idx))
-            return Argument(Source(self._numbers[value]))
-        constants = self._constants[actor]
-        constants.append(value)
-        return Argument(None, None, len(constants) - 1)
+    # -------------------------------------------------------------------------------- ends and edges
+    def _transfers(self) -> dict[Source, Transfer]:
+        found = {}
+        for node in self._nodes:
+            hint = node.type_hint
+            if isinstance(hint, (TorchTensorType, AutoTransportType)) and not isinstance(node, (MultiOutputNode, CollectiveOutputNode)):
+                source = INPUT if isinstance(node, (InputNode, InputAttributeNode)) else self._source(node)
+                found[source] = self._transfer(node, hint)
+        return found
+
+    def _transfer(self, node: Any, hint: TorchTensorType | AutoTransportType) -> Transfer:
+        transport, communicator = "auto", None
+        if isinstance(hint, TorchTensorType):
+            transport = hint.mechanism or hint.transport
+            communicator = hint.get_custom_communicator() or (self._default if hint.requires_accelerator() else None)
+        if communicator is not None or (isinstance(hint, TorchTensorType) and hint.requires_accelerator()):
+            if isinstance(node, (InputNode, InputAttributeNode)):
+                raise ValueError(
+                    "DAG inputs cannot be transferred via accelerator because the driver cannot participate in the communicator group"
+                )
+            if communicator is None:
+                raise ValueError(
+                    f"Actor {node._get_actor_handle()} returns a tensor with type hint TorchTensor(transport={transport!r}) but actor does "
+                    'not have an accelerator assigned by Ray. On the CPU use transport="auto", or a Communicator.'
+                )
+        number = -1
+        if communicator is not None:
+            self._check_members(communicator, [node._get_actor_handle(), *_reading_actors(node)], node)
+            number = self._communicator(communicator)
+        return Transfer(transport, str(hint.device), hint.static_shape, hint.direct_return, number)
+
+
+def _collective(operation: CollectiveOperation, rank: int) -> Collective:
+    width = len(operation.inputs)
+    reduction = operation.op.reduction
+    if reduction is None:
+        return AllGather(width)
+    return AllReduce(reduction, width) if operation.op.name == "allreduce" else ReduceScatter(reduction, rank, width)
+
+
+def _reading_actors(node: DAGNode) -> list[Any]:
+    """The other actors that read what a node returns. Raises ValueError when the driver is among the readers."""
+    found = []
+    for user in node._downstream_nodes:
+        handle = user._get_actor_handle() if isinstance(user, ClassMethodNode) else None
+        if handle is None:
+            raise ValueError("Driver cannot participate in the communicator group.")
+        found.append(handle)
+    if not found:
+        raise ValueError("Driver cannot participate in the communicator group.")
+    return found
+
+
+def _is_call(node: DAGNode) -> bool:
+    return isinstance(node, FunctionNode) or (isinstance(node, ClassMethodNode) and node.is_class_method_call)
+
+
+class _Workers:
+    """Which worker runs which function: one that continues what its worker has just computed stays there."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        #: endpoint -> the options its worker is leased with.
+        self.options: dict[str, dict[str, Any]] = {}
+        #: endpoint -> the functions that it runs.
+        self._steps: dict[str, list[int]] = {}
+
+    def place(self, step: int, options: dict[str, Any], upstream: list[int]) -> str:
+        """The endpoint of a function's step; `upstream` are the functions whose results it uses."""
+        alike = [endpoint for endpoint, given in self.options.items() if given == options]
+        chosen = next((endpoint for endpoint in alike if self._steps[endpoint][-1] in upstream), None)
+        if chosen is None and alike and len(self.options) >= self._most:
+            chosen = min(alike, key=lambda endpoint: len(self._steps[endpoint]))
+        if chosen is None:
+            chosen = f"function-{len(self.options)}"
+            self.options[chosen] = options
+        self._steps.setdefault(chosen, []).append(step)
+        return chosen

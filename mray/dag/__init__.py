@@ -1,5 +1,6 @@
 """Graphs of calls: what is bound with ``bind`` and executed or compiled. Ray's names, re-exported."""
 
+from mray._api.collective_node import CollectiveOutputNode
 from mray._api.dag_context import DAGContext
 from mray._api.dag_node import (
     BIND_INDEX_KEY,
@@ -17,6 +18,7 @@ from mray._api.dag_node import (
     InputNode,
     MultiOutputNode,
 )
+from mray._graph.plot import plot
 
 __all__ = [
     "BIND_INDEX_KEY",
@@ -27,6 +29,7 @@ __all__ = [
     "PREV_CLASS_METHOD_CALL_KEY",
     "ClassMethodNode",
     "ClassNode",
+    "CollectiveOutputNode",
     "DAGContext",
     "DAGInputData",
     "DAGNode",
@@ -34,4 +37,5 @@ __all__ = [
     "InputAttributeNode",
     "InputNode",
     "MultiOutputNode",
+    "plot",
 ]

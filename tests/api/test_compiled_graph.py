@@ -724,45 +724,6 @@ def test_an_actor_runs_a_graph_over_itself(ray_session, actor):
 
 
 # --------------------------------------------------------------------------------------- at compile time
-def test_a_graph_without_input_is_refused(ray_session, actor):
-    a = actor()
-    with pytest.raises(ValueError, match="No InputNode found in the DAG: when traversing upwards, no upstream node was found for"):
-        a.echo.bind(1).experimental_compile()
-
-
-def test_a_step_without_dag_node_is_refused(ray_session, actor):
-    a, b = actor(), actor()
-    with ray_session.dag.InputNode() as inp, pytest.raises(ValueError, match="Compiled DAGs require each task to take"):
-        ray_session.dag.MultiOutputNode([a.echo.bind(inp), b.echo.bind(1)]).experimental_compile()
-
-
-def test_functions_are_refused(ray_session):
-    ray = ray_session
-
-    @ray.remote
-    def f(x):
-        return x
-
-    with ray.dag.InputNode() as inp, pytest.raises(NotImplementedError, match="Compiled DAGs currently only support actor method nodes"):
-        f.bind(inp).experimental_compile()
-
-
-def test_dag_nodes_as_keyword_arguments_are_refused(ray_session, actor):
-    a = actor()
-    with ray_session.dag.InputNode() as inp, pytest.raises(ValueError, match="does not support binding to other DAG nodes as kwargs"):
-        a.weigh.bind(inp, 1, factor=a.echo.bind(inp)).experimental_compile()
-
-
-def test_dag_nodes_in_containers_are_refused(ray_session, actor):
-    a = actor()
-    with ray_session.dag.InputNode() as inp, pytest.raises(ValueError, match="Found 1 DAGNodes from the arg .* in "):
-        a.echo.bind([inp]).experimental_compile()
-
-
-def test_whole_input_and_parts_are_not_mixed(ray_session, actor):
-    a = actor()
-    with ray_session.dag.InputNode() as inp, pytest.raises(ValueError, match="All tasks must either use InputNode"):
-        a.add.bind(inp, inp[0]).experimental_compile()
 
 
 def test_unused_inputs_are_refused(ray_session, actor):
@@ -771,23 +732,6 @@ def test_unused_inputs_are_refused(ray_session, actor):
         _ = inp[1]
         with pytest.raises(ValueError, match="Compiled Graph expects input to be accessed using all of attributes .*, but 1 is unused"):
             a.add.bind(inp[0], inp[2]).experimental_compile()
-
-
-def test_leaf_nodes_are_refused(ray_session, actor):
-    a, b = actor(), actor()
-    with ray_session.dag.InputNode() as inp:
-        value = a.echo.bind(inp)
-        b.echo.bind(value)
-        with pytest.raises(ValueError, match="Compiled DAG doesn't support leaf nodes.*There are 1 leaf nodes in the DAG"):
-            b.inc.bind(value).experimental_compile()
-
-
-def test_a_return_value_that_nobody_reads_is_a_leaf_node(ray_session, actor):
-    a = actor()
-    with ray_session.dag.InputNode() as inp:
-        low, _high = a.split.bind(inp)
-        with pytest.raises(ValueError, match="leaf nodes"):
-            low.experimental_compile()
 
 
 def test_a_dag_is_compiled_once(ray_session, actor, compiled):

@@ -6,7 +6,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, Argument, Graph, Plan, Source, Step
+from mray._graph.plan import COMPUTE, DIRECT, DRIVER, INPUT, READ, Argument, Graph, Plan, Source, Step
 
 
 def make_graph(*steps: tuple[str, tuple[int, ...]], outputs: tuple[int, ...] | None = None, order: tuple[int, ...] = ()) -> Graph:
@@ -19,7 +19,7 @@ def make_graph(*steps: tuple[str, tuple[int, ...]], outputs: tuple[int, ...] | N
         arguments = tuple(Argument(INPUT if source < 0 else Source(source)) for source in sources)
         made.append(Step(number, actor, f"m{number}", order[number] if order else number, arguments))
     wanted = outputs if outputs is not None else (len(steps) - 1,)
-    return Graph(tuple(made), tuple(Argument(Source(output)) for output in wanted), outputs is not None, 1, (), True)
+    return Graph(tuple(made), tuple(Argument(Source(output)) for output in wanted), outputs is not None, 1, (), DIRECT)
 
 
 @st.composite

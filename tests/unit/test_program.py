@@ -11,9 +11,11 @@ import pytest
 from mray._channel.base import NOTHING, Failed
 from mray._channel.inproc import InprocReader, InprocWriter
 from mray._graph.compile import plan_graph
+from mray._graph.coroutines import event_loop
 from mray._graph.ends import Ends
 from mray._graph.loop import Program
-from mray._graph.plan import DRIVER, INPUT, Argument, Assignment, Graph, Source, Step
+from mray._graph.plan import DIRECT, DRIVER, INPUT, PART, SPLIT, Argument, Assignment, Graph, Source, Step
+from mray._graph.template import Hole
 from tests.unit.graphs import make_graph
 
 
@@ -44,6 +46,9 @@ class Actor:
     async def later(self, value: Any) -> Any:
         return value
 
+    def several(self, value: Any) -> Any:
+        yield value
+
 
 class World:
     """All actors of a graph in this process, and the driver's ends."""
@@ -68,6 +73,7 @@ class World:
         channel = plan.channel_of(INPUT)
         assert channel is not None
         self.input = ends[DRIVER].writers[channel.index]
+        self.leaves: list[Any] = [ends[DRIVER].readers[self._index(plan, Argument(leaf))] for leaf in graph.leaves]
         self.outputs: list[Any] = [ends[DRIVER].readers[self._index(plan, output)] for output in graph.outputs]
 
     @staticmethod
@@ -167,34 +173,64 @@ def test_a_program_stops_between_executions_when_calls_are_pending() -> None:
 
 
 def test_constants_keywords_and_parts_of_the_input() -> None:
-    step = Step(0, "a", "weigh", 0, (Argument(INPUT, 1), Argument(None, None, 0)), (("factor", Argument(INPUT, "f")),))
-    world = World(Graph((step,), (Argument(Source(0)),), False, 2, ("f",), False), constants=[7])
+    step = Step(0, "a", "weigh", 0, (Argument(INPUT, 1, by=PART), Argument(None, constant=0)), (("factor", Argument(INPUT, "f", by=PART)),))
+    world = World(Graph((step,), (Argument(Source(0)),), False, 2, ("f",), SPLIT), constants=[7])
     assert world.execute(((0, 5), {"f": 10})) == [57]
 
 
 def test_several_returns_are_values_of_their_own() -> None:
     steps = (Step(0, "a", "pair", 0, (Argument(INPUT),), num_returns=2), Step(1, "b", "m1", 0, (Argument(Source(0, 1)),)))
-    world = World(Graph(steps, (Argument(Source(0)), Argument(Source(1))), True, 1, (), True))
+    world = World(Graph(steps, (Argument(Source(0)), Argument(Source(1))), True, 1, (), DIRECT))
     assert world.execute(3) == [3, ("m1", -3)]
 
 
 def test_methods_that_cannot_run_are_refused_when_the_program_is_made() -> None:
     def graph(method: str) -> Graph:
-        return Graph((Step(0, "a", method, 0, (Argument(INPUT),)),), (Argument(Source(0)),), False, 1, (), True)
+        return Graph((Step(0, "a", method, 0, (Argument(INPUT),)),), (Argument(Source(0)),), False, 1, (), DIRECT)
 
-    with pytest.raises(NotImplementedError, match=r"Actor\.later is async"):
-        World(graph("later"))
+    with pytest.raises(NotImplementedError, match=r"Actor\.several is a generator"):
+        World(graph("several"))
     with pytest.raises(AttributeError, match="nowhere"):
         World(graph("nowhere"))
 
 
+def test_coroutines_run_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mray._graph.coroutines._loop", None)
+    world = World(Graph((Step(0, "a", "later", 0, (Argument(INPUT),)),), (Argument(Source(0)),), False, 1, (), DIRECT))
+    assert world.execute(1) == [1]
+    event_loop().close()
+
+
+def test_functions_and_arguments_with_holes() -> None:
+    nested = Argument(None, constant=1, nested=(Argument(INPUT), Argument(Source(0))))
+    steps = (
+        Step(0, "a", "double", 0, (Argument(INPUT),), function=0),
+        Step(1, "a", "collect", 1, (nested,), function=2),
+    )
+    template = [Hole(0), {"deep": (Hole(1), Hole(0))}, "constant"]
+    graph = Graph(steps, (Argument(Source(1)),), False, 1, (), DIRECT)
+    world = World(graph, constants=[lambda value: 2 * value, template, lambda value: value])
+    assert world.execute(3) == [[3, {"deep": (6, 3)}, "constant"]]
+    assert world.execute(4) == [[4, {"deep": (8, 4)}, "constant"]]
+
+
+def test_a_leaf_sends_only_that_it_is_there_or_its_error() -> None:
+    steps = (Step(0, "a", "m0", 0, (Argument(INPUT),)), Step(1, "b", "m1", 0, (Argument(INPUT),)))
+    graph = Graph(steps, (Argument(Source(0)),), False, 1, (), DIRECT, leaves=(Source(1),))
+    world = World(graph)
+    assert world.execute(1) == [("m0", 1)]
+    assert world.leaves[0].try_read() is None
+    world.execute("bad")
+    assert type(world.leaves[0].try_read()) is Failed
+
+
 def test_exits_are_not_errors_of_the_method() -> None:
-    step = Step(0, "a", "__ray_call__", 0, (Argument(None, None, 0), Argument(INPUT)))
+    step = Step(0, "a", "__ray_call__", 0, (Argument(None, constant=0), Argument(INPUT)))
 
     def leave(_actor: Any, value: Any) -> None:
         raise SystemExit(value)
 
-    world = World(Graph((step,), (Argument(Source(0)),), False, 1, (), True), constants=[leave])
+    world = World(Graph((step,), (Argument(Source(0)),), False, 1, (), DIRECT), constants=[leave])
     world.input.try_write(3)
     with pytest.raises(SystemExit):
         world.run()

@@ -1,0 +1,39 @@
+"""Which communicator carries tensors through device memory: what the user registered for ``transport="accelerator"``.
+
+In the process that compiles graphs; one registration for each process. Plain data: who compiles asks `registered_accelerator`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mray._api.communicator import Communicator
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A kind of device, as torch names its module (``"cuda"``, ``"npu"``, ``"cpu"``), and its communicators.
+
+    Programs for Ray expect it to be made in each actor as ``cls(world_size, communicator_id, rank, actor_handles, current_stream,
+    use_communication_streams)``, with an id that its `generate_communicator_id` gave one of them.
+    """
+
+    torch_module_name: str
+    communicator_cls: type[Communicator]
+
+
+_registered: Accelerator | None = None
+
+
+def register_accelerator(torch_module_name: str, communicator_cls: type[Communicator]) -> Accelerator:
+    """From now on graphs compiled in this process use it; the last registration counts."""
+    global _registered
+    if not (isinstance(communicator_cls, type) and issubclass(communicator_cls, Communicator)):
+        raise TypeError(f"communicator_cls must be a class derived from Communicator, not {communicator_cls!r}.")
+    _registered = Accelerator(torch_module_name, communicator_cls)
+    return _registered
+
+
+def registered_accelerator() -> Accelerator | None:
+    """What was registered; None: nothing, and the compiler chooses."""
+    return _registered

@@ -1,0 +1,142 @@
+"""A board: what one member of a group of processes shows to the others, in one segment of shared memory.
+
+    member r                                                         the others
+    its half of the step --- ARRIVED ----------------------------->  read it
+    RING to each of the others, for what is sent to one of them -->  read it
+
+The group works in *steps*, which all members take in the same order. A board has two halves, and step k uses half ``k % 2``:
+
+    A1 wait until everybody's ARRIVED >= k         they have read what this half held two steps before
+    A2 write the half and SIGNATURE                not visible: ARRIVED does not cover it
+    A3 ARRIVED = k + 1                             visible
+    A4 wait until ARRIVED >= k + 1 of whom it reads from, then read their halves
+
+A member arrives at a step when it is done with reading in the step before. So A1 holds already after a step in which everybody
+waited for everybody, and a member may be a step ahead of the others. Who writes nothing in a step may leave out A1.
+
+NEED says what a member waits for (before it sleeps), so that a member that arrives rings only those whose wait that ends. The words
+have one writer each, the board's member, except the readers' words of the rings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mray._ipc.layout import LINE_WORDS, WORD, RingLayout
+from mray._ipc.memory_order import publish_fence
+from mray._ipc.ring import RingWriter
+from mray._ipc.segment import PAGE, Segment, round_up
+
+#: Changes with any change of the layout.
+BOARD_VERSION = 1
+
+# ------------------------------------------------------------------------------------------------ facts
+VERSION = 0
+WORLD = 1
+NONCE = 2
+
+# ---------------------------------------------------------------------------------------- the moving line
+#: Steps arrived at.
+ARRIVED = LINE_WORDS
+#: What the member waits for: step << 16 | rank + 1, rank + 1 being 0 for "everybody"; 0 when it does not wait.
+NEED = LINE_WORDS + 1
+#: How the member left, see below.
+LEFT = LINE_WORDS + 2
+#: What the member calls in the steps of each half.
+SIGNATURE = LINE_WORDS + 3
+
+#: Values of LEFT.
+HERE, DESTROYED, BROKEN = range(3)
+
+#: PARTNER[r]: the nonce of the board that this member has opened as that of rank r.
+PARTNER = 2 * LINE_WORDS
+
+#: Rings between two members: a message is a tuple of facts or the bytes of a tensor, which lie in slots when they are many.
+RING = RingLayout(entries=8, entry_bytes=4096, readers=1, slots=8)
+
+#: Bytes of a half for what a member puts there; as many again, divided by the world size, are for what it has computed of a block.
+#: (Measured, allreduce of 16 MiB: halves that stay in the cores' caches, and not more steps than needed.)
+BLOCK = 1 << 20
+#: Parts within a half start at multiples of this.
+ALIGN = 64
+
+
+class Board:
+    """A member's segment, as it or another member has mapped it."""
+
+    __slots__ = ("_computed", "_halves", "_half_bytes", "segment", "words", "world_size")
+
+    def __init__(self, segment: Segment, world_size: int) -> None:
+        self.segment = segment
+        self.world_size = world_size
+        self.words = segment.words()
+        self._halves, self._half_bytes = _halves(world_size)
+        self._computed = self._half_bytes - _computed_bytes(world_size)
+
+    @classmethod
+    def create(cls, name: str, world_size: int, nonce: int) -> Board:
+        """Make the own board; raises ObjectStoreFullError when shared memory is full."""
+        first, half = _halves(world_size)
+        segment = Segment.create(name, first + 2 * half)
+        board = cls(segment, world_size)
+        for peer in range(world_size):
+            RingWriter.format(segment, board.ring(peer), RING)
+        board.words[WORLD] = world_size
+        board.words[NONCE] = nonce
+        publish_fence()
+        board.words[VERSION] = BOARD_VERSION
+        return board
+
+    @classmethod
+    def open(cls, name: str, world_size: int, nonce: int) -> Board:
+        """Map another member's board; FileNotFoundError when its name is gone, ValueError when it is not the one that is meant."""
+        segment = Segment.open(name, writable=True)
+        if segment.size < round_up((PARTNER + world_size) * WORD):
+            segment.close()
+            raise ValueError(f"{name} is no board")
+        board = cls(segment, world_size)
+        facts = tuple(board.words[index] for index in (VERSION, WORLD, NONCE))
+        if facts != (BOARD_VERSION, world_size, nonce):
+            board.close()
+            raise ValueError(f"the board {name} is another one: {facts}")
+        return board
+
+    def ring(self, peer: int) -> int:
+        """The byte offset of the ring to a peer."""
+        return _rings(self.world_size) + peer * RING.size
+
+    def half(self, number: int) -> int:
+        """The byte offset of a half: `BLOCK` bytes."""
+        return self._halves + number * self._half_bytes
+
+    def computed(self, number: int) -> int:
+        """The byte offset of what a half has for computed parts: a block divided by the world size, and a little more."""
+        return self.half(number) + self._computed
+
+    def view(self, offset: int, count: int, dtype: Any, library: str) -> Any:
+        """`count` elements from a byte offset on, as a tensor or array that keeps the mapping alive."""
+        if library == "torch":
+            import torch  # noqa: PLC0415
+
+            return torch.frombuffer(self.segment.memory, dtype=dtype, count=count, offset=offset)
+        import numpy  # noqa: PLC0415
+
+        return numpy.frombuffer(self.segment.memory, dtype, count, offset)
+
+    def close(self) -> None:
+        """Unmap, once no view is left. Idempotent."""
+        self.words.release()
+        self.segment.close()
+
+
+def _rings(world_size: int) -> int:
+    return round_up((PARTNER + world_size) * WORD)
+
+
+def _computed_bytes(world_size: int) -> int:
+    return round_up(BLOCK // world_size + ALIGN, ALIGN)
+
+
+def _halves(world_size: int) -> tuple[int, int]:
+    """Where the halves start, and the bytes of each."""
+    return _rings(world_size) + world_size * RING.size, round_up(BLOCK + _computed_bytes(world_size), PAGE)

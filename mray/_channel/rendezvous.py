@@ -1,0 +1,98 @@
+"""Rendezvous: how the members of a group find each other, by the group's name.
+
+    rank 0                                   the session's directory               rank 1
+    announce: a file with its board ------>  <name>.0.<nonce>   <name>.1.<nonce>   <------ announce
+    PARTNER[1] = nonce of rank 1's board,    <------ both look, open the other's board ------>  PARTNER[0] = nonce of rank 0's board
+    ring rank 1                                                                                 ring rank 0
+    complete when everybody's PARTNER[own rank] is the own nonce; then the file goes, and so does the board's name
+
+A nonce belongs to one attempt of one process to join. So a group may be destroyed and made again under its name, while another member is
+still leaving (or still joining) the old one: their boards name other partners, and whoever waits goes on waiting for the new ones.
+
+What the dead leave is found out when it is looked at: their boards' names go with them, and nobody answers at their door.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import time
+from typing import NamedTuple
+
+
+class Member(NamedTuple):
+    """One attempt of a process to be a rank of a group."""
+
+    rank: int
+    world_size: int
+    #: Later attempts have larger ones.
+    nonce: int
+    process: str
+    pid: int
+    #: The actor that it is, in hex digits; "" for a task.
+    actor: str
+    #: For people: ``actor Worker``, ``task train``.
+    label: str
+    #: The name of its board.
+    board: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} ({self.label}, pid {self.pid})"
+
+
+def new_nonce() -> int:
+    """A number unlike any other of this machine, which grows with time."""
+    return (time.time_ns() >> 10 << 8 | secrets.randbits(8)) & (1 << 63) - 1
+
+
+class Meeting:
+    """The files of one group."""
+
+    def __init__(self, directory: str, group: str) -> None:
+        self._directory = directory
+        self._prefix = hashlib.sha1(group.encode(), usedforsecurity=False).hexdigest()[:20] + "."
+        #: Files that are no more worth looking at.
+        self._stale: set[str] = set()
+
+    def _path(self, member: Member) -> str:
+        return os.path.join(self._directory, f"{self._prefix}{member.rank}.{member.nonce:x}")
+
+    def announce(self, member: Member) -> None:
+        """Let the others see it."""
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        path = self._path(member)
+        with open(path + "~", "w") as file:
+            json.dump(member, file)
+        os.rename(path + "~", path)
+
+    def withdraw(self, member: Member) -> None:
+        """Take a member's file away. Idempotent."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(member))
+
+    def present(self) -> dict[int, tuple[int, str]]:
+        """The latest nonce of each rank, and its file. Quick, for it is called whenever a waiting member wakes up."""
+        found: dict[int, tuple[int, str]] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self._directory):
+                if name.startswith(self._prefix) and not name.endswith("~") and name not in self._stale:
+                    _group, rank, nonce = name.split(".")
+                    found[int(rank)] = max(found.get(int(rank), (0, "")), (int(nonce, 16), name))
+        return found
+
+    def read(self, name: str) -> Member | None:
+        """The member of a file; None when it is gone."""
+        try:
+            with open(os.path.join(self._directory, name)) as file:
+                return Member(*json.load(file))
+        except FileNotFoundError:
+            return None
+
+    def discard(self, name: str) -> None:
+        """A file of somebody who is gone."""
+        self._stale.add(name)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._directory, name))

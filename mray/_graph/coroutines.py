@@ -1,0 +1,32 @@
+"""``async def`` methods in programs: each call runs to its end before the program goes on.
+
+On the actor's main thread, all of them in one event loop, so that what a method leaves in the loop (locks, tasks, connections) is there for
+the next call. Tasks that a method leaves behind go on while the next one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+_loop: Any = None
+
+
+def to_the_end(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    """A plain function that returns what the coroutine returns."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return event_loop().run_until_complete(method(*args, **kwargs))
+
+    return call
+
+
+def event_loop() -> Any:
+    """The event loop of this process's main thread, made with the first ``async def`` method."""
+    global _loop
+    if _loop is None:
+        import asyncio  # noqa: PLC0415  (slow to import, and rarely needed)
+
+        _loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(_loop)
+    return _loop

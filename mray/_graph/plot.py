@@ -1,0 +1,90 @@
+"""A picture of the DAG nodes that a user wrote, compiled or not: what `mray.dag.plot` draws."""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from mray._api.dag_node import ClassMethodNode, ClassNode, DAGNode, FunctionNode, InputAttributeNode, InputNode, MultiOutputNode
+from mray._graph.dot import picture, quote
+
+
+class Drawing:
+    """DOT text of the nodes above one DAG node and of the edges between them; the figure runs from left to right."""
+
+    def __init__(self, root: DAGNode) -> None:
+        nodes = _upwards(root)
+        names = _names(nodes)
+        edges = [f"{quote(names[upstream])} -> {quote(names[node])};" for node in nodes for upstream in node._upstream_nodes]
+        self._text = "\n".join(["digraph G {", "rankdir=LR;", *(edges or [f"{quote(names[root])};"]), "}", ""])
+
+    def to_string(self) -> str:
+        """The text."""
+        return self._text
+
+
+def plot(dag: DAGNode, to_file: str | None = None) -> Any:
+    """Draw the graph that ends in `dag` into a picture file; the suffix says the format, PNG without one.
+
+    Under IPython the picture is returned for display, and `to_file` may be left out. Raises ImportError when ``graphviz`` or its program
+    is not installed, ValueError for a format that it does not know.
+    """
+    path = None if to_file is None else Path(to_file)
+    made = picture(Drawing(dag).to_string(), path.suffix[1:] if path is not None and path.suffix else "png")
+    if path is not None:
+        path.write_bytes(made)
+    # Whoever runs under IPython has imported it; nobody else wants it.
+    display = sys.modules.get("IPython.display")
+    if display is None:
+        return None
+    return display.Image(data=made) if path is None else display.Image(filename=str(path))
+
+
+def _upwards(root: DAGNode) -> list[DAGNode]:
+    """The nodes that `root` depends on and itself, each after those that it uses."""
+    ordered: dict[DAGNode, None] = {}
+    stack = [(root, False)]
+    while stack:
+        node, is_ready = stack.pop()
+        if is_ready:
+            ordered[node] = None
+        elif node not in ordered:
+            stack.append((node, True))
+            stack.extend((upstream, False) for upstream in reversed(node._upstream_nodes))
+    return list(ordered)
+
+
+def _names(nodes: list[DAGNode]) -> dict[DAGNode, str]:
+    """A name for each; what is called several times is numbered from the second on."""
+    names: dict[DAGNode, str] = {}
+    taken: set[str] = set()
+    for node in nodes:
+        plain = name = _name(node)
+        for number in count(1):
+            if name not in taken:
+                break
+            name = f"{plain}_{number}"
+        taken.add(name)
+        names[node] = name
+    return names
+
+
+def _name(node: DAGNode) -> str:
+    if isinstance(node, InputNode):
+        return "INPUT_NODE"
+    if isinstance(node, InputAttributeNode):
+        return f"INPUT_ATTRIBUTE_NODE_{node.key}"
+    if isinstance(node, MultiOutputNode):
+        return "MultiOutputNode"
+    given = node.get_options().get("name")
+    if given:
+        return str(given)
+    if isinstance(node, ClassMethodNode):
+        return node.get_method_name()
+    if isinstance(node, ClassNode):
+        return str(node._body._blueprint.cls.__name__)
+    if isinstance(node, FunctionNode):
+        return str(node._body.__name__)
+    return type(node).__name__

@@ -1,0 +1,476 @@
+"""A ring in shared memory that processes join once they hold a handle of it: what the public channels are made of.
+
+    creator: the one that writes                             a process that reads
+    segment = control block + ring   --- the handle --->     open the segment by its name
+                                                             claim a place: make the name <prefix>p<place>, which must not exist
+    bell of whoever has joined  <--- JOINED of the place --- write down who reads there
+    try_write, ring them        --- message, bell ------>    try_read
+    wait for room               <-- CONSUMED, bell ------    ring back, if the writer waits
+
+Unlike a graph's, these rings are made before anyone knows which processes will read them, so the writer meets its readers while it
+writes. A process keeps one end of a ring, however many handles of it come and go: what was read through one handle is not
+read again through the next. A ring that has left its creator lives until it is closed, its creator dies or the session ends.
+
+Who waits is told of a close by a word and of a death by the runtime. CLOSED is the one word here with several writers: it only ever
+becomes 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from mray._api.context import get_runtime_context
+from mray._api.current import current_backend
+from mray._channel.base import NOTHING, Failed
+from mray._channel.shm import ShmReader, ShmWriter
+from mray._graph.host import GraphHost
+from mray._graph.resolve import layout_for
+from mray._ipc import layout as at
+from mray._ipc.doorbell import Doorbell
+from mray._ipc.layout import LINE_WORDS, WORD, RingLayout
+from mray._ipc.memory_order import fence, publish_fence, trust_fence
+from mray._ipc.ring import RingWriter
+from mray._ipc.segment import PAGE, Segment, round_up
+from mray._ipc.slots import unlink_all
+from mray.exceptions import RayChannelError, RayChannelTimeoutError, RaySystemError
+
+#: Word of the control block: 1 once anybody has closed the ring.
+CLOSED = 0
+#: Words of the control block that belong to one reader: JOINED, then the text of so many bytes: "<process> <actor>".
+PLACE_WORDS = 2 * LINE_WORDS
+
+_SHM = "/dev/shm"
+
+
+@dataclass(frozen=True)
+class RingFacts:
+    """What a handle carries."""
+
+    #: What the names of the ring begin with; the segment has just this name.
+    prefix: str
+    #: The process that writes, and its actor ("" for a driver).
+    creator: str
+    writer: str
+    #: The actors that are to read; "" for a driver.
+    readers: tuple[str, ...]
+    #: So many messages may wait for the slowest reader.
+    capacity: int
+    layout: RingLayout
+
+    @property
+    def control(self) -> int:
+        """Bytes of the control block; the ring follows."""
+        return round_up((LINE_WORDS + PLACE_WORDS * len(self.readers)) * WORD, PAGE)
+
+    def place(self, place: int) -> int:
+        """The word JOINED of a place."""
+        return LINE_WORDS + PLACE_WORDS * place
+
+
+class _Writer(ShmWriter):
+    """Counts the capacity exactly; a ring has a power of two of entries."""
+
+    __slots__ = ("capacity",)
+
+    capacity: int
+
+    def free(self) -> bool:
+        """Whether there is room; asks nobody."""
+        return self._ring.next - self._ring.consumed() < self.capacity
+
+    def has_room(self) -> bool:
+        if not self.free():
+            self._ring.want_room(True)
+            self._wanting = True
+            if not self.free():
+                return False
+        if self._wanting:
+            self._wanting = False
+            self._ring.want_room(False)
+        return self._ring.has_room()  # true, and fences what follows
+
+
+class _Reader(ShmReader):
+    """Rings back after each message: it may be long until this reader looks again."""
+
+    __slots__ = ()
+
+    def ring_back(self) -> None:
+        """Wake the writer if it waits for room."""
+        # SYNC POINT room: WANTED, fence, look at CONSUMED again | CONSUMED, fence before sleeping, look at WANTED.
+        fence()
+        if self._ring.room_wanted():
+            self._bell.ring()
+
+
+class _Parts:
+    """What one process has of a ring, apart from the object that users of it share, so that a finalizer can let go of it."""
+
+    def __init__(self, host: GraphHost, facts: RingFacts, segment: Segment) -> None:
+        self.host = host
+        self.facts = facts
+        self.segment = segment
+        #: The whole segment.
+        self.words = segment.words()
+        self.writer: _Writer | None = None
+        self.reader: _Reader | None = None
+        #: As the writer: the bells of those who have joined, by place; None for one who is dead.
+        self.bells: dict[int, Doorbell | None] = {}
+        #: Deaths that end a wait, by actor.
+        self.deaths: dict[str, Exception] = {}
+        self.watches: dict[str, Callable[[], None]] = {}
+        self.freed = False
+
+    def closed(self) -> bool:
+        return self.freed or self.words[CLOSED] != 0
+
+    def who_reads(self, place: int) -> tuple[str, str] | None:
+        """The process and actor at a place; None while nobody has joined there."""
+        word = self.facts.place(place)
+        length = self.words[word]
+        if not length:
+            return None
+        # SYNC POINT place: write who reads, fence, JOINED | read JOINED, fence, read who reads.
+        trust_fence()
+        start = (word + 1) * WORD
+        process, _, actor = bytes(self.segment.memory[start : start + length]).decode().partition(" ")
+        return process, actor
+
+    def ring(self) -> None:
+        """Wake the readers that have joined. As the bell of the ring's writer: called after each message."""
+        # SYNC POINT join: publish, fence, look at JOINED | JOINED, fence, look for messages.
+        fence()
+        for place in range(len(self.facts.readers)):
+            if place not in self.bells:
+                who = self.who_reads(place)
+                if who is None:
+                    continue
+                try:
+                    self.bells[place] = self.host.bell_of(who[0])
+                except OSError:  # dead: whoever waits for it hears of that
+                    self.bells[place] = None
+            bell = self.bells[place]
+            if bell is not None:
+                bell.ring()
+
+    def is_late(self, place: int) -> bool:
+        """Whether the writer must wait for this reader."""
+        ring = self.facts.control // WORD
+        consumed = self.words[ring + self.facts.layout.reader_block(place) + at.CONSUMED]
+        return bool(self.words[ring + at.PUBLISHED] - consumed >= self.facts.capacity)
+
+    def watch(self, actor: str) -> None:
+        """Have the actor's death in `deaths`."""
+        if actor and actor not in self.watches:
+            deaths = self.deaths
+            self.watches[actor] = self.host.watch_actor(actor, lambda error: deaths.update({actor: error}))
+
+    def free(self) -> None:
+        """Let go of everything. Idempotent; also called by finalizers."""
+        if self.freed:
+            return
+        self.freed = True
+        for cancel in self.watches.values():
+            cancel()
+        if self.reader is not None:
+            self.reader.close()
+        if self.writer is not None:
+            self.words[CLOSED] = 1
+            self.writer.close()
+            unlink_all(self.facts.prefix)
+        self.words.release()
+        self.segment.close()
+
+
+class SharedRing:
+    """One process's end of a ring: the writing end in the process that made it, a reading end wherever it is read.
+
+    Any thread may call; one writes at a time and one reads at a time.
+    """
+
+    def __init__(self, rings: Rings, parts: _Parts) -> None:
+        self.facts = parts.facts
+        self._rings = rings
+        self._parts = parts
+        self._host = parts.host
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._state = threading.Lock()
+        #: Threads inside of `write` or `read`.
+        self._users = 0
+        weakref.finalize(self, parts.free).atexit = False
+
+    # -------------------------------------------------------------------------------------- writing
+    def check_writer(self) -> None:
+        """Raises RaySystemError unless this process writes the ring."""
+        if self._host.process != self.facts.creator:
+            who = f"actor {self.facts.writer}" if self.facts.writer else "the driver"
+            raise RaySystemError(f"Only the process that made a channel writes it: {who} (process {self.facts.creator}).")
+
+    def write(self, value: Any, timeout: float | None) -> None:
+        """Send a value once there is room. Raises RayChannelTimeoutError, and RayChannelError when the ring is closed or a reader dead."""
+        self.check_writer()
+        with self._using(), self._writing:
+            parts = self._parts
+            writer = parts.writer
+            if parts.closed() or writer is None:
+                raise _closed()
+            if not writer.has_room():
+                for actor in self._late_readers():
+                    parts.watch(actor)
+                self._host.wait_until(lambda: parts.closed() or writer.free() or bool(parts.deaths), timeout)
+                if parts.closed():
+                    raise _closed()
+                if not writer.has_room():
+                    late = self._late_readers()
+                    self._raise_deaths(late, "reader")
+                    raise RayChannelTimeoutError(
+                        f"No room in the channel within {timeout} s: {len(late)} of its {len(self.facts.readers)} readers have not read yet "
+                        f"what was written before: {', '.join(map(_name, late))}."
+                    )
+            if not writer.try_write(value):
+                raise AssertionError("a ring with room refuses a message")
+
+    def _late_readers(self) -> list[str]:
+        """The actors that must read before there is room; the declared ones where nobody has joined."""
+        parts = self._parts
+        return [
+            declared if (who := parts.who_reads(place)) is None else who[1]
+            for place, declared in enumerate(self.facts.readers)
+            if parts.is_late(place)
+        ]
+
+    # -------------------------------------------------------------------------------------- reading
+    def join_as_reader(self) -> None:
+        """Take a reader's place, unless this process has one. Raises RaySystemError when all are taken."""
+        with self._using(), self._reading:
+            self._reader()
+
+    def read(self, timeout: float | None) -> Any:
+        """The next value, or the exception in its place. Raises RayChannelTimeoutError, and RayChannelError when the ring is closed or
+        its writer dead.
+        """
+        with self._using(), self._reading:
+            reader = self._reader()
+            parts = self._parts
+            message = reader.try_read()
+            if message is NOTHING:
+                self._host.wait_until(lambda: parts.closed() or reader.ready() or bool(parts.deaths), timeout, spin=True)
+                if parts.closed():
+                    raise _closed()
+                message = reader.try_read()
+                if message is NOTHING:
+                    self._raise_deaths([self.facts.writer], "writer")
+                    raise RayChannelTimeoutError(f"Nothing was written to the channel within {timeout} s.")
+            reader.ring_back()
+            return self._host.exception(message.payload) if message.__class__ is Failed else message
+
+    def readable(self) -> bool:
+        """Whether `read` returns or raises at once. May be called in any thread."""
+        parts = self._parts
+        if parts.closed() or parts.deaths or parts.reader is None:
+            return True
+        return parts.reader.ready()
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Sleep until the predicate holds; what rings of this process do has it asked again."""
+        return self._host.wait_until(predicate, timeout, spin=True)
+
+    def _reader(self) -> _Reader:
+        parts, facts = self._parts, self.facts
+        if parts.closed():
+            raise _closed()
+        if parts.reader is None:
+            actor = own_actor()
+            bell = _bell_of_writer(parts)
+            place = _claim(facts, actor)
+            parts.watch(facts.writer if facts.creator != self._host.process else "")
+            parts.reader = _Reader(
+                parts.segment,
+                facts.control,
+                facts.layout,
+                place,
+                _slots_prefix(facts),
+                bell,
+                lambda error: self._host.failure(error, "reading a value"),
+            )
+            self._rings.keep(self)
+            text = f"{self._host.process} {actor}".encode()
+            word = facts.place(place)
+            start = (word + 1) * WORD
+            parts.segment.memory[start : start + len(text)] = text
+            # SYNC POINT place: write who reads, fence, JOINED | read JOINED, fence, read who reads.
+            publish_fence()
+            parts.words[word] = len(text)
+            # SYNC POINT join: publish, fence, look at JOINED | JOINED, fence, look for messages.
+            fence()
+        return parts.reader
+
+    # -------------------------------------------------------------------------------------- ending
+    def close(self) -> None:
+        """Nothing can be written or read any more, here and elsewhere; whoever waits is woken. Idempotent, does not wait."""
+        parts = self._parts
+        with self._using():
+            if parts.freed:
+                return
+            parts.words[CLOSED] = 1
+            processes = {who[0] for place in range(len(self.facts.readers)) if (who := parts.who_reads(place)) is not None}
+            for process in {*processes, self.facts.creator, self._host.process}:
+                with contextlib.suppress(OSError):  # the dead need no bell
+                    self._host.bell_of(process).ring()
+
+    def abandon(self) -> None:
+        """The session ends."""
+        with self._state:
+            if not self._parts.freed:
+                self._parts.words[CLOSED] = 1
+            idle = not self._users
+        if idle:
+            self._parts.free()
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[None]:
+        """The parts stay while somebody is inside; whoever leaves a closed ring last lets go of them."""
+        with self._state:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._state:
+                self._users -= 1
+                last = not self._users and self._parts.closed()
+            if last:
+                self._rings.forget(self)
+                self._parts.free()
+
+    def _raise_deaths(self, actors: Sequence[str], role: str) -> None:
+        for actor in actors:
+            error = self._parts.deaths.get(actor)
+            if error is not None:
+                raise RayChannelError(f"Channel closed: its {role}, {_name(actor)}, has died. {error}") from error
+
+
+def _closed() -> RayChannelError:
+    return RayChannelError("Channel closed.")
+
+
+def _name(actor: str) -> str:
+    return f"actor {actor}" if actor else "the driver"
+
+
+def _slots_prefix(facts: RingFacts) -> str:
+    return f"{facts.prefix}s"
+
+
+def _bell_of_writer(parts: _Parts) -> Doorbell:
+    try:
+        return parts.host.bell_of(parts.facts.creator)
+    except OSError as error:
+        raise RayChannelError(f"Channel closed: its writer, {_name(parts.facts.writer)}, has died.") from error
+
+
+def _claim(facts: RingFacts, actor: str) -> int:
+    """A place that nobody has: the actor's own, or one of those that are not declared for somebody who is sure to come."""
+    places = range(len(facts.readers))
+    own = [place for place in places if facts.readers[place] == actor]
+    others = sorted((place for place in places if facts.readers[place] != actor), key=lambda place: facts.readers[place] != "")
+    for place in own + others:
+        try:
+            os.close(os.open(f"{_SHM}{facts.prefix}p{place:x}", os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            continue
+        return place
+    raise RaySystemError(
+        f"The channel was made for {len(facts.readers)} readers ({', '.join(map(_name, facts.readers))}), and so many processes read it "
+        f"already; {_name(actor)} would be one more."
+    )
+
+
+def own_actor() -> str:
+    """The id of the actor this is called in; "" in a driver. RaySystemError in a task: nobody would hear of its end."""
+    context = get_runtime_context()
+    actor = context.get_actor_id()
+    if actor is None and current_backend().context()["mode"] != "driver":
+        raise RaySystemError("Channels are made and read by drivers and actors, not by tasks.")
+    return actor or ""
+
+
+# ---------------------------------------------------------------------------------------------- registry
+class Rings:
+    """The rings of this process in one session."""
+
+    def __init__(self, host: GraphHost) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._open: weakref.WeakValueDictionary[str, SharedRing] = weakref.WeakValueDictionary()
+        #: Those that stay when their last handle is gone: others have handles, or the ring knows what was read.
+        self._kept: set[SharedRing] = set()
+        # Whoever ends the session has its graphs `abandon`, and this with them.
+        host.graphs.add(self)
+
+    def create(self, readers: tuple[str, ...], capacity: int) -> SharedRing:
+        """A new ring that this process writes. Raises ObjectStoreFullError."""
+        host = self._host
+        prefix = f"{host.prefix}c{uuid.uuid4().hex[:16]}-"
+        facts = RingFacts(prefix, host.process, own_actor(), readers, capacity, layout_for(capacity, len(readers)))
+        segment = Segment.create(prefix, facts.control + facts.layout.size)
+        RingWriter.format(segment, facts.control, facts.layout)
+        parts = _Parts(host, facts, segment)
+        parts.writer = _Writer(segment, facts.control, facts.layout, _slots_prefix(facts), [cast("Doorbell", parts)])
+        parts.writer.capacity = capacity
+        with self._lock:
+            ring = self._open[prefix] = SharedRing(self, parts)
+        return ring
+
+    def find(self, facts: RingFacts) -> SharedRing:
+        """The ring that a handle means. Raises RayChannelError when it is closed."""
+        with self._lock:
+            ring = self._open.get(facts.prefix)
+            if ring is None:
+                try:
+                    segment = Segment.open(facts.prefix, writable=True)
+                except FileNotFoundError:
+                    raise _closed() from None
+                ring = self._open[facts.prefix] = SharedRing(self, _Parts(self._host, facts, segment))
+        return ring
+
+    def keep(self, ring: SharedRing) -> None:
+        """It outlives its handles."""
+        with self._lock:
+            self._kept.add(ring)
+
+    def forget(self, ring: SharedRing) -> None:
+        """It is closed."""
+        with self._lock:
+            self._kept.discard(ring)
+            if self._open.get(ring.facts.prefix) is ring:
+                del self._open[ring.facts.prefix]
+
+    def abandon(self) -> None:
+        """The session ends."""
+        with self._lock:
+            rings = list(self._open.values())
+            self._kept.clear()
+        for ring in rings:
+            ring.abandon()
+
+
+_rings: Rings | None = None
+_rings_lock = threading.Lock()
+
+
+def rings() -> Rings:
+    """The rings of this process in its present session."""
+    global _rings
+    host = current_backend().host()
+    with _rings_lock:
+        if _rings is None or _rings._host is not host:
+            _rings = Rings(host)
+        return _rings

@@ -1,0 +1,5 @@
+"""Ray's place for AutoTransportType."""
+
+from mray._api.type_hint import AutoTransportType
+
+__all__ = ["AutoTransportType"]

@@ -1,0 +1,5 @@
+"""Ray's place for Communicator."""
+
+from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
+
+__all__ = ["Communicator", "ReduceOp", "TorchTensorAllocator"]

@@ -1,0 +1,5 @@
+"""Ray's place for TorchTensorType."""
+
+from mray._api.type_hint import TorchTensorType
+
+__all__ = ["TorchTensorType"]

@@ -1,0 +1,75 @@
+"""``allreduce``, ``allgather`` and ``reducescatter``: bound into graphs, or called in a group of actors."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from mray._api.collective_node import AllGatherOp, AllReduceOp, ReduceScatterOp, bind_collective
+from mray._api.communicator import Communicator, ReduceOp
+
+__all__ = ["allgather", "allreduce", "reducescatter"]
+
+
+def _in_group(name: str, *arguments: Any) -> Any:
+    """Call the operation of that name among the collectives of groups."""
+    # By name, because those stand above: they are written against what is here.
+    collective = importlib.import_module("mray.util.collective")
+    return getattr(collective, name)(*arguments)
+
+
+def _check_reduction(op: Any) -> None:
+    if not isinstance(op, ReduceOp):
+        raise ValueError(f"Unexpected operation: {op}")
+
+
+class AllGatherWrapper:
+    """Every member gets the tensors of all."""
+
+    def bind(self, input_nodes: Any, transport: str | Communicator | None = None) -> list[Any]:
+        """The results: every actor's tensors, one after the other along the first dimension.
+
+        `input_nodes`: a DAG node of each actor that returns a torch tensor, all of the same shape and dtype; or lists of such lists, and
+        the result is a list of nodes for each actor. `transport`: ``"accelerator"``, ``"cpu"`` or a `Communicator` of these actors. Raises
+        ValueError when the inputs do not fit together.
+        """
+        return bind_collective(input_nodes, AllGatherOp(), transport)
+
+    def __call__(self, tensor_list: Any, tensor: Any, group_name: str = "default") -> Any:
+        """In a member of the group: its tensor to all, and theirs into `tensor_list`; see `mray.util.collective.allgather`."""
+        return _in_group("allgather", tensor_list, tensor, group_name)
+
+
+class AllReduceWrapper:
+    """Every member gets the reduction of the tensors of all."""
+
+    def bind(self, input_nodes: Any, op: ReduceOp = ReduceOp.SUM, transport: str | Communicator | None = None) -> list[Any]:
+        """The results: the reduction of all tensors, element by element; otherwise as `AllGatherWrapper.bind`."""
+        _check_reduction(op)
+        return bind_collective(input_nodes, AllReduceOp(op), transport)
+
+    def __call__(self, tensor: Any, group_name: str = "default", op: Any = None) -> Any:
+        """In a member of the group: reduce `tensor` in place; `op` is one of `mray.util.collective`, by default the sum."""
+        return _in_group("allreduce", tensor, group_name, *_given(op))
+
+
+class ReduceScatterWrapper:
+    """Every member gets a part of the reduction of the tensors of all."""
+
+    def bind(self, input_nodes: Any, op: ReduceOp = ReduceOp.SUM, transport: str | Communicator | None = None) -> list[Any]:
+        """The results: actor r gets part r of the reduction along the first dimension; otherwise as `AllGatherWrapper.bind`."""
+        _check_reduction(op)
+        return bind_collective(input_nodes, ReduceScatterOp(op), transport)
+
+    def __call__(self, tensor: Any, group_name: str = "default", op: Any = None) -> Any:
+        """In a member of the group; see `mray.util.collective.reducescatter`."""
+        return _in_group("reducescatter", tensor, group_name, *_given(op))
+
+
+def _given(op: Any) -> tuple[Any, ...]:
+    return () if op is None else (op,)
+
+
+allgather = AllGatherWrapper()
+allreduce = AllReduceWrapper()
+reducescatter = ReduceScatterWrapper()

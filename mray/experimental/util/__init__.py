@@ -1,0 +1,1 @@
+"""What ``ray.experimental.util`` has: the types of edges and collectives, in `types`."""
