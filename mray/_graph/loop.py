@@ -44,6 +44,7 @@ class Program:
         code = compile_program(assignment, instance, ends.readers, ends.writers, constants, ends.communicators, failure)
         self._actions = code.actions
         self._waits = code.waits
+        self._inlets = code.inlets
         #: The values of the current execution.
         self._cells = code.cells
         self._blank = [None] * len(code.cells)
@@ -57,12 +58,18 @@ class Program:
         """Whether `run` would get anywhere. Tells writers that wait for room, too, so call it before sleeping."""
         if self._waits[self._place]():
             return True
+        for inlet in self._inlets:
+            if inlet.owed and inlet.reader.ready():
+                return True
         for reader in self._readers:
             reader.ready()
         return False
 
     def run(self, pending: Callable[[], object]) -> bool:
         """Go on until blocked, or until an execution ends while `pending()`; whether it got anywhere."""
+        for inlet in self._inlets:
+            if inlet.owed:
+                inlet.settle()
         actions = self._actions
         last = len(actions)
         place = start = self._place

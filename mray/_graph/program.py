@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 
 from mray._api.communicator import Communicator
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
+from mray._channel.select import BLOCKING
 from mray._graph.communicators import CommunicatorCall
 from mray._graph.coroutines import to_the_end
+from mray._graph.gather import Inlet, any_ready, gather
 from mray._graph.inputs import picker
 from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Channel, Operation, Source, Step
 from mray._graph.template import filler
@@ -34,6 +36,8 @@ class Code(NamedTuple):
     actions: list[Action]
     waits: list[Callable[[], bool]]
     cells: list[Any]
+    #: Channels that may owe messages.
+    inlets: list[Inlet]
 
 
 def _always() -> bool:
@@ -63,15 +67,27 @@ def compile_program(
         reader, writer = readers[read.channel], writers[write.channel]
         cells: list[Any] = []
         actions = _relay(reader.try_read, methods[step.index], writer.try_write, _name_of(instance, step), failure)
-        return Code(actions, [reader.ready, writer.has_room], cells)
+        return Code(actions, [reader.ready, writer.has_room], cells, [])
     cells = [None] * len(numbers)
     actions = []
     waits: list[Callable[[], bool]] = []
-    for operation in assignment.operations:
+    gathered: list[Inlet] = []
+    for place, operation in enumerate(assignment.operations):
+        if len(actions) > place:
+            continue  # a READ that the one before it has gathered
         if operation.kind == READ:
-            reader = readers[operation.channel]
-            actions.append(_read(reader.try_read, cells, numbers[channels[operation.channel].source]))
-            waits.append(reader.ready)
+            step = steps[operation.step]
+            inlets = _inlets(assignment, place, readers, channels, numbers)
+            if len(step.sources) == 1 or not inlets:
+                reader = readers[operation.channel]
+                actions.append(_read(reader.try_read, cells, numbers[channels[operation.channel].source]))
+                waits.append(reader.ready)
+            else:
+                cells_of_inlets = {inlet.cell for inlet in inlets}
+                others = [numbers[source] for source in step.sources if numbers[source] not in cells_of_inlets]
+                actions.extend([gather(inlets, cells, others)] * len(inlets))
+                waits.extend([any_ready(inlets)] * len(inlets))
+                gathered.extend(inlets)
         elif operation.kind == COMPUTE:
             step = steps[operation.step]
             actions.append(_compute(step, methods[step.index], cells, numbers, constants, _name_of(instance, step), failure))
@@ -83,7 +99,24 @@ def compile_program(
             make_write = _write_bare if channel.bare else _write
             actions.append(make_write(writer.try_write, cells, numbers[channel.source], name, failure))
             waits.append(writer.has_room)
-    return Code(actions, waits, cells)
+    return Code(actions, waits, cells, gathered)
+
+
+def _inlets(
+    assignment: Assignment, place: int, readers: Mapping[int, ChannelReader], channels: Mapping[int, Channel], numbers: dict[Source, int]
+) -> list[Inlet]:
+    """The READs of one step that follow each other from `place` on; none if one of them blocks."""
+    found = []
+    step = assignment.operations[place].step
+    for operation in assignment.operations[place:]:
+        if operation.kind != READ or operation.step != step:
+            break
+        channel = channels[operation.channel]
+        if channel.transport in BLOCKING:
+            return []
+        users = sum(channel.source in each.sources for each in assignment.steps)
+        found.append(Inlet(readers[channel.index], numbers[channel.source], users == 1))
+    return found
 
 
 def _name_of(instance: Any, step: Step) -> str:

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from mray._channel.select import LOCAL, SHM
+from mray._channel.select import COMMUNICATOR, LOCAL, SHM
 from mray._graph.dot import attributes, write_picture
 from mray._graph.grid import draw
 from mray._graph.plan import DRIVER, INPUT, READ, Argument, Channel, Graph, Operation, Plan, Source, Step
 
-#: What carries values through host memory; everything else is an accelerator's.
-HOST = {"", "auto", "cpu", LOCAL, SHM}
+#: What the user asked for, and what carries it, where no accelerator is needed.
+HOST = {"auto", "cpu", LOCAL, SHM, COMMUNICATOR}
 #: How Ray calls the channels of these transports.
-CHANNEL_NAMES = {LOCAL: "IntraProcessChannel", SHM: "BufferedSharedMemoryChannel"}
+CHANNEL_NAMES = {LOCAL: "IntraProcessChannel", SHM: "BufferedSharedMemoryChannel", COMMUNICATOR: "TorchTensorAcceleratorChannel"}
 #: The fill colours of actors are numbers so far apart, from the first on; all of them leave black text readable.
 FIRST_COLOR, COLOR_STEP = 24000, 2000
 
@@ -130,16 +130,23 @@ def channel_details(plan: Plan, channel: Channel | None, endpoint: str) -> str:
     `channel` None, or one that the endpoint itself writes: the value stays in the process. Raises ValueError when the endpoint does not
     read the channel.
     """
-    if channel is not None and endpoint != channel.writer and endpoint not in channel.readers:
-        raise ValueError(f"{_short(endpoint)} neither writes nor reads channel {channel.index}, which {_short(channel.writer)} writes.")
     if channel is None:
         return CHANNEL_NAMES[LOCAL]
-    lines = ["TorchTensorType" if channel.source in plan.graph.transfers else "SharedMemoryType"]
-    transport = LOCAL if endpoint == channel.writer else channel.transport
-    lines.append(CHANNEL_NAMES.get(transport, transport))
-    if transport == SHM:
-        lines.append(f"{channel.layout.entries} entries of {channel.layout.entry_bytes} bytes")
-    return "\n".join(lines)
+    if endpoint not in (channel.writer, *channel.readers):
+        raise ValueError(f"{_short(endpoint)} neither writes nor reads channel {channel.index}, which {_short(channel.writer)} writes.")
+    if endpoint not in channel.readers:
+        return _local_details(plan, channel.source)
+    ring = f"{channel.layout.entries} entries of {channel.layout.entry_bytes} bytes"
+    return "\n".join([_type_of(plan, channel.source), CHANNEL_NAMES.get(channel.transport, channel.transport), ring])
+
+
+def _local_details(plan: Plan, source: Source) -> str:
+    return f"{_type_of(plan, source)}\n{CHANNEL_NAMES[LOCAL]}"
+
+
+def _type_of(plan: Plan, source: Source) -> str:
+    """The type of an edge, as Ray calls it."""
+    return "TorchTensorType" if source in plan.graph.transfers else "SharedMemoryType"
 
 
 def _edge_details(plan: Plan, source: Box, target: Box) -> str:
@@ -149,7 +156,7 @@ def _edge_details(plan: Plan, source: Box, target: Box) -> str:
     endpoint = plan.graph.steps[target.step].actor if target.kind == _CALL else DRIVER
     value = _source_of(source)
     if plan.graph.endpoint_of(value) == endpoint != DRIVER:
-        return f"{'TorchTensorType' if value in plan.graph.transfers else 'SharedMemoryType'}\n{CHANNEL_NAMES[LOCAL]}"
+        return _local_details(plan, value)
     return channel_details(plan, plan.channel_of(value), endpoint)
 
 

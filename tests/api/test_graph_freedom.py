@@ -51,9 +51,10 @@ def actor(ray_session):
         def thread_local(self, value):
             return self.local.value, threading.current_thread() is threading.main_thread()
 
-        def slow(self, value):
-            time.sleep(value)
-            return value
+        def until(self, path):
+            while not os.path.exists(path):
+                time.sleep(0.001)
+            return path
 
     return ray_session.remote(Actor).remote
 
@@ -302,6 +303,23 @@ def test_one_of_several_values_may_go_unread(ray_session, actor, outcome):
         assert ray_session.get(graph.execute(1)) == 1
 
 
+# ------------------------------------------------------------------------------------------------ failures
+@pytest.mark.only("mray")
+def test_a_step_does_not_wait_for_slow_values_beside_a_failed_one(ray_session, actor, tmp_path):
+    slow, failing, last = actor(), actor(), actor()
+    path = tmp_path / "go"
+    with ray_session.dag.InputNode() as inp:
+        graph = last.add.bind(slow.until.bind(inp), failing.fail.bind(inp)).experimental_compile()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="cannot take"):
+            ray_session.get(graph.execute(str(path)))
+    assert ray_session.get(last.log.remote()) == []
+    path.touch()
+    with pytest.raises(ValueError, match="cannot take"):
+        ray_session.get(graph.execute(str(path)))
+    graph.teardown()
+
+
 # ------------------------------------------------------------------------------------------------ sharing
 @pytest.mark.differs("one actor takes part in several graphs at once and answers calls in between")
 def test_several_graphs_share_their_actors(ray_session, actor, engine):
@@ -387,3 +405,5 @@ def test_async_methods_run_in_one_event_loop(ray_session):
     with pytest.raises(KeyError, match="5"):
         ray.get(graph.execute(5))
     graph.teardown()
+    with pytest.raises(NotImplementedError, match="calls of async methods are not supported yet, except in compiled graphs"):
+        a.wait.remote(1)

@@ -224,6 +224,49 @@ def test_a_leaf_sends_only_that_it_is_there_or_its_error() -> None:
     assert type(world.leaves[0].try_read()) is Failed
 
 
+def test_a_step_does_not_wait_for_values_beside_a_failure() -> None:
+    steps = (
+        Step(0, "a", "m0", 0, (Argument(INPUT),)),
+        Step(1, "b", "m1", 0, (Argument(INPUT),)),
+        Step(2, "c", "m2", 0, (Argument(Source(0)), Argument(Source(1)))),
+    )
+    world = World(Graph(steps, (Argument(Source(2)),), False, 1, (), DIRECT))
+    slow, failing, last = world.programs
+    assert world.input.try_write("bad")
+    failing.run(lambda: False)
+    last.run(lambda: False)
+    assert type(world.outputs[0].try_read()) is Failed
+    # The slow one's value of that execution comes later, and is nobody's.
+    assert world.input.try_write(1)
+    failing.run(lambda: False)
+    last.run(lambda: False)
+    assert world.outputs[0].try_read() is NOTHING
+    slow.run(lambda: False)
+    assert last.ready()
+    last.run(lambda: False)
+    assert world.outputs[0].try_read() == ("m2", ("m0", 1), ("m1", 1))
+    assert world.execute(2) == [("m2", ("m0", 2), ("m1", 2))]
+
+
+def test_what_is_owed_is_thrown_away_while_the_program_is_blocked() -> None:
+    steps = (
+        Step(0, "a", "m0", 0, (Argument(INPUT),)),
+        Step(1, "b", "m1", 0, (Argument(INPUT),)),
+        Step(2, "c", "m2", 0, (Argument(Source(0)), Argument(Source(1)))),
+    )
+    world = World(Graph(steps, (Argument(Source(2)),), False, 1, (), DIRECT), capacity=2)
+    slow, failing, last = world.programs
+    for _ in range(6):
+        assert world.input.try_write("bad")
+        failing.run(lambda: False)
+        last.run(lambda: False)
+        assert type(world.outputs[0].try_read()) is Failed
+        slow.run(lambda: False)
+        assert last.ready()
+        last.run(lambda: False)
+    assert not last.ready()
+
+
 def test_exits_are_not_errors_of_the_method() -> None:
     step = Step(0, "a", "__ray_call__", 0, (Argument(None, constant=0), Argument(INPUT)))
 

@@ -13,7 +13,7 @@ from typing import Any
 from mray._api.accelerators import register_accelerator, registered_accelerator
 from mray._api.communicator import Communicator
 from mray._api.context import get_runtime_context
-from mray._api.init import get_gpu_ids
+from mray._api.verbs import get_gpu_ids
 
 __all__ = ["AcceleratorContext", "is_accelerator_context_registered", "register_accelerator_context"]
 

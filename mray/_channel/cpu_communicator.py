@@ -1,0 +1,700 @@
+"""A communicator over shared memory: what one process, rank r of a group, does in collectives.
+
+    rank 0                         rank 1                         rank 2
+    copy the block in ─┐           copy the block in ─┐           copy the block in ─┐
+                     board 0                        board 1                        board 2
+    reduce part 0 of all blocks    reduce part 1                  reduce part 2                 straight out of the others' memory
+    copy parts 0, 1, 2 out         copy parts 0, 1, 2 out         copy parts 0, 1, 2 out
+
+An allreduce of small tensors, or in a group of two, goes without the second half: everybody reduces everything, which is one wait less. Larger
+tensors go block by block, so that blocks stay in the cores' caches, and a block's parts are collected in the step that brings
+the next block in. `mray._channel.board` has the steps and the words; `mray._channel.collective_ops` what is computed.
+
+Each collective is a generator that yields what it waits for, ``(step, rank)``, and blocks nowhere. `SharedMemoryGroup._run` drives it
+and waits at the process's reactor, which spins a little and then sleeps. A member that dies or leaves ends the waits of all others:
+the process's watch says who died and how, LEFT that somebody left.
+
+Rejected: a ring around the members, each adding to what its neighbour passes on. It moves the same bytes and waits world size times
+as often; on one machine everybody can read everybody.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mray._api.communicator import ReduceOp
+from mray._channel.base import NOTHING, Failed
+from mray._channel.board import (
+    ALIGN,
+    ARRIVED,
+    BLOCK,
+    BROKEN,
+    DESTROYED,
+    HERE,
+    LEFT,
+    NEED,
+    PARTNER,
+    RING,
+    SIGNATURE,
+    Board,
+)
+from mray._channel.collective_ops import check_same_dtype, check_tensors, is_contiguous, library_of, reduce_into
+from mray._channel.rendezvous import Meeting, Member, new_nonce
+from mray._channel.shm import ShmReader, ShmWriter
+from mray._common.log import logger
+from mray._ipc.memory_order import fence, publish_fence, trust_fence
+from mray.exceptions import RayChannelError
+
+if TYPE_CHECKING:
+    from mray._ipc.doorbell import Doorbell
+
+#: What a collective waits for: that this rank (`ALL` others) has arrived at this step.
+Wait = tuple[int, int]
+Machine = Generator[Wait, None, None]
+ALL = -1
+
+#: An allreduce of at most so many bytes is one step.
+DIRECT_BYTES = 32 * 1024
+#: Seconds after which a member that waits for others to join says so; then after twice as many, and so on.
+PATIENCE = 30.0
+
+ALLREDUCE, ALLGATHER, REDUCESCATTER, BROADCAST, REDUCE, BARRIER = range(1, 7)
+_NAMES = ("nothing", "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "barrier")
+_DTYPES = (
+    *("bytes", "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+#: Computed by torch where torch brings them: numpy has none of the one, and no vector instructions for the other.
+_TORCH_ONLY = frozenset({"float16", "bfloat16"})
+
+
+class GroupHost(Protocol):
+    """What a group uses of its process; `mray._graph.host.GraphHost` and more."""
+
+    process: str
+    prefix: str
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool: ...
+
+    def bell_of(self, process: str) -> Doorbell: ...
+
+    def failure(self, error: BaseException, name: str) -> bytes: ...
+
+    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
+
+
+def dtype_name(tensor: Any) -> str:
+    """``"float32"`` and so on, for torch tensors and numpy arrays alike."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _flat(tensor: Any) -> Any:
+    """The elements of a contiguous tensor, or of a contiguous copy, in one dimension: a numpy array where numpy computes as well as torch."""
+    if library_of(tensor) != "torch":
+        return tensor.reshape(-1)
+    if tensor.device.type != "cpu":
+        raise ValueError(f"This group is of the CPU, and the tensor is on {tensor.device}. Move it to the CPU first.")
+    flat = tensor.detach().contiguous().view(-1)
+    return flat if dtype_name(flat) in _TORCH_ONLY else flat.numpy()
+
+
+def _bytes_of(flat: Any) -> Any:
+    """The memory of a flat array as a numpy array of bytes."""
+    import numpy  # noqa: PLC0415
+
+    if library_of(flat) == "torch":
+        import torch  # noqa: PLC0415
+
+        return flat.view(torch.uint8).numpy()
+    return flat.view(numpy.uint8)
+
+
+class _Output:
+    """A tensor to write results into, as a flat array; `put_back` copies them over where the tensor itself is not contiguous."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+        self._inside = is_contiguous(tensor)
+        if library_of(tensor) == "numpy" and not tensor.flags.writeable:
+            raise ValueError("The array to receive into is read-only; copy it first.")
+        self.flat = _flat(tensor)
+
+    def put_back(self) -> None:
+        if not self._inside:
+            target = self._tensor.detach() if library_of(self._tensor) == "torch" else self._tensor
+            if library_of(target) == "torch" and library_of(self.flat) == "numpy":
+                import torch  # noqa: PLC0415
+
+                target[...] = torch.from_numpy(self.flat).view(target.shape)
+            else:
+                target[...] = self.flat.reshape(target.shape)
+
+
+class SharedMemoryGroup:
+    """This process's membership of a group. One collective at a time; any thread.
+
+    What is received or reduced is written into the tensors given. A wait has no time limit: it ends with RayChannelError when a member dies
+    or leaves, or this one does. After an error in the middle of a collective the group cannot be used any more, for its members no longer
+    agree on what comes next.
+    """
+
+    def __init__(self, host: GroupHost, name: str, own: Member) -> None:
+        self.name = name
+        self.rank = own.rank
+        self.world_size = own.world_size
+        self._host = host
+        self._own = own
+        self._board = Board.create(own.board, own.world_size, own.nonce)
+        #: By rank.
+        self._boards: dict[int, Board] = {self.rank: self._board}
+        self._members: dict[int, Member] = {self.rank: own}
+        self._bells: dict[int, Doorbell] = {}
+        self._watches: dict[int, Callable[[], None]] = {}
+        #: Words of the boards of all others, with their bells; complete once the group is.
+        self._peers: list[tuple[int, memoryview, Doorbell]] = []
+        self._views: dict[tuple[str, Any], tuple[list[Any], ...]] = {}
+        self._senders: dict[int, ShmWriter] = {}
+        self._receivers: dict[int, ShmReader] = {}
+        self._step = 0
+        self._busy = threading.Lock()
+        self._closed = False
+        #: Why the group cannot go on.
+        self._failure: Exception | None = None
+
+    # ------------------------------------------------------------------------------------ becoming a group
+    def join(self, directory: str, timeout: float | None) -> None:
+        """Wait until all ranks are there. Raises TimeoutError naming those that are missing, RayChannelError when one dies."""
+        meeting = Meeting(directory, self.name)
+        try:
+            meeting.announce(self._own)
+            self._meet(meeting, timeout)
+        except BaseException:
+            meeting.withdraw(self._own)
+            self.destroy()
+            raise
+        # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
+        meeting.withdraw(self._own)
+        self._board.segment.unlink()
+        self._peers = [(rank, board.words, self._bells[rank]) for rank, board in sorted(self._boards.items()) if rank != self.rank]
+
+    def _meet(self, meeting: Meeting, timeout: float | None) -> None:
+        start = monotonic()
+        patience = PATIENCE
+
+        def news() -> bool:
+            if self._failure is not None or self._closed or self._complete():
+                return True
+            return any(rank not in self._members or nonce > self._members[rank].nonce for rank, (nonce, _name) in meeting.present().items())
+
+        while True:
+            for rank, (nonce, name) in meeting.present().items():
+                known = self._members.get(rank)
+                if rank != self.rank and (known is None or nonce > known.nonce):
+                    self._adopt(meeting, name)
+            self._drop_those_who_left()
+            if self._complete():
+                return
+            waited = monotonic() - start
+            left = None if timeout is None else timeout - waited
+            if left is not None and left <= 0:
+                raise TimeoutError(
+                    f"Timed out after {waited:.1f} s waiting for {self._missing()} of the group '{self.name}' "
+                    f"(world size {self.world_size}; this is {self._own})."
+                )
+            if waited >= patience:
+                logger.warning(
+                    "%s has waited %d s for %s of the group '%s' and goes on waiting", self._own, waited, self._missing(), self.name
+                )
+                patience *= 2
+            pause = patience - waited
+            self._host.wait_until(news, pause if left is None else min(left, pause))
+            self._check()
+
+    def _missing(self) -> str:
+        missing = [rank for rank in range(self.world_size) if rank not in self._members]
+        late = [member for rank, member in sorted(self._members.items()) if rank != self.rank and not self._joined(rank)]
+        return f"the ranks {missing}" if missing else "an answer of " + ", ".join(map(str, late))
+
+    def _adopt(self, meeting: Meeting, name: str) -> None:
+        """Somebody has announced itself: open its board and say so."""
+        member = meeting.read(name)
+        if member is None:
+            return
+        rank = member.rank
+        if member.world_size != self.world_size or not 0 <= rank < self.world_size:
+            raise ValueError(f"{member} joins the group '{self.name}' with world size {member.world_size}, and {self._own} with {self.world_size}")
+        self._drop(rank)
+        try:
+            bell = self._host.bell_of(member.process)
+            board = Board.open(member.board, self.world_size, member.nonce)
+        except (OSError, ValueError):
+            # It died while it waited, earlier; or it has left by now.
+            meeting.discard(name)
+            return
+        self._bells[rank], self._boards[rank], self._members[rank] = bell, board, member
+        try:
+            self._watches[rank] = self._host.watch_process(member.process, member.actor, lambda error: self._on_death(member, error))
+        except OSError:
+            self._drop(rank)
+            meeting.discard(name)
+            return
+        # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
+        self._board.words[PARTNER + rank] = member.nonce
+        bell.ring()
+
+    def _joined(self, rank: int) -> bool:
+        return bool(self._boards[rank].words[PARTNER + self.rank] == self._own.nonce)
+
+    def _complete(self) -> bool:
+        return len(self._boards) == self.world_size and all(rank == self.rank or self._joined(rank) for rank in self._boards)
+
+    def _drop_those_who_left(self) -> None:
+        for rank, board in list(self._boards.items()):
+            if rank != self.rank and board.words[LEFT] != HERE and not self._joined(rank):
+                self._drop(rank, forget=False)
+
+    def _drop(self, rank: int, *, forget: bool = True) -> None:
+        """Let go of an earlier attempt of a rank."""
+        if rank in self._watches:
+            self._watches.pop(rank)()
+        if rank in self._boards:
+            self._boards.pop(rank).close()
+            self._bells.pop(rank)
+            self._board.words[PARTNER + rank] = 0
+        if forget:
+            self._members.pop(rank, None)
+
+    # ------------------------------------------------------------------------------------ members that go
+    def _on_death(self, member: Member, error: Exception) -> None:
+        """In the reading thread: a member's process is gone."""
+        if self._members.get(member.rank) is member and self._failure is None and not self._closed:
+            failure = RayChannelError(f"The group '{self.name}' is broken: {member} has died. {error}")
+            failure.__cause__ = error
+            self._failure = failure
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RayChannelError(f"The group '{self.name}' has been destroyed in this process ({self._own}).")
+        if self._failure is not None:
+            raise self._failure
+
+    def _lost(self, step: int, rank: int) -> bool:
+        """Whether the wait for this can never end."""
+        if self._failure is not None or self._closed:
+            return True
+        return any(words[LEFT] and words[ARRIVED] < step for peer, words, _bell in self._peers if rank in (ALL, peer))
+
+    def _raise_loss(self) -> None:
+        self._check()
+        gone = [rank for rank, words, _bell in self._peers if words[LEFT]]
+        how = "broke off a collective" if any(self._boards[rank].words[LEFT] == BROKEN for rank in gone) else "destroyed the group"
+        raise RayChannelError(f"The group '{self.name}' has ended: {', '.join(str(self._members[rank]) for rank in gone)} {how}.")
+
+    def destroy(self) -> None:
+        """Leave the group: whoever waits for this member, and threads of this process that wait, get RayChannelError. Idempotent.
+
+        What this member has sent and nobody has received is lost. The memory goes with the last member that leaves.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._board.words[LEFT] == HERE:
+            self._leave(DESTROYED)
+        self._host.bell_of(self._host.process).ring()
+        if self._busy.acquire(False):
+            try:
+                self._release()
+            finally:
+                self._busy.release()
+
+    def _leave(self, how: int) -> None:
+        publish_fence()
+        self._board.words[LEFT] = how
+        for bell in self._bells.values():
+            bell.ring()
+
+    def _release(self) -> None:
+        """Let go of everything; nobody uses the group any more."""
+        self._peers = []
+        self._views.clear()
+        for end in (*self._senders.values(), *self._receivers.values()):
+            end.close()
+        self._senders.clear()
+        self._receivers.clear()
+        for cancel in self._watches.values():
+            cancel()
+        self._watches.clear()
+        self._bells.clear()
+        self._board.segment.unlink()
+        for board in self._boards.values():
+            board.close()
+
+    # ------------------------------------------------------------------------------------ driving
+    def _run(self, machine: Machine) -> None:
+        """Drive a collective to its end; blocks."""
+        try:
+            for step, rank in machine:
+                if not self._met(step, rank):
+                    self._wait(step, rank)
+                trust_fence()
+        except BaseException as error:
+            if not self._closed and self._failure is None:
+                failure = RayChannelError(f"The group '{self.name}' is broken: {self._own} broke off a collective: {error!r}")
+                failure.__cause__ = error
+                self._failure = failure
+                self._leave(BROKEN)
+            raise
+
+    def _met(self, step: int, rank: int) -> bool:
+        for peer, words, _bell in self._peers:
+            if words[ARRIVED] < step and rank in (ALL, peer):
+                return False
+        return True
+
+    def _wait(self, step: int, rank: int) -> None:
+        words = self._board.words
+        # SYNC POINT need: NEED, fence before sleeping, look at ARRIVED again | ARRIVED, fence, look at NEED.
+        # (The fence is the reactor's.)
+        words[NEED] = step << 16 | rank + 1
+        try:
+            self._host.wait_until(lambda: self._met(step, rank) or self._lost(step, rank), None, spin=True)
+        finally:
+            words[NEED] = 0
+        if not self._met(step, rank):
+            self._raise_loss()
+
+    def _begin(self) -> Machine:
+        """Before writing the own half of the step (A1)."""
+        # SYNC POINT half: read the others' halves, fence, ARRIVED of the next step | read ARRIVED, fence, overwrite the own half.
+        yield self._step, ALL
+
+    def _arrive(self, signature: int) -> None:
+        """The own half is written (A2, A3); ring those who wait for just that."""
+        words = self._board.words
+        words[SIGNATURE + (self._step & 1)] = signature
+        # SYNC POINT half: read the others' halves, fence, ARRIVED of the next step | read ARRIVED, fence, overwrite the own half.
+        # SYNC POINT block: write the half, fence, ARRIVED | read ARRIVED, fence, read the half.
+        publish_fence()
+        self._step = step = self._step + 1
+        words[ARRIVED] = step
+        # SYNC POINT need: NEED, fence before sleeping, look at ARRIVED again | ARRIVED, fence, look at NEED.
+        fence()
+        lowest = step
+        for _peer, theirs, _bell in self._peers:
+            lowest = min(lowest, theirs[ARRIVED])
+        for _peer, theirs, bell in self._peers:
+            need = theirs[NEED]
+            if need and need >> 16 <= (step if need & 0xFFFF == self.rank + 1 else lowest if not need & 0xFFFF else -1):
+                bell.ring()
+
+    def _compare(self, signature: int, rank: int = ALL) -> None:
+        """Whether those whose halves are about to be read called the same as this member. After the wait for them (A4)."""
+        # SYNC POINT block: write the half, fence, ARRIVED | read ARRIVED, fence, read the half.
+        index = SIGNATURE + (self._step - 1 & 1)
+        for peer, words, _bell in self._peers:
+            if rank in (ALL, peer) and words[index] != signature:
+                raise ValueError(
+                    f"The members of the group '{self.name}' call different collectives: {self._own} calls {_describe(signature)}, "
+                    f"and {self._members[peer]} calls {_describe(words[index])}."
+                )
+
+    def _views_of(self, flat: Any) -> tuple[list[Any], ...]:
+        """Both halves of all boards, by rank, as arrays like `flat`; then what they have for computed parts."""
+        library = library_of(flat) or "numpy"
+        key = (library, flat.dtype)
+        views = self._views.get(key)
+        if views is None:
+            count = BLOCK // flat.itemsize
+            parts = (count + self.world_size - 1) // self.world_size
+            boards = [self._boards[rank] for rank in range(self.world_size)]
+            views = (
+                *([board.view(board.half(half), count, flat.dtype, library) for board in boards] for half in (0, 1)),
+                *([board.view(board.computed(half), parts, flat.dtype, library) for board in boards] for half in (0, 1)),
+            )
+            self._views[key] = views
+        return views
+
+    def _call(self, machine: Machine, *outputs: _Output) -> None:
+        if not self._busy.acquire(False):
+            raise RuntimeError(f"another thread of this process is in a collective of the group '{self.name}'")
+        try:
+            self._check()
+            self._run(machine)
+            for output in outputs:
+                output.put_back()
+        finally:
+            if self._closed:
+                self._release()
+            self._busy.release()
+
+    # ------------------------------------------------------------------------------------ collectives
+    def barrier(self) -> None:
+        """Wait until every member is here."""
+        self._call(self._barrier())
+
+    def _barrier(self) -> Machine:
+        signature = _signature(BARRIER)
+        yield from self._begin()
+        self._arrive(signature)
+        yield self._step, ALL
+        self._compare(signature)
+
+    def allreduce(self, source: Any, out: Any, op: ReduceOp) -> None:
+        """The reduction of everybody's `source` into everybody's `out`, which may be the same tensor. Bit by bit the same on all ranks."""
+        _check_fit([source, out], (source, out))
+        output = _Output(out)
+        flat = output.flat if out is source else _flat(source)
+        size = len(flat)
+        if self.world_size == 2 or size * flat.itemsize <= DIRECT_BYTES:
+            machine = self._reduce_all(flat, output.flat, op)
+        else:
+            machine = self._reduce_parts(flat, output.flat, op)
+        self._call(machine, output)
+
+    def _reduce_all(self, source: Any, out: Any, op: ReduceOp) -> Machine:
+        """Everybody reduces everything."""
+        signature = _signature(ALLREDUCE, source, op)
+        views = self._views_of(source)
+        for start, stop in _blocks(len(source), BLOCK // source.itemsize):
+            yield from self._begin()
+            halves = views[self._step & 1]
+            halves[self.rank][: stop - start] = source[start:stop]
+            self._arrive(signature)
+            yield self._step, ALL
+            self._compare(signature)
+            reduce_into(out[start:stop], [half[: stop - start] for half in halves], op)
+
+    def _reduce_parts(self, source: Any, out: Any, op: ReduceOp) -> Machine:
+        """Everybody reduces a part of each block, and all collect the parts in the next step."""
+        signature = _signature(ALLREDUCE, source, op)
+        views = self._views_of(source)
+        ranks = range(self.world_size)
+        earlier: tuple[int, list[int]] | None = None
+        for start, stop in (*_blocks(len(source), BLOCK // source.itemsize), (-1, -1)):
+            if start >= 0:
+                yield from self._begin()
+                halves = views[self._step & 1]
+                halves[self.rank][: stop - start] = source[start:stop]
+            number = self._step & 1
+            self._arrive(signature)
+            yield self._step, ALL
+            self._compare(signature)
+            if earlier is not None:
+                begin, cuts = earlier
+                for rank in ranks:
+                    first, last = cuts[rank], cuts[rank + 1]
+                    out[begin + first : begin + last] = views[2 + number][rank][: last - first]
+            if start < 0:
+                return
+            cuts = [(stop - start) * rank // self.world_size for rank in (*ranks, self.world_size)]
+            first, last = cuts[self.rank], cuts[self.rank + 1]
+            # Into the half of the next step: everybody has arrived at this one, so A1 holds.
+            reduce_into(views[3 - number][self.rank][: last - first], [half[first:last] for half in halves], op)
+            earlier = start, cuts
+
+    def allgather(self, source: Any, outs: Sequence[Any]) -> None:
+        """Everybody's `source` into `outs`, by rank."""
+        _check_fit([source, *outs], (source, *outs))
+        if len(outs) != self.world_size:
+            raise ValueError(f"Expected {self.world_size} tensors to gather into, but got {len(outs)}")
+        outputs = [_Output(out) for out in outs]
+        self._call(self._gather(_bytes_of(_flat(source)), [_bytes_of(output.flat) for output in outputs], source), *outputs)
+
+    def _gather(self, source: Any, outs: Sequence[Any], of: Any) -> Machine:
+        signature = _signature(ALLGATHER, of)
+        views = self._views_of(source)
+        for start, stop in _blocks(len(source), BLOCK):
+            yield from self._begin()
+            halves = views[self._step & 1]
+            halves[self.rank][: stop - start] = source[start:stop]
+            self._arrive(signature)
+            yield self._step, ALL
+            self._compare(signature)
+            for out, half in zip(outs, halves, strict=True):
+                out[start:stop] = half[: stop - start]
+
+    def reducescatter(self, sources: Sequence[Any], out: Any, op: ReduceOp) -> None:
+        """Everybody has a tensor for each rank in `sources`; the reduction of those for this one goes into `out`."""
+        if len(sources) != self.world_size:
+            raise ValueError(f"Expected {self.world_size} tensors to scatter, but got {len(sources)}")
+        _check_fit([*sources, out], (sources[self.rank], out))
+        output = _Output(out)
+        self._call(self._scatter([_flat(source) for source in sources], output.flat, op), output)
+
+    def _scatter(self, sources: Sequence[Any], out: Any, op: ReduceOp) -> Machine:
+        signature = _signature(REDUCESCATTER, sources[0], op, size=sum(len(source) for source in sources) * out.itemsize)
+        views = self._views_of(out)
+        # Every rank has a place in the block, where lines of the cache are not shared.
+        place = BLOCK // self.world_size // ALIGN * ALIGN // out.itemsize
+        for start, stop in _blocks(max(len(source) for source in sources), place):
+            yield from self._begin()
+            halves = views[self._step & 1]
+            for rank, source in enumerate(sources):
+                part = source[start:stop]
+                halves[self.rank][rank * place : rank * place + len(part)] = part
+            self._arrive(signature)
+            yield self._step, ALL
+            self._compare(signature)
+            target = out[start:stop]
+            begin = self.rank * place
+            if len(target):
+                reduce_into(target, [half[begin : begin + len(target)] for half in halves], op)
+
+    def broadcast(self, tensor: Any, root: int) -> None:
+        """The root's `tensor` into everybody's."""
+        check_tensors([tensor])
+        output = _Output(tensor) if self.rank != root else None
+        flat = _flat(tensor) if output is None else output.flat
+        self._call(self._spread(_bytes_of(flat), root, tensor), *(() if output is None else (output,)))
+
+    def _spread(self, memory: Any, root: int, of: Any) -> Machine:
+        signature = _signature(BROADCAST, of, root=root)
+        views = self._views_of(memory)
+        for start, stop in _blocks(len(memory), BLOCK):
+            half = self._step & 1
+            if self.rank == root:
+                yield from self._begin()
+                views[half][root][: stop - start] = memory[start:stop]
+                self._arrive(signature)
+            else:
+                self._arrive(signature)
+                yield self._step, root
+                self._compare(signature, root)
+                memory[start:stop] = views[half][root][: stop - start]
+
+    def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
+        """The reduction of everybody's `tensor` into the root's; the others' stay as they are."""
+        check_tensors([tensor])
+        output = _Output(tensor) if self.rank == root else None
+        flat = _flat(tensor) if output is None else output.flat
+        self._call(self._reduce_to(flat, root, op), *(() if output is None else (output,)))
+
+    def _reduce_to(self, flat: Any, root: int, op: ReduceOp) -> Machine:
+        signature = _signature(REDUCE, flat, op, root=root)
+        views = self._views_of(flat)
+        for start, stop in _blocks(len(flat), BLOCK // flat.itemsize):
+            yield from self._begin()
+            halves = views[self._step & 1]
+            halves[self.rank][: stop - start] = flat[start:stop]
+            self._arrive(signature)
+            if self.rank == root:
+                yield self._step, ALL
+                self._compare(signature)
+                reduce_into(flat[start:stop], [half[: stop - start] for half in halves], op)
+
+    # ------------------------------------------------------------------------------------ from one to another
+    def send(self, tensor: Any, peer: int) -> None:
+        """Send a tensor to a member, which receives it; returns when it is on its way. Waits while too many are."""
+        check_tensors([tensor])
+        flat = _flat(tensor)
+        self._check()
+        writer = self._senders.get(peer)
+        if writer is None:
+            board = self._board
+            prefix = f"{self._own.board}p{peer:x}-"
+            writer = self._senders[peer] = ShmWriter(board.segment, board.ring(peer), RING, prefix, [self._bells[peer]])
+        for part in ((dtype_name(tensor), len(flat)), _bytes_of(flat)):
+            while not writer.try_write(part):
+                self._host.wait_until(lambda: writer.has_room() or self._gone(peer), None, spin=True)
+                if self._gone(peer) and not writer.has_room():
+                    self._raise_loss()
+
+    def recv(self, tensor: Any, peer: int) -> None:
+        """Wait for the next tensor of a member, into `tensor`. ValueError when it is another one in size or dtype."""
+        check_tensors([tensor])
+        output = _Output(tensor)
+        self._check()
+        reader = self._receivers.get(peer)
+        if reader is None:
+            board = self._boards[peer]
+            prefix = f"{self._members[peer].board}p{self.rank:x}-"
+            reader = self._receivers[peer] = ShmReader(
+                board.segment, board.ring(self.rank), RING, 0, prefix, self._bells[peer], lambda error: self._host.failure(error, "recv")
+            )
+        facts, memory = self._next(reader, peer), self._next(reader, peer)
+        if facts != (dtype_name(tensor), len(output.flat)):
+            raise ValueError(
+                f"{self._members[peer]} sent {facts[1]} elements of {facts[0]}, "
+                f"and {self._own} receives {len(output.flat)} of {dtype_name(tensor)}"
+            )
+        _bytes_of(output.flat)[...] = memory
+        output.put_back()
+
+    def _next(self, reader: ShmReader, peer: int) -> Any:
+        while (message := reader.try_read()) is NOTHING:
+            self._host.wait_until(lambda: reader.ready() or self._gone(peer), None, spin=True)
+            if self._gone(peer) and not reader.ready():
+                self._raise_loss()
+        if message.__class__ is Failed:
+            raise RayChannelError(f"What {self._members[peer]} sent in the group '{self.name}' is lost: it has left.")
+        return message
+
+    def _gone(self, peer: int) -> bool:
+        return self._failure is not None or self._closed or bool(self._boards[peer].words[LEFT])
+
+
+def join_group(
+    host: GroupHost, directory: str, name: str, world_size: int, rank: int, *, actor: str, label: str, timeout: float | None = None
+) -> SharedMemoryGroup:
+    """Become rank `rank` of the group of that name; waits until all ranks are there, `timeout` seconds at most (None: for ever, with a
+    warning now and then that names the missing).
+
+    `actor` is the actor this process is, in hex digits, or ""; `label` says so to people. Raises TimeoutError, and RayChannelError when
+    a member dies meanwhile.
+    """
+    nonce = new_nonce()
+    own = Member(rank, world_size, nonce, host.process, os.getpid(), actor, label, f"{host.prefix}group{nonce:x}")
+    group = SharedMemoryGroup(host, name, own)
+    group.join(directory, timeout)
+    return group
+
+
+def _blocks(length: int, capacity: int) -> list[tuple[int, int]]:
+    """Where the blocks start and stop; one at least, so that members meet also over nothing."""
+    return [(start, min(start + capacity, length)) for start in range(0, length, capacity)] or [(0, 0)]
+
+
+def _check_fit(tensors: Sequence[Any], pair: Sequence[Any]) -> None:
+    """ValueError unless all have one dtype, and the elements of `pair` the same number of elements."""
+    check_tensors(tensors[:1])
+    for tensor in tensors[1:]:
+        check_tensors([tensor])
+    names = [dtype_name(tensor) for tensor in tensors]
+    if len(set(names)) > 1:
+        check_same_dtype(tensors)
+    counts = [_count(tensor) for tensor in pair]
+    if len(set(counts)) > 1:
+        raise ValueError(f"Expected as many elements to receive as are sent, but the shapes are {[tuple(tensor.shape) for tensor in pair]}")
+
+
+def _count(tensor: Any) -> int:
+    return int(tensor.numel() if library_of(tensor) == "torch" else tensor.size)
+
+
+# -------------------------------------------------------------------------------------------- signatures
+def _signature(kind: int, tensor: Any = None, op: ReduceOp | None = None, *, root: int = 0, size: int | None = None) -> int:
+    """What a member calls, in a word: kind, operation, dtype, root, bytes."""
+    dtype = 0
+    if tensor is not None:
+        name = dtype_name(tensor)
+        if op is not None and name not in _DTYPES:
+            raise ValueError(f"Tensors of {name} cannot be reduced")
+        dtype = _DTYPES.index(name) if name in _DTYPES else 0
+        size = _count(tensor) * tensor.itemsize if size is None else size
+    return kind | (0 if op is None else op.value + 1) << 4 | dtype << 8 | root << 16 | ((size or 0) & 0xFFFFFFFF) << 32
+
+
+def _describe(signature: int) -> str:
+    kind, op, dtype = signature & 15, signature >> 4 & 15, signature >> 8 & 255
+    words = [_NAMES[kind]]
+    if op:
+        words.append(ReduceOp(op - 1).name)
+    if kind != BARRIER:
+        words.append(f"of {signature >> 32} bytes of {_DTYPES[dtype]}")
+    if kind in (BROADCAST, REDUCE):
+        words.append(f"with root {signature >> 16 & 0xFFFF}")
+    return " ".join(words)

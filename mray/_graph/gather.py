@@ -1,0 +1,84 @@
+"""Reading what one step needs from several channels, and not waiting for what does not matter any more.
+
+In a program. When one of a step's values is a failure, the step is skipped whatever the others are: those that have not come are not waited
+for. They come later all the same, and are thrown away then: until it has done so the inlet *owes* messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mray._channel.base import NOTHING, ChannelReader, Failed
+
+
+class Inlet:
+    """One channel of a step; `alone`: no other step of this actor uses its value."""
+
+    __slots__ = ("alone", "came", "cell", "owed", "reader", "try_read")
+
+    def __init__(self, reader: ChannelReader, cell: int, alone: bool) -> None:
+        self.reader = reader
+        self.try_read = reader.try_read
+        self.cell = cell
+        self.alone = alone
+        #: Whether the current execution's value is in its cell.
+        self.came = False
+        #: How many messages are to be thrown away before the next value.
+        self.owed = 0
+
+    def take(self) -> Any:
+        """The value of the current execution, or `NOTHING`."""
+        if self.owed:
+            self.settle()
+            if self.owed:
+                return NOTHING
+        return self.try_read()
+
+    def settle(self) -> None:
+        """Throw away what is owed and has come."""
+        while self.owed and self.try_read() is not NOTHING:
+            self.owed -= 1
+
+    def ready(self) -> bool:
+        """Whether `take` may bring something."""
+        return not self.came and self.reader.ready()
+
+
+def gather(inlets: Sequence[Inlet], cells: list[Any], others: Sequence[int]) -> Callable[[], int]:
+    """The action that fills the cells of all inlets; `others` are the cells of the step's other values, which are there already."""
+    count = len(inlets)
+
+    def read() -> int:
+        missing = False
+        failed: Failed | None = None
+        for inlet in inlets:
+            if not inlet.came:
+                value = inlet.take()
+                if value is NOTHING:
+                    missing = True
+                    continue
+                inlet.came = True
+                cells[inlet.cell] = value
+            if cells[inlet.cell].__class__ is Failed:
+                failed = cells[inlet.cell]
+        if missing:
+            for cell in others:
+                if cells[cell].__class__ is Failed:
+                    failed = cells[cell]
+            if failed is None or not all(inlet.came or inlet.alone for inlet in inlets):
+                return 0
+            for inlet in inlets:
+                if not inlet.came:
+                    inlet.owed += 1
+                    cells[inlet.cell] = failed
+        for inlet in inlets:
+            inlet.came = False
+        return count
+
+    return read
+
+
+def any_ready(inlets: Sequence[Inlet]) -> Callable[[], bool]:
+    """Whether the action would get anywhere. Every channel is asked: asking also tells a writer that waits for room."""
+    return lambda: True in [inlet.ready() for inlet in inlets]
