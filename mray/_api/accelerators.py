@@ -6,6 +6,7 @@ In the process that compiles graphs; one registration for each process. Plain da
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from mray._api.communicator import Communicator
 
@@ -25,8 +26,8 @@ class Accelerator:
 _registered: Accelerator | None = None
 
 
-def register_accelerator(torch_module_name: str, communicator_cls: type[Communicator]) -> Accelerator:
-    """From now on graphs compiled in this process use it; the last registration counts."""
+def register_accelerator(torch_module_name: str, communicator_cls: Any) -> Accelerator:
+    """From now on graphs compiled in this process use it; the last registration counts. TypeError when it is no class of communicators."""
     global _registered
     if not (isinstance(communicator_cls, type) and issubclass(communicator_cls, Communicator)):
         raise TypeError(f"communicator_cls must be a class derived from Communicator, not {communicator_cls!r}.")

@@ -12,10 +12,11 @@ from __future__ import annotations
 import uuid
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from mray._api.actor import ActorHandle, ActorMethod
+from mray._api.bind_order import BoundCall, order_calls
 from mray._api.current import current_backend
 from mray._api.dag_scan import ObjectScanner
 from mray._api.type_hint import ChannelOutputType, tensor_transport
@@ -188,10 +189,25 @@ class DAGNode(ABC):
         The arguments are the graph's input. With `_ray_cache_refs`, `cache_from_last_execute` holds what each node returned.
         """
         executor = _Remembering(lambda node: node._execute_impl(*args, **kwargs))
+        for node in self._calls_in_order():
+            node.apply_recursive(executor)
         result = self.apply_recursive(executor)
         if _ray_cache_refs:
             self.cache_from_last_execute = executor.cache
         return result
+
+    def _calls_in_order(self) -> list[DAGNode]:
+        """The calls of methods of existing actors upwards from here, in the order to make them."""
+        nodes = upstream_first([self])
+        calls = [node for node in nodes if isinstance(node, ClassMethodNode) and node._get_actor_handle() and node.is_class_method_call]
+        if len(calls) < 2:
+            return []
+        places = {node: place for place, node in enumerate(calls)}
+        needs: dict[DAGNode, set[int]] = {}
+        for node in nodes:
+            needs[node] = set().union(*[{places[each]} if each in places else needs[each] for each in node._upstream_nodes])
+        bound = [BoundCall(node._parent_class_node._id.hex(), node._get_bind_index() or 0, needs[node]) for node in calls]
+        return [calls[place] for place in order_calls(bound)]
 
     @abstractmethod
     def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
@@ -284,6 +300,21 @@ class _Remembering:
                 raise AssertionError("Each DAG should only have one unique InputNode.")
             self._input = node._stable_uuid
         return self.cache[node._stable_uuid]
+
+
+def upstream_first(ends: Iterable[DAGNode]) -> list[DAGNode]:
+    """These nodes and everything upwards from them, each after what it uses."""
+    ordered: dict[DAGNode, None] = {}
+    for end in ends:
+        stack = [(end, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                ordered[node] = None
+            elif node not in ordered:
+                stack.append((node, True))
+                stack.extend((upstream, False) for upstream in reversed(node._upstream_nodes))
+    return list(ordered)
 
 
 def find_nodes(value: Any) -> list[DAGNode]:

@@ -1,8 +1,6 @@
 """Pass: what each actor does in each execution, in which order. Pure.
 
-The steps of one actor run in the order in which they were bound. Only where the dependencies forbid that order does a step that
-is ready go first. Steps that meet (one group) run at the same place of the one order that all steps are brought into, so that no two
-groups can wait for each other.
+All steps are brought into one order (`mray._api.bind_order`), of which each actor runs its own.
 
 A channel is read before the first step that needs it, and written right after the step that fills it. Where the writer of a channel waits
 for its readers, they read as soon as it writes, whatever they do next: in the one order, reading and writing stand at the same place.
@@ -11,43 +9,24 @@ for its readers, they read as soon as it writes, whatever they do next: in the o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
+from mray._api.bind_order import BoundCall, order_calls
 from mray._channel.select import BLOCKING
 from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Channel, Graph, Operation, Source, Step
 
 
 def order_steps(steps: Sequence[Step]) -> list[Step]:
-    """One order for all steps: after what they depend on, and per actor in the order of binding as far as that allows.
-
-    The steps of a group follow each other. Raises ValueError when steps wait for each other in a circle.
-    """
-    queues: dict[str, list[Step]] = {}
-    groups: dict[int, list[Step]] = {}
-    for step in sorted(steps, key=lambda step: (step.bind_index, step.index)):
-        queues.setdefault(step.actor, []).append(step)
-        if step.group >= 0:
-            groups.setdefault(step.group, []).append(step)
-    done: set[int] = set()
-    ordered: list[Step] = []
-
-    def together(step: Step) -> list[Step]:
-        return [step] if step.group < 0 else groups[step.group]
-
-    def is_ready(step: Step) -> bool:
-        return all(source.step < 0 or source.step in done for each in together(step) for source in each.sources)
-
-    while len(ordered) < len(steps):
-        heads = [queue[0] for queue in queues.values() if queue]
-        ready = [step for step in heads if is_ready(step) and all(each in heads for each in together(step))]
-        if not ready:
-            ready = [step for queue in queues.values() for step in queue if is_ready(step)]
-        if not ready:
-            waiting = [step for queue in queues.values() for step in queue]
-            raise ValueError(f"the steps of this graph wait for each other: {', '.join(_describe(step) for step in waiting)}")
-        for step in together(min(ready, key=lambda step: (step.bind_index, step.index))):
-            queues[step.actor].remove(step)
-            done.add(step.index)
-            ordered.append(step)
+    """One order for all steps, see `mray._api.bind_order`. Raises ValueError when steps wait for each other in a circle."""
+    places = {step.index: place for place, step in enumerate(steps)}
+    calls = [
+        BoundCall(step.actor, step.bind_index, {places[source.step] for source in step.sources if source.step >= 0}, step.group)
+        for step in steps
+    ]
+    ordered = [steps[place] for place in order_calls(calls)]
+    if len(ordered) < len(steps):
+        waiting = [step for step in steps if step not in ordered]
+        raise ValueError(f"the steps of this graph wait for each other: {', '.join(_describe(step) for step in waiting)}")
     return ordered
 
 
@@ -66,17 +45,18 @@ def schedule(graph: Graph, channels: Iterable[Channel]) -> dict[str, tuple[Opera
             read.add((actor, source))
             operations[actor].append(Operation(READ, step, carrying[source].index))
 
-    for step in order_steps(graph.steps):
-        own = operations[step.actor]
-        for source in step.sources:
-            if graph.endpoint_of(source) != step.actor:
-                read_once(step.actor, source, step.index)
-        own.append(Operation(COMPUTE, step.index))
-        for output in range(step.num_returns):
-            source = Source(step.index, output)
+    for _place, steps in groupby(order_steps(graph.steps), key=lambda step: step.index if step.group < 0 else ~step.group):
+        together = list(steps)
+        for step in together:
+            for source in step.sources:
+                if graph.endpoint_of(source) != step.actor:
+                    read_once(step.actor, source, step.index)
+            operations[step.actor].append(Operation(COMPUTE, step.index))
+        # Not before all of a group have met: who reads what one of them writes may be another of them.
+        for source in [Source(step.index, output) for step in together for output in range(step.num_returns)]:
             channel = carrying.get(source)
             if channel is not None:
-                own.append(Operation(WRITE, step.index, channel.index))
+                operations[channel.writer].append(Operation(WRITE, source.step, channel.index))
                 if channel.transport in BLOCKING:
                     for reader in channel.readers:
                         if reader != DRIVER:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode
 from mray._api.communicator import Communicator
-from mray._api.dag_node import ClassMethodNode, DAGNode, FunctionNode, InputAttributeNode, InputNode, MultiOutputNode
+from mray._api.dag_node import ClassMethodNode, DAGNode, FunctionNode, InputAttributeNode, InputNode, MultiOutputNode, upstream_first
 from mray._api.dag_scan import ObjectScanner
 from mray._api.type_hint import AutoTransportType, TorchTensorType
 from mray._channel.collective_ops import AllGather, AllReduce, Collective, ReduceScatter
@@ -55,21 +55,13 @@ def validate(root: DAGNode, workers: int = 1, default: Communicator | None = Non
 # ------------------------------------------------------------------------------------------- checks
 def _connected(root: DAGNode) -> list[DAGNode]:
     """The nodes of the graph, each after those that it uses."""
-    ordered: dict[DAGNode, None] = {}
-    for start in _reachable(root):
-        if start is not root and start.is_cgraph_output_node:
+    nodes = upstream_first(_reachable(root))
+    for node in nodes:
+        if node is not root and node.is_cgraph_output_node:
             raise ValueError(
-                f"The DAG was compiled more than once. The following two nodes call `experimental_compile`: (1) {start}, (2) {root}"
+                f"The DAG was compiled more than once. The following two nodes call `experimental_compile`: (1) {node}, (2) {root}"
             )
-        stack = [(start, False)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                ordered[node] = None
-            elif node not in ordered:
-                stack.append((node, True))
-                stack.extend((upstream, False) for upstream in reversed(node._upstream_nodes))
-    return list(ordered)
+    return nodes
 
 
 def _reachable(root: DAGNode) -> list[DAGNode]:

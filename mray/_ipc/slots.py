@@ -9,10 +9,20 @@
 Each slot is a segment of its own. The writer takes the smallest free slot that fits, replaces one that is too small (the old
 segment's memory goes with the last view of it), or adds a slot. When all slots are taken the oldest one is *given away*: its
 name and the writer's mapping go, so its memory lives exactly as long as the views of it, and a fresh segment takes its place.
-So no reader, however long it holds an array, ever blocks the writer.
+So no reader, however long it holds an array, ever blocks the writer. Readers map slots copy-on-write (`mray._ipc.mapped`): what a
+reader does to its value nobody else sees.
 
 A segment's name is needed until every reader has mapped it: the writer unlinks it when all of them have consumed the first
 message that lay in it. What a crash leaves carries the ring's prefix and is swept with it.
+
+*Passing on.* A value that lies in memory of somebody else (a slot of another ring, an object of the store) is not copied into a slot:
+SlotWriter.lend takes a slot's number without any memory, for the sake of its RELEASED words, and keeps the value alive until every reader
+has released it; the entry says where the memory is. As long as the value lives here, so does the pin by which this process holds the
+original slot, and the original writer does not touch it. Half of the numbers at most are lent: a loan cannot be given away, and who
+finds none left copies.
+
+    A: claim ---- place ----> B: open (a pin) ... lend(value) ---- number, B's descriptor ----> C: borrow (pins of A's segment)
+    A's RELEASED[slot] of B <- the pin dies <- B lets go of the value <---- B's RELEASED[number] of C <- the last pin dies
 
 Releases come from finalizers, which may run between any two byte codes of any thread: all they do is write one word of
 their own.
@@ -21,11 +31,16 @@ their own.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
+import posix_ipc
+
+from mray._ipc.mapped import Descriptor, Mapped, Region
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment, unlink
@@ -36,7 +51,13 @@ PLACE = Struct("@QQQQ")
 #: Slots are never smaller than this, so that values of slightly different sizes share one.
 LEAST_SLOT = 64 * 1024
 
+#: Mappings of others' memory that a reader keeps for the next value from there.
+MOST_BORROWED = 64
+
 _SHM = "/dev/shm"
+
+#: How another process finds memory: what it is called, and a descriptor of it in a process, with the inode it must have.
+Origin = tuple[str, int, int, int]
 
 
 def slot_name(prefix: str, slot: int, generation: int) -> str:
@@ -53,20 +74,36 @@ def unlink_all(prefix: str) -> None:
 
 
 class Slot:
-    """One slot as the writer sees it."""
+    """One slot as the writer sees it: memory, a loan, or neither."""
 
-    __slots__ = ("first", "generation", "index", "segment", "use", "view")
+    __slots__ = ("address", "generation", "index", "keep", "segment", "use", "view")
 
-    def __init__(self, index: int, generation: int, segment: Segment, first: int) -> None:
+    def __init__(self, index: int) -> None:
         self.index = index
-        self.generation = generation
-        self.segment = segment
-        #: The number of the first message that lies in the segment; whoever has consumed it has mapped the segment.
-        self.first = first
-        #: Writable bytes of the segment.
-        self.view = memoryview(segment.memory)
+        #: How many segments have been in the slot.
+        self.generation = 0
+        self.segment: Segment | None = None
+        #: Writable bytes of the segment, and where they lie.
+        self.view = memoryview(b"")
+        self.address = 0
         #: The number of the latest message in it; never repeats, also across generations.
         self.use = 0
+        #: What a loan keeps alive.
+        self.keep: object = None
+
+    def fill(self, segment: Segment) -> None:
+        """Have memory from now on."""
+        self.generation += 1
+        self.segment = segment
+        self.view = memoryview(segment.memory)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(segment.memory))
+
+    def empty(self) -> None:
+        """Have none; what readers have mapped they keep."""
+        if self.segment is not None:
+            self.view.release()
+            self.segment.close()
+            self.segment = None
 
 
 class SlotWriter:
@@ -80,10 +117,13 @@ class SlotWriter:
         self._most = most
         self._uses = 0
         self._slots: list[Slot] = []
-        #: Segments whose names somebody may still need, with their first messages.
+        self._loans: list[Slot] = []
+        #: Segments whose names somebody may still need, with their first messages: whoever has consumed it has mapped the segment.
         self._named: list[tuple[int, Segment]] = []
         #: How many slots were given away to readers that hold on to them.
         self.given_away = 0
+        #: How many messages were passed on without a copy.
+        self.lent = 0
 
     def claim(self, size: int) -> Slot:
         """A slot of at least `size` bytes that nobody reads; raises ObjectStoreFullError when memory is full."""
@@ -97,8 +137,51 @@ class SlotWriter:
         return PLACE.pack(slot.index, slot.generation, slot.use, length)
 
     def unclaim(self, slot: Slot) -> None:
-        """The claimed slot was not filled: nobody will release its use."""
+        """The claimed slot was not filled (or the loan not sent): nobody will release its use."""
         slot.use = 0
+        if slot.keep is not None:
+            self._end_loans()
+
+    def lend(self, keep: object) -> Slot | None:
+        """A slot without memory that keeps something alive until every reader has released it; None: none is left."""
+        self._end_loans()
+        if len(self._loans) >= self._most // 2:
+            return None
+        slot = next((slot for slot in self._slots if slot.segment is None and slot.keep is None), None)
+        if slot is None:
+            slot = self._add() or self._vacate()
+            if slot is None:
+                return None
+        self._uses += 1
+        slot.use = self._uses
+        slot.keep = keep
+        self._loans.append(slot)
+        return slot
+
+    def _add(self) -> Slot | None:
+        if len(self._slots) >= self._most:
+            return None
+        slot = Slot(len(self._slots))
+        self._slots.append(slot)
+        return slot
+
+    def _vacate(self) -> Slot | None:
+        """A slot whose memory nobody reads, without the memory."""
+        for slot in self._slots:
+            if slot.segment is not None and self._free(slot):
+                slot.empty()
+                return slot
+        return None
+
+    def _end_loans(self) -> None:
+        """Let go of what every reader has released."""
+        if self._loans:
+            ended = [slot for slot in self._loans if self._free(slot)]
+            if ended:
+                trust_fence()
+                self._loans = [slot for slot in self._loans if slot not in ended]
+                for slot in ended:
+                    slot.keep = None
 
     def _free(self, slot: Slot) -> bool:
         words = self._words
@@ -112,42 +195,37 @@ class SlotWriter:
     def _choose(self, size: int) -> Slot:
         if self._named:
             self._tidy()
+        if self._loans:
+            self._end_loans()
         fitting: Slot | None = None
-        small: Slot | None = None
+        least = 0
+        other: Slot | None = None
         for slot in self._slots:
-            if not self._free(slot):
+            if slot.keep is not None or not self._free(slot):
                 continue
-            if slot.segment.size >= size:
-                if fitting is None or slot.segment.size < fitting.segment.size:
+            held = 0 if slot.segment is None else slot.segment.size
+            if held >= size:
+                if fitting is None or held < least:
                     fitting = slot
-            elif small is None:
-                small = slot
+                    least = held
+            elif other is None or (other.segment is None and slot.segment is not None):
+                # Rather one that is too small, whose memory is then not needed, than a vacant one.
+                other = slot
         if fitting is not None:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             trust_fence()
             return fitting
-        if small is not None:
-            return self._replace(small, size)
-        if len(self._slots) < self._most:
-            slot = self._make(len(self._slots), 0, size)
-            self._slots.append(slot)
-            return slot
-        slot = self._replace(min(self._slots, key=lambda slot: slot.use), size)
+        slot = other or self._add() or self._give_away()
+        segment = Segment.create(slot_name(self._prefix, slot.index, slot.generation + 1), max(size, LEAST_SLOT))
+        self._named.append((self._ring.next, segment))
+        slot.empty()
+        slot.fill(segment)
+        return slot
+
+    def _give_away(self) -> Slot:
+        """The slot that was used first, whose memory goes with its last view. (Half of the slots at most are loans.)"""
         self.given_away += 1
-        return slot
-
-    def _make(self, index: int, generation: int, size: int) -> Slot:
-        segment = Segment.create(slot_name(self._prefix, index, generation), max(size, LEAST_SLOT))
-        first = self._ring.next
-        self._named.append((first, segment))
-        return Slot(index, generation, segment, first)
-
-    def _replace(self, old: Slot, size: int) -> Slot:
-        """A larger (or fresh) segment in the place of `old`, whose memory goes with its last view."""
-        slot = self._make(old.index, old.generation + 1, size)
-        self._slots[old.index] = slot
-        _unmap(old)
-        return slot
+        return min((slot for slot in self._slots if slot.keep is None), key=lambda slot: slot.use)
 
     def _tidy(self) -> None:
         """Unlink the names that nobody needs any more."""
@@ -162,12 +240,21 @@ class SlotWriter:
 
     def held(self) -> int:
         """Bytes of shared memory in the slots."""
-        return sum(slot.segment.size for slot in self._slots)
+        return sum(slot.segment.size for slot in self._slots if slot.segment is not None)
 
     def statistics(self) -> dict[str, int]:
-        """Slots, slots in use, bytes, slots given away."""
-        in_use = sum(not self._free(slot) for slot in self._slots)
-        return {"slots": len(self._slots), "in_use": in_use, "bytes": self.held(), "given_away": self.given_away}
+        """Slots with memory, those of them in use, their bytes, slots given away; messages passed on, and those not yet released."""
+        self._end_loans()
+        filled = [slot for slot in self._slots if slot.segment is not None]
+        in_use = sum(not self._free(slot) for slot in filled)
+        return {
+            "slots": len(filled),
+            "in_use": in_use,
+            "bytes": self.held(),
+            "given_away": self.given_away,
+            "passed_on": self.lent,
+            "on_loan": len(self._loans),
+        }
 
     def close(self) -> None:
         """Let go of all slots; readers keep what they have mapped. Idempotent."""
@@ -175,25 +262,61 @@ class SlotWriter:
             segment.unlink()
         self._named.clear()
         for slot in self._slots:
-            _unmap(slot)
+            slot.empty()
         self._slots.clear()
+        self._loans.clear()
         self._words.release()
-
-
-def _unmap(slot: Slot) -> None:
-    slot.view.release()
-    slot.segment.close()
 
 
 class Attached:
     """One slot's segment as a reader has mapped it."""
 
-    __slots__ = ("generation", "pin_type", "segment")
+    __slots__ = ("generation", "memory", "pin_type")
 
-    def __init__(self, generation: int, segment: Segment) -> None:
+    def __init__(self, generation: int, memory: Mapped) -> None:
         self.generation = generation
-        self.segment = segment
-        self.pin_type = _pin_type(segment.size)
+        self.memory = memory
+        self.pin_type = _pin_type(memory.region.size)
+
+
+class Loan:
+    """Held by the pins of a message that was passed on; releases it."""
+
+    __slots__ = ("__weakref__", "_release", "writable")
+
+    def __init__(self, release: Callable[[], None], writable: bool) -> None:
+        self._release = release
+        #: Whether whoever holds the pins may write to them.
+        self.writable = writable
+
+    def __del__(self) -> None:
+        self._release()
+
+
+class Borrowed:
+    """Somebody else's memory as a reader has mapped it, and who in this process looks at it."""
+
+    __slots__ = ("inode", "loans", "memory", "named", "pin_type")
+
+    def __init__(self, inode: int, named: bool, memory: Mapped) -> None:
+        self.inode = inode
+        self.named = named
+        self.memory = memory
+        self.pin_type = _pin_type(memory.region.size)
+        self.loans: list[weakref.ref[Loan]] = []
+
+    def admits(self, writable: bool) -> bool:
+        """Whether one more message may be shown: those that may be written to need the mapping for themselves."""
+        loans = [loan for loan in (reference() for reference in self.loans) if loan is not None]
+        if not loans:
+            self.loans.clear()
+            self.memory.region.refresh(self.memory, self.memory.region.size)
+            return True
+        return not writable and not any(loan.writable for loan in loans)
+
+    def is_idle(self) -> bool:
+        """Whether nobody looks at it."""
+        return all(reference() is None for reference in self.loans)
 
 
 class SlotReader:
@@ -204,6 +327,10 @@ class SlotReader:
         self._words = words
         self._released = released
         self._attached: dict[int, Attached] = {}
+        #: By what they are called, the longest unused first.
+        self._borrowed: dict[str, Borrowed] = {}
+        #: Empty once the reader is closed: then releases do nothing.
+        self._open = [True]
 
     def open(self, place: bytes) -> tuple[Any, int]:
         """An exporter of the bytes at `place`, which are the caller's until it dies, and their number.
@@ -214,20 +341,90 @@ class SlotReader:
         attached = self._attached.get(slot)
         if attached is None or attached.generation != generation:
             if attached is not None:
-                attached.segment.close()
-            segment = Segment.open(slot_name(self._prefix, slot, generation), writable=True)
-            attached = self._attached[slot] = Attached(generation, segment)
-        pin = attached.pin_type.from_buffer(attached.segment.memory)
+                attached.memory.let_go()
+            memory = _map_named(slot_name(self._prefix, slot, generation), f"{self._prefix}{slot:x}")
+            attached = self._attached[slot] = Attached(generation, memory)
+        memory = attached.memory
+        memory.region.refresh(memory, length)
+        pin = attached.pin_type.from_buffer(memory)
         pin.release = _releaser(self._words, self._released + slot, use, self._attached, slot, generation)
         return pin, length
+
+    def borrow(self, slot: int, use: int, origins: Sequence[Origin], writable: bool) -> list[Any]:
+        """Exporters of the memory of others; the loan is released when all of them, and all views of them, are gone.
+
+        Raises FileNotFoundError when the process that passed the value on has died before this one has mapped it.
+        """
+        loan = Loan(_loan_releaser(self._words, self._released + slot, use, self._open), writable)
+        pins = []
+        for origin in origins:
+            borrowed = self._find(origin, writable)
+            borrowed.loans.append(weakref.ref(loan))
+            pin = borrowed.pin_type.from_buffer(borrowed.memory)
+            pin.loan = loan
+            pins.append(pin)
+        return pins
+
+    def _find(self, origin: Origin, writable: bool) -> Borrowed:
+        key, pid, fd, inode = origin
+        known = self._borrowed.pop(key, None)
+        if known is not None and (known.inode != inode or not known.admits(writable)):
+            known.memory.let_go()
+            known = None
+        if known is None:
+            self._forget_idle()
+            known = _map_of(pid, fd, inode, key)
+        self._borrowed[key] = known
+        return known
+
+    def _forget_idle(self) -> None:
+        """Unmap objects that are gone, and what was not used for long."""
+        spare = len(self._borrowed) - MOST_BORROWED
+        for key, borrowed in list(self._borrowed.items()):
+            descriptor = borrowed.memory.region.descriptor
+            gone = borrowed.named and (descriptor is None or not descriptor.is_named())
+            if (gone or spare >= 0) and borrowed.is_idle():
+                borrowed.memory.let_go()
+                del self._borrowed[key]
+                spare -= 1
 
     def close(self) -> None:
         """Unmap what no view holds. Later releases do nothing. Idempotent."""
         attached = list(self._attached.values())
         self._attached.clear()  # from here on, releases do nothing
-        for each in attached:
-            each.segment.close()
+        self._open.clear()
+        for memory in (*(each.memory for each in attached), *(each.memory for each in self._borrowed.values())):
+            memory.let_go()
+        self._borrowed.clear()
         self._words.release()
+
+
+def _map_named(name: str, key: str) -> Mapped:
+    try:
+        shared = posix_ipc.SharedMemory(name, read_only=True)
+    except posix_ipc.ExistentialError as error:
+        raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
+    descriptor = Descriptor(shared.fd)
+    return Mapped.of(descriptor.fd, descriptor.size, key, descriptor)
+
+
+def _map_of(pid: int, fd: int, inode: int, key: str) -> Borrowed:
+    """Map what process `pid` has open as `fd`."""
+    try:
+        descriptor = Descriptor(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
+    except (FileNotFoundError, PermissionError) as error:
+        raise FileNotFoundError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key) from error
+    if descriptor.inode != inode:
+        raise FileNotFoundError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key)
+    return Borrowed(inode, descriptor.named, Mapped.of(descriptor.fd, descriptor.size, key, descriptor))
+
+
+def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
+    """How another process maps this region, as long as the descriptor is kept; None when it cannot."""
+    descriptor = region.descriptor
+    if descriptor is None:
+        return None
+    return (region.key, os.getpid(), descriptor.fd, descriptor.inode), descriptor
 
 
 def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attached], slot: int, generation: int) -> Callable[[], None]:
@@ -238,6 +435,18 @@ def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attac
         # A slot that was given away has another segment by now, whose uses are not ours to release. And a forked child has copies of
         # its parent's views, but RELEASED stays the parent's word.
         if current is not None and current.generation == generation and os.getpid() == process:
+            # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
+            publish_fence()
+            words[index] = use
+
+    return release
+
+
+def _loan_releaser(words: memoryview, index: int, use: int, is_open: list[bool]) -> Callable[[], None]:
+    process = os.getpid()
+
+    def release() -> None:
+        if is_open and os.getpid() == process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
             words[index] = use

@@ -253,3 +253,29 @@ def test_the_context_of_graphs(ray):
 def test_nodes_travel(ray_session, things):
     node = things.add.bind(1, 2)
     assert pickle.loads(pickle.dumps(node.get_args())) == node.get_args()
+
+
+@pytest.mark.differs("interpreted graphs keep the order of binding too")
+def test_calls_of_one_actor_are_made_in_the_order_of_binding(ray_session, engine):
+    ray = ray_session
+
+    @ray.remote
+    class Log:
+        def __init__(self):
+            self.seen = []
+
+        def note(self, word, *_after):
+            self.seen.append(word)
+            return word
+
+        def all(self):
+            return self.seen
+
+    log, other = Log.remote(), Log.remote()
+    with ray.dag.InputNode() as inp:
+        first = log.note.bind(inp, 1)
+        second = log.note.bind(other.note.bind("second"))
+        third = log.note.bind("third", first)
+        dag = ray.dag.MultiOutputNode([third, second, first])
+    ray.get(dag.execute("first"))
+    assert ray.get(log.all.remote()) == (["first", "second", "third"] if engine == "mray" else ["first", "third", "second"])

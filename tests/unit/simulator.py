@@ -25,7 +25,8 @@ class Stuck(Exception):
 class Actor:
     """Where an actor is in its program, and the values that it has."""
 
-    def __init__(self, operations: tuple[Operation, ...]) -> None:
+    def __init__(self, name: str, operations: tuple[Operation, ...]) -> None:
+        self.name = name
         self.operations = operations
         self.place = 0
         self.execution = 0
@@ -44,14 +45,14 @@ class Actor:
 
 
 class Simulator:
-    """A plan in progress. `capacity`: the messages that a channel holds per reader; `in_flight`: the executions that the driver has open."""
+    """A plan in progress: a channel holds `capacity` messages per reader, the driver has `in_flight` executions open."""
 
     def __init__(self, plan: Plan, capacity: int, in_flight: int, random: Random) -> None:
         self.plan = plan
         self.capacity = capacity
         self.in_flight = in_flight
         self.random = random
-        self.actors = {actor: Actor(operations) for actor, operations in plan.schedule.items()}
+        self.actors = {actor: Actor(actor, operations) for actor, operations in plan.schedule.items()}
         self.queues = {(channel.index, reader): deque[Token]() for channel in plan.channels for reader in channel.readers}
         self.submitted = 0
         #: channel -> the executions of which the driver has read it.
@@ -95,8 +96,7 @@ class Simulator:
         return {READ: self._read, COMPUTE: self._compute, WRITE: self._write}[actor.operation.kind](actor, actor.operation)
 
     def _read(self, actor: Actor, operation: Operation) -> bool:
-        name = next(name for name, each in self.actors.items() if each is actor)
-        queue = self.queues[operation.channel, name]
+        queue = self.queues[operation.channel, actor.name]
         if not queue:
             return False
         token = queue.popleft()
@@ -114,7 +114,8 @@ class Simulator:
         for each in meeting:
             own = self.plan.graph.steps[each.operation.step]
             assert all(source in each.values for source in own.sources), "computed before its values were there"
-            each.values.update({Source(own.index, output): (Source(own.index, output), each.execution) for output in range(own.num_returns)})
+            made = [Source(own.index, output) for output in range(own.num_returns)]
+            each.values.update({source: (source, each.execution) for source in made})
             each.advance()
         return True
 
@@ -124,7 +125,8 @@ class Simulator:
             return False
         if channel.transport in BLOCKING:
             readers = [self.actors[reader] for reader in channel.readers if reader != DRIVER]
-            if any((each.operation.kind, each.operation.channel, each.execution) != (READ, channel.index, actor.execution) for each in readers):
+            there = (READ, channel.index, actor.execution)
+            if any((each.operation.kind, each.operation.channel, each.execution) != there for each in readers):
                 return False
         self._send(channel.index, actor.values[channel.source])
         actor.advance()

@@ -127,7 +127,7 @@ def test_every_valid_graph_runs_to_its_end(graph: Graph, capacity: int, in_fligh
 @settings(max_examples=200, deadline=None)
 def test_each_operation_stands_once_in_its_actor(graph: Graph) -> None:
     plan = plan_graph(graph, 4)
-    told = Counter((actor, *operation[:1], operation.step if operation.kind == COMPUTE else operation.channel) for actor, operation in flat(plan))
+    told = Counter((actor, kind, step if kind == COMPUTE else channel) for actor, (kind, step, channel) in flat(plan))
     wanted = Counter((step.actor, COMPUTE, step.index) for step in graph.steps)
     for channel in plan.channels:
         wanted.update((reader, READ, channel.index) for reader in channel.readers if reader)

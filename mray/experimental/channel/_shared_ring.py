@@ -126,10 +126,12 @@ class _Parts:
         #: Deaths that end a wait, by actor.
         self.deaths: dict[str, Exception] = {}
         self.watches: dict[str, Callable[[], None]] = {}
+        #: The writer is dead and everything it wrote is read.
+        self.over = False
         self.freed = False
 
     def closed(self) -> bool:
-        return self.freed or self.words[CLOSED] != 0
+        return self.freed or self.over or self.words[CLOSED] != 0
 
     def who_reads(self, place: int) -> tuple[str, str] | None:
         """The process and actor at a place; None while nobody has joined there."""
@@ -232,8 +234,8 @@ class SharedRing:
                     late = self._late_readers()
                     self._raise_deaths(late, "reader")
                     raise RayChannelTimeoutError(
-                        f"No room in the channel within {timeout} s: {len(late)} of its {len(self.facts.readers)} readers have not read yet "
-                        f"what was written before: {', '.join(map(_name, late))}."
+                        f"No room in the channel within {timeout} s: {len(late)} of its {len(self.facts.readers)} readers have not "
+                        f"read yet what was written before: {', '.join(map(_name, late))}."
                     )
             if not writer.try_write(value):
                 raise AssertionError("a ring with room refuses a message")
@@ -267,21 +269,19 @@ class SharedRing:
                     raise _closed()
                 message = reader.try_read()
                 if message is NOTHING:
+                    parts.over = self.facts.writer in parts.deaths
                     self._raise_deaths([self.facts.writer], "writer")
                     raise RayChannelTimeoutError(f"Nothing was written to the channel within {timeout} s.")
             reader.ring_back()
             return self._host.exception(message.payload) if message.__class__ is Failed else message
 
     def readable(self) -> bool:
-        """Whether `read` returns or raises at once. May be called in any thread."""
+        """Whether `read` returns or raises at once. Any thread may ask, also while another closes the ring."""
         parts = self._parts
-        if parts.closed() or parts.deaths or parts.reader is None:
+        try:
+            return parts.closed() or bool(parts.deaths) or parts.reader is None or parts.reader.ready()
+        except ValueError:  # the memory has just been let go of
             return True
-        return parts.reader.ready()
-
-    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Sleep until the predicate holds; what rings of this process do has it asked again."""
-        return self._host.wait_until(predicate, timeout, spin=True)
 
     def _reader(self) -> _Reader:
         parts, facts = self._parts, self.facts

@@ -38,8 +38,7 @@ class AcceleratorContext:
     @staticmethod
     def set(accelerator_context: AcceleratorContext) -> None:
         """Register the kind of device and the communicator of a context. TypeError when it has no communicator."""
-        communicator_cls: Any = accelerator_context.communicator_cls
-        register_accelerator(accelerator_context.module_name, communicator_cls)
+        register_accelerator(accelerator_context.module_name, accelerator_context.communicator_cls)
 
     def get_accelerator_devices(self) -> list[Any]:
         """The devices assigned to this process, as `torch.device`; where none is assigned, such as in a driver, the first."""

@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -262,6 +263,7 @@ async def _in_thread(function: Callable[[], Any], name: str) -> Any:
     Not in an executor: its threads are waited for at the interpreter's exit, and this one may wait for a channel.
     """
     done: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    done.set_running_or_notify_cancel()  # whoever waits may be cancelled; this is not
 
     def run() -> None:
         try:
@@ -361,7 +363,7 @@ class AwaitableBackgroundWriter(WriterInterface):
         while True:
             value = await self._queue.get()
             with contextlib.suppress(RayChannelError):
-                await _in_thread(lambda value=value: self._write_parts(value, None), "channel.AwaitableBackgroundWriter")
+                await _in_thread(partial(self._write_parts, value, None), "channel.AwaitableBackgroundWriter")
                 continue
             self._closed = True
             return

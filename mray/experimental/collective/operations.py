@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from mray._api.collective_node import AllGatherOp, AllReduceOp, ReduceScatterOp, bind_collective
 from mray._api.communicator import Communicator, ReduceOp
+from mray.experimental.collective._groups import group_collectives
 
 __all__ = ["allgather", "allreduce", "reducescatter"]
-
-
-def _in_group(name: str, *arguments: Any) -> Any:
-    """Call the operation of that name among the collectives of groups."""
-    # By name, because those stand above: they are written against what is here.
-    collective = importlib.import_module("mray.util.collective")
-    return getattr(collective, name)(*arguments)
 
 
 def _check_reduction(op: Any) -> None:
@@ -37,7 +30,7 @@ class AllGatherWrapper:
 
     def __call__(self, tensor_list: Any, tensor: Any, group_name: str = "default") -> Any:
         """In a member of the group: its tensor to all, and theirs into `tensor_list`; see `mray.util.collective.allgather`."""
-        return _in_group("allgather", tensor_list, tensor, group_name)
+        return group_collectives().allgather(tensor_list, tensor, group_name)
 
 
 class AllReduceWrapper:
@@ -50,7 +43,7 @@ class AllReduceWrapper:
 
     def __call__(self, tensor: Any, group_name: str = "default", op: Any = None) -> Any:
         """In a member of the group: reduce `tensor` in place; `op` is one of `mray.util.collective`, by default the sum."""
-        return _in_group("allreduce", tensor, group_name, *_given(op))
+        return group_collectives().allreduce(tensor, group_name, *_given(op))
 
 
 class ReduceScatterWrapper:
@@ -61,9 +54,11 @@ class ReduceScatterWrapper:
         _check_reduction(op)
         return bind_collective(input_nodes, ReduceScatterOp(op), transport)
 
-    def __call__(self, tensor: Any, group_name: str = "default", op: Any = None) -> Any:
-        """In a member of the group; see `mray.util.collective.reducescatter`."""
-        return _in_group("reducescatter", tensor, group_name, *_given(op))
+    def __call__(self, tensor: Any, tensor_list: Any, group_name: str = "default", op: Any = None) -> Any:
+        """In a member of the group: the reduction of the members' lists, of which it gets its tensor; see
+        `mray.util.collective.reducescatter`.
+        """
+        return group_collectives().reducescatter(tensor, tensor_list, group_name, *_given(op))
 
 
 def _given(op: Any) -> tuple[Any, ...]:

@@ -1,0 +1,300 @@
+"""Groups: processes that know each other's boards, and notice when one of them dies or leaves.
+
+    join       every member opens the others' boards (`mray._channel.rendezvous`) and watches their processes
+    _run       drives a collective, a generator that yields what it waits for: ``(step, rank)``
+    destroy    LEFT on the own board, a ring for everybody; the memory goes with the last member's mapping
+
+A wait ends with the step it waits for, with a death that the runtime reports, or with LEFT on a board that will never arrive there: never
+by itself. What is computed is `mray._channel.cpu_communicator`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from mray._channel.board import ARRIVED, BROKEN, DESTROYED, HERE, LEFT, NEED, PARTNER, SIGNATURE, Board
+from mray._channel.rendezvous import Meeting, Member
+from mray._common.log import logger
+from mray._ipc.memory_order import fence, publish_fence, trust_fence
+from mray.exceptions import RayChannelError
+
+if TYPE_CHECKING:
+    from mray._ipc.doorbell import Doorbell
+
+#: What a collective waits for: that this rank (`ALL` others) has arrived at this step.
+Wait = tuple[int, int]
+Machine = Generator[Wait, None, None]
+ALL = -1
+
+#: Seconds after which a member that waits for others to join says so; then after twice as many, and so on.
+PATIENCE = 30.0
+
+class GroupHost(Protocol):
+    """What a group uses of its process; `mray._graph.host.GraphHost` and more."""
+
+    process: str
+    prefix: str
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool: ...
+
+    def bell_of(self, process: str) -> Doorbell: ...
+
+    def failure(self, error: BaseException, name: str) -> bytes: ...
+
+    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
+
+
+class Group:
+    """This process's membership of a group. The methods are for any thread; each kind of work for one thread at a time."""
+
+    def __init__(self, host: GroupHost, name: str, own: Member) -> None:
+        self.name = name
+        self.rank = own.rank
+        self.world_size = own.world_size
+        self._host = host
+        self._own = own
+        self._board = Board.create(own.board, own.world_size, own.nonce)
+        #: By rank.
+        self._boards: dict[int, Board] = {self.rank: self._board}
+        self._members: dict[int, Member] = {self.rank: own}
+        self._bells: dict[int, Doorbell] = {}
+        self._watches: dict[int, Callable[[], None]] = {}
+        #: Rank, words and bell of all others; complete once the group is.
+        self._peers: list[tuple[int, memoryview, Doorbell]] = []
+        #: Steps that this member has arrived at.
+        self._step = 0
+        self._lock = threading.Lock()
+        #: What threads are doing in the group right now; memory is let go of when nobody does anything.
+        self._doing: set[str] = set()
+        self._closed = False
+        #: Why the group cannot go on.
+        self._failure: Exception | None = None
+
+    # ------------------------------------------------------------------------------------ becoming a group
+    def join(self, directory: str, timeout: float | None) -> None:
+        """Wait until all ranks are there. Raises TimeoutError naming those that are missing, RayChannelError when one dies."""
+        meeting = Meeting(directory, self.name)
+        try:
+            meeting.announce(self._own)
+            self._meet(meeting, timeout)
+        except BaseException:
+            meeting.withdraw(self._own)
+            self.destroy()
+            raise
+        # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
+        meeting.withdraw(self._own)
+        self._board.segment.unlink()
+        self._peers = [(rank, board.words, self._bells[rank]) for rank, board in sorted(self._boards.items()) if rank != self.rank]
+
+    def _meet(self, meeting: Meeting, timeout: float | None) -> None:
+        start = monotonic()
+        patience = PATIENCE
+
+        def news() -> bool:
+            if self._failure is not None or self._closed or self._complete():
+                return True
+            return any(rank not in self._members or nonce > self._members[rank].nonce for rank, (nonce, _name) in meeting.present().items())
+
+        while True:
+            for rank, (nonce, name) in meeting.present().items():
+                known = self._members.get(rank)
+                if rank != self.rank and (known is None or nonce > known.nonce):
+                    self._adopt(meeting, name)
+            self._drop_those_who_left()
+            if self._complete():
+                return
+            waited = monotonic() - start
+            left = None if timeout is None else timeout - waited
+            if left is not None and left <= 0:
+                raise TimeoutError(
+                    f"Timed out after {waited:.1f} s waiting for {self._missing()} of the group '{self.name}' "
+                    f"(world size {self.world_size}; this is {self._own})."
+                )
+            if waited >= patience:
+                logger.warning(
+                    "%s has waited %d s for %s of the group '%s' and goes on waiting", self._own, waited, self._missing(), self.name
+                )
+                patience *= 2
+            pause = patience - waited
+            self._host.wait_until(news, pause if left is None else min(left, pause))
+            self._check()
+
+    def _missing(self) -> str:
+        missing = [rank for rank in range(self.world_size) if rank not in self._members]
+        late = [member for rank, member in sorted(self._members.items()) if rank != self.rank and not self._joined(rank)]
+        return f"the ranks {missing}" if missing else "an answer of " + ", ".join(map(str, late))
+
+    def _adopt(self, meeting: Meeting, name: str) -> None:
+        """Somebody has announced itself: open its board and say so."""
+        member = meeting.read(name)
+        if member is None:
+            return
+        rank = member.rank
+        if member.world_size != self.world_size or not 0 <= rank < self.world_size:
+            raise ValueError(f"{member} joins the group '{self.name}' with world size {member.world_size}, and {self._own} with {self.world_size}")
+        self._drop(rank)
+        try:
+            bell = self._host.bell_of(member.process)
+            board = Board.open(member.board, self.world_size, member.nonce)
+        except (OSError, ValueError):
+            # It died while it waited, earlier; or it has left by now.
+            meeting.discard(name)
+            return
+        self._bells[rank], self._boards[rank], self._members[rank] = bell, board, member
+        try:
+            self._watches[rank] = self._host.watch_process(member.process, member.actor, lambda error: self._on_death(member, error))
+        except OSError:
+            self._drop(rank)
+            meeting.discard(name)
+            return
+        # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
+        self._board.words[PARTNER + rank] = member.nonce
+        bell.ring()
+
+    def _joined(self, rank: int) -> bool:
+        return bool(self._boards[rank].words[PARTNER + self.rank] == self._own.nonce)
+
+    def _complete(self) -> bool:
+        return len(self._boards) == self.world_size and all(rank == self.rank or self._joined(rank) for rank in self._boards)
+
+    def _drop_those_who_left(self) -> None:
+        for rank, board in list(self._boards.items()):
+            if rank != self.rank and board.words[LEFT] != HERE and not self._joined(rank):
+                self._drop(rank, forget=False)
+
+    def _drop(self, rank: int, *, forget: bool = True) -> None:
+        """Let go of an earlier attempt of a rank."""
+        if rank in self._watches:
+            self._watches.pop(rank)()
+        if rank in self._boards:
+            self._boards.pop(rank).close()
+            self._bells.pop(rank)
+            self._board.words[PARTNER + rank] = 0
+        if forget:
+            self._members.pop(rank, None)
+
+    # ------------------------------------------------------------------------------------ members that go
+    def _on_death(self, member: Member, error: Exception) -> None:
+        """In the reading thread: a member's process is gone."""
+        if self._members.get(member.rank) is member and self._failure is None and not self._closed:
+            failure = RayChannelError(f"The group '{self.name}' is broken: {member} has died. {error}")
+            failure.__cause__ = error
+            self._failure = failure
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RayChannelError(f"The group '{self.name}' has been destroyed in this process ({self._own}).")
+        if self._failure is not None:
+            raise self._failure
+
+    def _lost(self, step: int, rank: int) -> bool:
+        """Whether the wait for this can never end."""
+        if self._failure is not None or self._closed:
+            return True
+        return any(words[LEFT] and words[ARRIVED] < step for peer, words, _bell in self._peers if rank in (ALL, peer))
+
+    def _raise_loss(self) -> None:
+        self._check()
+        gone = [rank for rank, words, _bell in self._peers if words[LEFT]]
+        how = "broke off a collective" if any(self._boards[rank].words[LEFT] == BROKEN for rank in gone) else "destroyed the group"
+        raise RayChannelError(f"The group '{self.name}' has ended: {', '.join(str(self._members[rank]) for rank in gone)} {how}.")
+
+    def destroy(self) -> None:
+        """Leave the group: whoever waits for this member, and threads of this process that wait, get RayChannelError. Idempotent.
+
+        What this member has sent and nobody has received is lost. The memory goes with the last member that leaves.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._board.words[LEFT] == HERE:
+            self._leave(DESTROYED)
+        self._host.bell_of(self._host.process).ring()
+        if self._busy.acquire(False):
+            try:
+                self._release()
+            finally:
+                self._busy.release()
+
+    def _leave(self, how: int) -> None:
+        publish_fence()
+        self._board.words[LEFT] = how
+        for bell in self._bells.values():
+            bell.ring()
+
+    def _release(self) -> None:
+        """Let go of everything; nobody uses the group any more."""
+        self._peers = []
+        self._views.clear()
+        for end in (*self._senders.values(), *self._receivers.values()):
+            end.close()
+        self._senders.clear()
+        self._receivers.clear()
+        for cancel in self._watches.values():
+            cancel()
+        self._watches.clear()
+        self._bells.clear()
+        self._board.segment.unlink()
+        for board in self._boards.values():
+            board.close()
+
+    # ------------------------------------------------------------------------------------ driving
+    def _run(self, machine: Machine) -> None:
+        """Drive a collective to its end; blocks."""
+        try:
+            for step, rank in machine:
+                if not self._met(step, rank):
+                    self._wait(step, rank)
+                trust_fence()
+        except BaseException as error:
+            if not self._closed and self._failure is None:
+                failure = RayChannelError(f"The group '{self.name}' is broken: {self._own} broke off a collective: {error!r}")
+                failure.__cause__ = error
+                self._failure = failure
+                self._leave(BROKEN)
+            raise
+
+    def _met(self, step: int, rank: int) -> bool:
+        for peer, words, _bell in self._peers:
+            if words[ARRIVED] < step and rank in (ALL, peer):
+                return False
+        return True
+
+    def _wait(self, step: int, rank: int) -> None:
+        words = self._board.words
+        # SYNC POINT need: NEED, fence before sleeping, look at ARRIVED again | ARRIVED, fence, look at NEED.
+        # (The fence is the reactor's.)
+        words[NEED] = step << 16 | rank + 1
+        try:
+            self._host.wait_until(lambda: self._met(step, rank) or self._lost(step, rank), None, spin=True)
+        finally:
+            words[NEED] = 0
+        if not self._met(step, rank):
+            self._raise_loss()
+
+    def _begin(self) -> Machine:
+        """Before writing the own half of the step (A1)."""
+        # SYNC POINT half: read the others' halves, fence, ARRIVED of the next step | read ARRIVED, fence, overwrite the own half.
+        yield self._step, ALL
+
+    def _arrive(self, signature: int) -> None:
+        """The own half is written (A2, A3); ring those who wait for just that."""
+        words = self._board.words
+        words[SIGNATURE + (self._step & 1)] = signature
+        # SYNC POINT half: read the others' halves, fence, ARRIVED of the next step | read ARRIVED, fence, overwrite the own half.
+        # SYNC POINT block: write the half, fence, ARRIVED | read ARRIVED, fence, read the half.
+        publish_fence()
+        self._step = step = self._step + 1
+        words[ARRIVED] = step
+        # SYNC POINT need: NEED, fence before sleeping, look at ARRIVED again | ARRIVED, fence, look at NEED.
+        fence()
+        lowest = step
+        for _peer, theirs, _bell in self._peers:
+            lowest = min(lowest, theirs[ARRIVED])
+        for _peer, theirs, bell in self._peers:
+            need = theirs[NEED]
+            if need and need >> 16 <= (step if need & 0xFFFF == self.rank + 1 else lowest if not need & 0xFFFF else -1):
+                bell.ring()

@@ -1,0 +1,241 @@
+"""Memory that other processes wrote, as this process has it mapped: copy-on-write, known by address, passed on by descriptor.
+
+    writer of a slot, producer of an object               this process                           a third process
+    shared mapping --- pages of the segment ---------- Mapped: private mapping             Mapped of the same pages
+                                                       values are views of it              ^
+                                                       find(address) -> Region --- (key, pid, fd, inode) --- in a message
+
+*Copy-on-write.* Whoever is handed a value may do with it what it likes: torch has no read-only tensors, and libraries look past numpy's
+flag. What a process writes lands in pages of its own; the writer and all other readers go on seeing what was sent. Nobody pays for
+this but who writes. Two questions follow, and both are answered by `Region`:
+
+* Before a mapping shows the next message, pages of its own must go (`refresh`), or they would hide it.
+* What was written to is not what was sent, and must be copied to be passed on (`is_clean`).
+
+Such pages come only from page faults, so a process that has had no fault since the value was handed out has written nothing
+(0.8 microseconds to know). Otherwise its page table tells, at 30 nanoseconds a page. Where the kernel tells neither, every mapping counts as written
+to after use: values are then copied to be passed on.
+
+*Known by address.* A tensor does not say whose memory it lies in; `find` knows by where it lies.
+
+*By descriptor.* A segment's name is gone as soon as its readers have mapped it. Who passes a value on keeps a descriptor, and the
+next process opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the right one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import resource
+import threading
+import weakref
+from bisect import bisect_right
+from typing import Any
+
+from mray._ipc.segment import PAGE, UNTRACKED
+
+#: Private, and without a claim on memory for pages that nobody will write.
+_PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
+_READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
+
+#: /proc/self/pagemap: eight bytes a page; of the highest byte, bit 7: present, 6: swapped, 5: a page of the file (not a copy).
+_PAGEMAP = "/proc/self/pagemap"
+_ENTRY = 8
+_SHARED_PAGES = bytes(byte for byte in range(256) if not byte & 0xC0 or byte & 0x20)
+
+_usage = resource.getrusage
+_SELF = resource.RUSAGE_SELF
+
+
+class _Buffer(ctypes.Structure):
+    """``Py_buffer`` of the C API; the fields after `len` are room."""
+
+    _fields_ = (("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t), ("rest", ctypes.c_char * 96))
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int)
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = (ctypes.POINTER(_Buffer),)
+_release_buffer.restype = None
+
+
+def address_of(exporter: Any) -> int:
+    """Where the bytes of a contiguous bytes-like object lie."""
+    buffer = _Buffer()
+    _get_buffer(exporter, buffer, 0)
+    address: int = buffer.buf or 0
+    _release_buffer(buffer)
+    return address
+
+
+class Descriptor:
+    """An open file, closed with the last reference."""
+
+    __slots__ = ("fd", "inode", "named", "size")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        status = os.fstat(fd)
+        self.inode = status.st_ino
+        self.size = status.st_size
+        #: Whether the segment had a name when it was opened.
+        self.named = status.st_nlink > 0
+
+    def is_named(self) -> bool:
+        """Whether the segment has a name still."""
+        return os.fstat(self.fd).st_nlink > 0
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class Mapped(mmap.mmap):
+    """A private mapping of a segment. Views keep it alive."""
+
+    region: Region
+    #: What else the views keep alive.
+    holder: Any
+
+    @classmethod
+    def of(cls, fd: int, size: int, key: str, descriptor: Descriptor | None = None) -> Mapped:
+        """Map the first `size` bytes; `key` names the segment's role: one mapping of each is worth keeping."""
+        mapped = cls(fd, size, flags=_PRIVATE, prot=_READ_WRITE, **UNTRACKED)
+        mapped.region = Region(key, address_of(mapped), size, descriptor)
+        _register(mapped.region)
+        return mapped
+
+    def let_go(self) -> None:
+        """Unmap, unless views of it are held: then the mapping goes with the last of them. It cannot be passed on any more."""
+        self.region.descriptor = None
+        _unregister(self.region)
+        try:
+            self.close()
+        except BufferError:
+            pass
+
+
+class Region:
+    """Where a mapping lies and what has become of its pages."""
+
+    __slots__ = ("__weakref__", "_faults", "_used", "address", "descriptor", "end", "key", "size")
+
+    def __init__(self, key: str, address: int, size: int, descriptor: Descriptor | None) -> None:
+        self.key = key
+        self.address = address
+        self.size = size
+        self.end = address + size
+        #: How others open it; None: by its name, which is then the key.
+        self.descriptor = descriptor
+        #: Bytes that may have been handed out since `refresh` last saw the mapping clean.
+        self._used = 0
+        self._faults = fault_count()
+
+    def refresh(self, memory: Mapped, length: int) -> None:
+        """Nobody has views of the mapping, and its first `length` bytes are about to be handed out: show what is in the segment."""
+        faults = fault_count()
+        if faults != self._faults or not _probe().counts:
+            if self._used and has_own_pages(self.address, self._used) is not False:
+                memory.madvise(mmap.MADV_DONTNEED)
+            self._used = 0
+            self._faults = fault_count()
+        if length > self._used:
+            self._used = length
+
+    def is_clean(self, address: int, length: int) -> bool:
+        """Whether this process has written nothing there since the mapping was handed out; False also if that cannot be known."""
+        if fault_count() == self._faults and _probe().counts:
+            return True
+        return has_own_pages(address, length) is False
+
+
+# ---------------------------------------------------------------------------------- what the kernel tells
+def fault_count() -> int:
+    """Page faults of this process so far."""
+    usage = _usage(_SELF)
+    return usage.ru_minflt + usage.ru_majflt
+
+
+def has_own_pages(address: int, length: int) -> bool | None:
+    """Whether any page of a private mapping there is a copy of this process's own; None if the kernel does not tell."""
+    if not _probe().shows:
+        return None
+    return _has_own_pages(address, length)
+
+
+def _has_own_pages(address: int, length: int) -> bool:
+    first = address // PAGE
+    last = (address + length - 1) // PAGE
+    # Opened anew each time: after a fork, the old descriptor would show the parent's pages.
+    fd = os.open(_PAGEMAP, os.O_RDONLY)
+    try:
+        entries = os.pread(fd, (last - first + 1) * _ENTRY, first * _ENTRY)
+    finally:
+        os.close(fd)
+    return bool(entries[_ENTRY - 1 :: _ENTRY].translate(None, _SHARED_PAGES))
+
+
+class _Probe:
+    """What this kernel tells about page faults; tried out once."""
+
+    def __init__(self) -> None:
+        #: Whether writing to a private mapping counts as a fault, and whether the page table shows it.
+        self.counts = self.shows = False
+        try:
+            fd = os.memfd_create("mray-probe")
+            try:
+                os.ftruncate(fd, PAGE)
+                os.pwrite(fd, b"x", 0)
+                with mmap.mmap(fd, PAGE, flags=_PRIVATE, prot=_READ_WRITE) as memory:
+                    address = address_of(memory)
+                    read = memory[0]
+                    before = _has_own_pages(address, PAGE), fault_count()
+                    memory[0] = read
+                    after = fault_count(), _has_own_pages(address, PAGE)
+            finally:
+                os.close(fd)
+        except (OSError, ValueError):
+            return
+        self.counts = after[0] > before[1]
+        self.shows = after[1] and not before[0]
+
+
+_probe = functools.cache(_Probe)
+
+
+# ---------------------------------------------------------------------------------------- who lies where
+_registering = threading.Lock()
+#: (starts, regions) in the order of addresses; replaced as a whole, so that readers need no lock.
+_table: tuple[list[int], list[weakref.ref[Region]]] = ([], [])
+
+
+def _register(region: Region) -> None:
+    _rebuild(region, None)
+
+
+def _unregister(region: Region) -> None:
+    _rebuild(None, region)
+
+
+def _rebuild(added: Region | None, removed: Region | None) -> None:
+    global _table
+    with _registering:
+        alive = [region for region in (reference() for reference in _table[1]) if region is not None and region is not removed]
+        if added is not None:
+            alive.append(added)
+            alive.sort(key=lambda region: region.address)
+        _table = ([region.address for region in alive], [weakref.ref(region) for region in alive])
+
+
+def find(address: int, length: int) -> Region | None:
+    """The region in which these bytes lie."""
+    starts, regions = _table
+    place = bisect_right(starts, address) - 1
+    if place < 0:
+        return None
+    region = regions[place]()
+    if region is None or address + length > region.end:
+        return None
+    return region

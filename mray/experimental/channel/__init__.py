@@ -1,0 +1,39 @@
+"""Channels, communicators and the types of edges: Ray's names.
+
+For users. Edges of graphs are described with `TorchTensorType` and carried by what the compiler chooses; the channels here are for
+programs that move values between actors without a graph.
+"""
+
+from __future__ import annotations
+
+from mray._api.communicator import Communicator
+from mray.experimental.channel.cached_channel import CachedChannel
+from mray.experimental.channel.common import (
+    AwaitableBackgroundReader,
+    AwaitableBackgroundWriter,
+    ChannelContext,
+    CompiledDAGArgs,
+    ReaderInterface,
+    SynchronousReader,
+    SynchronousWriter,
+    WriterInterface,
+)
+from mray.experimental.channel.intra_process_channel import IntraProcessChannel
+from mray.experimental.channel.shared_memory_channel import BufferedSharedMemoryChannel, Channel, CompositeChannel
+
+__all__ = [
+    "AwaitableBackgroundReader",
+    "AwaitableBackgroundWriter",
+    "BufferedSharedMemoryChannel",
+    "CachedChannel",
+    "Channel",
+    "ChannelContext",
+    "Communicator",
+    "CompiledDAGArgs",
+    "CompositeChannel",
+    "IntraProcessChannel",
+    "ReaderInterface",
+    "SynchronousReader",
+    "SynchronousWriter",
+    "WriterInterface",
+]
