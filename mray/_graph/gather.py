@@ -13,7 +13,7 @@ from mray._channel.base import NOTHING, ChannelReader, Failed
 
 
 class Inlet:
-    """One channel of a step; `alone`: no other step of this actor uses its value."""
+    """One channel of a step; `alone`: no other step of this actor uses its value, and its writer waits for nobody."""
 
     __slots__ = ("alone", "came", "cell", "owed", "reader", "try_read")
 

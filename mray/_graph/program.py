@@ -56,67 +56,69 @@ def compile_program(
     """The actions of an actor; raises when a method is missing or cannot run in a graph."""
     steps = {step.index: step for step in assignment.steps}
     channels = {channel.index: channel for channel in assignment.channels}
-    numbers: dict[Source, int] = {}
-    for step in assignment.steps:
-        for source in (*step.sources, *(Source(step.index, output) for output in range(step.num_returns))):
-            numbers.setdefault(source, len(numbers))
+    names = {step.index: _name_of(instance, step) for step in assignment.steps}
     methods = {step.index: _callable_of(instance, step, constants, communicators) for step in assignment.steps}
     fused = _fuse(assignment, steps, channels)
     if fused is not None:
         read, step, write = fused
         reader, writer = readers[read.channel], writers[write.channel]
-        cells: list[Any] = []
-        actions = _relay(reader.try_read, methods[step.index], writer.try_write, _name_of(instance, step), failure)
-        return Code(actions, [reader.ready, writer.has_room], cells, [])
-    cells = [None] * len(numbers)
-    actions = []
-    waits: list[Callable[[], bool]] = []
-    gathered: list[Inlet] = []
+        actions = _relay(reader.try_read, methods[step.index], writer.try_write, names[step.index], failure)
+        return Code(actions, [reader.ready, writer.has_room], [], [])
+
+    numbers: dict[Source, int] = {}
+    for step in assignment.steps:
+        for source in (*step.sources, *(Source(step.index, output) for output in range(step.num_returns))):
+            numbers.setdefault(source, len(numbers))
+    code = Code([], [], [None] * len(numbers), [])
     for place, operation in enumerate(assignment.operations):
-        if len(actions) > place:
+        if len(code.actions) > place:
             continue  # a READ that the one before it has gathered
+        step = steps[operation.step]
         if operation.kind == READ:
-            step = steps[operation.step]
-            inlets = _inlets(assignment, place, readers, channels, numbers)
-            if len(step.sources) == 1 or not inlets:
-                reader = readers[operation.channel]
-                actions.append(_read(reader.try_read, cells, numbers[channels[operation.channel].source]))
-                waits.append(reader.ready)
-            else:
-                cells_of_inlets = {inlet.cell for inlet in inlets}
-                others = [numbers[source] for source in step.sources if numbers[source] not in cells_of_inlets]
-                actions.extend([gather(inlets, cells, others)] * len(inlets))
-                waits.extend([any_ready(inlets)] * len(inlets))
-                gathered.extend(inlets)
+            _add_reads(code, step, _inlets(assignment, place, readers, channels, numbers), numbers)
         elif operation.kind == COMPUTE:
-            step = steps[operation.step]
-            actions.append(_compute(step, methods[step.index], cells, numbers, constants, _name_of(instance, step), failure))
-            waits.append(_always)
+            code.actions.append(_compute(step, methods[step.index], code.cells, numbers, constants, names[step.index], failure))
+            code.waits.append(_always)
         else:
-            writer = writers[operation.channel]
-            name = _name_of(instance, steps[operation.step])
-            channel = channels[operation.channel]
+            channel, writer = channels[operation.channel], writers[operation.channel]
             make_write = _write_bare if channel.bare else _write
-            actions.append(make_write(writer.try_write, cells, numbers[channel.source], name, failure))
-            waits.append(writer.has_room)
-    return Code(actions, waits, cells, gathered)
+            code.actions.append(make_write(writer.try_write, code.cells, numbers[channel.source], names[step.index], failure))
+            code.waits.append(writer.has_room)
+    return code
 
 
 def _inlets(
     assignment: Assignment, place: int, readers: Mapping[int, ChannelReader], channels: Mapping[int, Channel], numbers: dict[Source, int]
 ) -> list[Inlet]:
-    """The READs of one step that follow each other from `place` on; none if one of them blocks."""
-    found = []
+    """The READs of one step that follow each other from `place` on; one that blocks stands alone."""
+    found: list[Inlet] = []
     step = assignment.operations[place].step
     for operation in assignment.operations[place:]:
         if operation.kind != READ or operation.step != step:
             break
         channel = channels[operation.channel]
-        if channel.transport in BLOCKING:
-            return []
+        blocking = channel.transport in BLOCKING
+        if blocking and found:
+            break
         users = sum(channel.source in each.sources for each in assignment.steps)
-        found.append(Inlet(readers[channel.index], numbers[channel.source], users == 1))
+        found.append(Inlet(readers[channel.index], numbers[channel.source], users == 1 and not blocking))
+        if blocking:
+            break
     return found
+
+
+def _add_reads(code: Code, step: Step, inlets: list[Inlet], numbers: dict[Source, int]) -> None:
+    first = inlets[0]
+    gathered = {inlet.cell for inlet in inlets}
+    others = [numbers[source] for source in step.sources if numbers[source] not in gathered]
+    if len(inlets) == 1 and not others:
+        code.actions.append(_read(first.try_read, code.cells, first.cell))
+        code.waits.append(first.reader.ready)
+        return
+    # One action for all of them; the places of the others are never come to.
+    code.actions.extend([gather(inlets, code.cells, others)] * len(inlets))
+    code.waits.extend([any_ready(inlets)] * len(inlets))
+    code.inlets.extend(inlets)
 
 
 def _name_of(instance: Any, step: Step) -> str:
