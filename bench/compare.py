@@ -139,7 +139,7 @@ def demands(row: Row, engine: str, ratio: float | None, middle: float) -> tuple[
         return f"<{row.limit:g}", "0", "MISSED" if middle > row.limit else ""
     if engine == "memcpy" and row.of_memcpy is not None:
         return f">{row.of_memcpy:g}x", "", "MISSED" if ratio is not None and ratio < row.of_memcpy else ""
-    if engine == "ray" and row.required is not None:
+    if engine in ("ray", "gloo") and row.required is not None:
         missed = ratio is not None and ratio < row.required
         return f"{row.required:g}x", f"{row.aim:g}x" if row.aim else "", "MISSED" if missed else ""
     return "", "", ""

@@ -3,12 +3,14 @@
     python bench/measure.py ENGINE ROW
 
 ENGINE is ``mray`` or ``ray`` (the module of that name), ``pool`` (`multiprocessing.Pool`), ``executor``
-(`concurrent.futures.ProcessPoolExecutor`) or ``memcpy``. `compare.py` starts these in turn. Nothing but numpy and the
-engine is imported, so that the program runs in the peer's own virtual environment as well.
+(`concurrent.futures.ProcessPoolExecutor`), ``memcpy`` or ``gloo`` (`torch.distributed` in actors of mray). `compare.py` starts these
+in turn. Nothing but numpy and the engine is imported (and torch, where the row is about tensors), so that the program runs in the
+peer's own virtual environment as well.
 """
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import concurrent.futures
 import importlib
@@ -17,6 +19,7 @@ import logging
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -130,6 +133,25 @@ def graph_echo_16m(ray: Any) -> list[float]:
     return graph_array(ray, 16, 100)
 
 
+def graph_tensor(ray: Any, kibibytes: int, count: int) -> list[float]:
+    import torch
+
+    tensor = torch.ones(kibibytes << 10, dtype=torch.uint8)
+    return graph_times(ray, "echo", tensor, count, 20, _buffer_size_bytes=2 * MIB + (kibibytes << 10))
+
+
+def graph_tensor_4k(ray: Any) -> list[float]:
+    return graph_tensor(ray, 4, 2000)
+
+
+def graph_tensor_1m(ray: Any) -> list[float]:
+    return graph_tensor(ray, 1024, 500)
+
+
+def graph_tensor_16m(ray: Any) -> list[float]:
+    return graph_tensor(ray, 16 * 1024, 80)
+
+
 def graph_pipeline8(ray: Any) -> list[float]:
     dag = importlib.import_module(f"{ray.__name__}.dag")
     Echo = echo_actor(ray)
@@ -152,6 +174,97 @@ def graph_pipeline8(ray: Any) -> list[float]:
             return per_item(stream, 2000, 3)
         finally:
             graph.teardown()
+
+
+def graph_attributes8(ray: Any) -> list[float]:
+    """One positional argument of `execute` for each of the method's."""
+    dag = importlib.import_module(f"{ray.__name__}.dag")
+
+    class Collect:
+        def collect(self, *values: Any) -> int:
+            return len(values)
+
+    with session(ray):
+        actor = ray.remote(Collect).remote()
+        with dag.InputNode() as value_in:
+            root = actor.collect.bind(*[value_in[number] for number in range(8)])
+        graph = root.experimental_compile()
+        values = ["hello"] * 8
+        assert ray.get(graph.execute(*values)) == 8
+        try:
+            return times(lambda: ray.get(graph.execute(*values)), 2000, 300)
+        finally:
+            graph.teardown()
+
+
+def graph_scatter4(ray: Any) -> list[float]:
+    """Each actor gets a part of the input."""
+    dag = importlib.import_module(f"{ray.__name__}.dag")
+    Echo = echo_actor(ray)
+    with session(ray):
+        actors = [Echo.remote() for _ in range(4)]
+        with dag.InputNode() as value_in:
+            root = dag.MultiOutputNode([actor.echo.bind(value_in[number]) for number, actor in enumerate(actors)])
+        graph = root.experimental_compile()
+        parts = ["a", "b", "c", "d"]
+        assert ray.get(graph.execute(*parts)) == parts
+        try:
+            return times(lambda: ray.get(graph.execute(*parts)), 1500, 200)
+        finally:
+            graph.teardown()
+
+
+def graph_asyncio(ray: Any) -> list[float]:
+    """One at a time, in the event loop of the driver."""
+    Echo = echo_actor(ray)
+    dag = importlib.import_module(f"{ray.__name__}.dag")
+
+    async def run(graph: Any, count: int) -> list[float]:
+        samples = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            future = await graph.execute_async("hello")
+            await future
+            samples.append(time.perf_counter() - begin)
+        return samples
+
+    with session(ray):
+        actor = Echo.remote()
+        with dag.InputNode() as value_in:
+            root = actor.echo.bind(value_in)
+        graph = root.experimental_compile(enable_asyncio=True)
+        try:
+            return asyncio.run(run(graph, 2200))[200:]
+        finally:
+            graph.teardown()
+
+
+def graph_compile20(ray: Any) -> list[float]:
+    """Five layers of four actors; each DAG node reads its own actor's and its neighbour's of the layer before."""
+    dag = importlib.import_module(f"{ray.__name__}.dag")
+
+    class Add:
+        def add(self, left: int, right: int) -> int:
+            return left + right
+
+    Actor = ray.remote(Add)
+    with session(ray):
+        actors = [Actor.remote() for _ in range(4)]
+        samples = []
+        for _ in range(6):
+            with dag.InputNode() as value_in:
+                layer: list[Any] = [value_in] * 4
+                for _ in range(5):
+                    layer = [actor.add.bind(layer[number], layer[(number + 1) % 4]) for number, actor in enumerate(actors)]
+            root = dag.MultiOutputNode(layer)
+            begin = time.perf_counter()
+            graph = root.experimental_compile()
+            compiled = time.perf_counter()
+            assert ray.get(graph.execute(1)) == [2**5] * 4
+            torn = time.perf_counter()
+            graph.teardown()
+            samples.append(compiled - begin + time.perf_counter() - torn)
+        return samples[1:]
 
 
 # -------------------------------------------------------------------------------------- calls and tasks
@@ -347,16 +460,77 @@ def memcpy_rows(row: str) -> list[float]:
     return memcpy(64, 20) if row == "put_64m" else memcpy(256, 8)
 
 
-PLAIN = {"pool": pool_rows, "executor": executor_rows, "memcpy": memcpy_rows}
+# ------------------------------------------------------------------------------------------ collectives
+def allreduce_times(ray: Any, actors: int, gloo: bool) -> list[float]:
+    """An allreduce of 1 MiB in actors that a graph drives: as a node of the graph, or as a method that calls `torch.distributed`."""
+    dag = importlib.import_module("mray.dag")
+    collective = importlib.import_module("mray.experimental.collective")
+
+    class Member:
+        def __init__(self, rank: int, meeting: str) -> None:
+            import torch
+
+            torch.set_num_threads(1)
+            self.value = torch.full((MIB // 4,), float(rank + 1))
+            if meeting:
+                torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=actors)
+
+        def tensor(self, _number: int) -> Any:
+            return self.value
+
+        def gloo(self, _number: int) -> float:
+            import torch
+
+            torch.distributed.all_reduce(self.value)
+            return self.last(self.value)
+
+        def clear(self) -> None:
+            """So that sums that are taken in place do not grow."""
+            self.value.zero_()
+
+        def last(self, value: Any) -> float:
+            return float(value[-1])
+
+    with tempfile.TemporaryDirectory() as folder, session(ray, preload=["torch"]):
+        Actor = ray.remote(Member)
+        members = [Actor.remote(rank, f"{folder}/meeting" if gloo else "") for rank in range(actors)]
+        with dag.InputNode() as number_in:
+            if gloo:
+                totals = [member.gloo.bind(number_in) for member in members]
+            else:
+                sums = collective.allreduce.bind([member.tensor.bind(number_in) for member in members])
+                totals = [member.last.bind(value) for member, value in zip(members, sums, strict=True)]
+        graph = dag.MultiOutputNode(totals).experimental_compile()
+        try:
+            assert ray.get(graph.execute(0)) == [actors * (actors + 1) / 2] * actors
+            ray.get([member.clear.remote() for member in members])
+            return times(lambda: ray.get(graph.execute(0)), 400, 50)
+        finally:
+            graph.teardown()
+
+
+def allreduce2_1m(ray: Any) -> list[float]:
+    return allreduce_times(ray, 2, gloo=False)
+
+
+def allreduce4_1m(ray: Any) -> list[float]:
+    return allreduce_times(ray, 4, gloo=False)
+
+
+def gloo_rows(row: str) -> list[float]:
+    return allreduce_times(importlib.import_module("mray"), 4 if row == "allreduce4_1m" else 2, gloo=True)
+
+
+PLAIN = {"pool": pool_rows, "executor": executor_rows, "memcpy": memcpy_rows, "gloo": gloo_rows}
 
 
 def main(engine: str, row: str) -> None:
     os.environ.setdefault(MARK, f"{os.getpid()}")
+    if engine in ("mray", "gloo"):
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     if engine in PLAIN:
         samples = PLAIN[engine](row)
     else:
-        if engine == "mray":
-            sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
         samples = globals()[row](importlib.import_module(engine))
     print(json.dumps(samples))
 

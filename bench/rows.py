@@ -32,12 +32,21 @@ class Row:
 POOLS = ("pool", "executor")
 
 ROWS: tuple[Row, ...] = (
-    Row("graph_echo", "compiled graph, one actor, echo of a str", 8, 12),
-    Row("graph_chain4", "compiled graph, chain of 4 actors", 3, 5),
+    Row("graph_echo", "compiled graph, one actor, echo of a str", 10, 12),
+    Row("graph_asyncio", "compiled graph, echo awaited in asyncio", 5, 8),
+    Row("graph_attributes8", "compiled graph, 8 input attributes", 8, 12),
+    Row("graph_chain4", "compiled graph, chain of 4 actors", 4, 5),
     Row("graph_fan4", "compiled graph, fan-out to 4 actors", 4, 6),
+    Row("graph_scatter4", "compiled graph, scatter to 4 and gather", 5, 6),
     Row("graph_pipeline8", "compiled graph, two actors, 8 in flight", 5, 10, rate=True),
     Row("graph_echo_1m", "compiled graph, echo of a 1 MiB array", 2, 4),
     Row("graph_echo_16m", "compiled graph, echo of a 16 MiB array", 1.3, 3),
+    Row("graph_tensor_4k", "compiled graph, echo of a 4 KiB tensor", 8, None),
+    Row("graph_tensor_1m", "compiled graph, echo of a 1 MiB tensor", 3, None),
+    Row("graph_tensor_16m", "compiled graph, echo of a 16 MiB tensor", 1.3, None),
+    Row("graph_compile20", "compile + teardown, 20 DAG nodes, 4 actors", 10, 20),
+    Row("allreduce2_1m", "allreduce of 1 MiB in a graph, 2 actors", 1, 2, engines=("mray", "gloo")),
+    Row("allreduce4_1m", "allreduce of 1 MiB in a graph, 4 actors", 1, 2, engines=("mray", "gloo")),
     Row("actor_call", "actor call, round trip", 12, 25),
     Row("task_call", "task, round trip", 15, 30, engines=("mray", "ray", *POOLS)),
     Row("actor_flight", "actor calls in flight, one actor", 10, 20, rate=True),

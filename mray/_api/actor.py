@@ -103,7 +103,7 @@ class ActorClass:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that makes an actor."""
-        from mray._api.dag_node import ClassNode  # noqa: PLC0415  (it knows classes)
+        from mray._api.dag_calls import ClassNode  # noqa: PLC0415  (it knows classes)
 
         return ClassNode(self, args, kwargs, dict(self._given_options))
 
@@ -147,7 +147,7 @@ class ActorClassWithOptions:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `ActorClass.bind`."""
-        from mray._api.dag_node import ClassNode  # noqa: PLC0415  (it knows classes)
+        from mray._api.dag_calls import ClassNode  # noqa: PLC0415  (it knows classes)
 
         return ClassNode(self._actor_class, args, kwargs, dict(self._given))
 
@@ -308,7 +308,7 @@ class ActorMethod:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the method; a tuple with one per value when it returns several."""
-        from mray._api.dag_node import bind_method  # noqa: PLC0415  (it knows methods)
+        from mray._api.dag_calls import bind_method  # noqa: PLC0415  (it knows methods)
 
         return bind_method(self, args, kwargs, {})
 
@@ -339,7 +339,7 @@ class ActorMethodWithOptions:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `ActorMethod.bind`."""
-        from mray._api.dag_node import bind_method  # noqa: PLC0415  (it knows methods)
+        from mray._api.dag_calls import bind_method  # noqa: PLC0415  (it knows methods)
 
         return bind_method(self._method, args, kwargs, self._given)
 

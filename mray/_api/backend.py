@@ -118,6 +118,10 @@ class Backend(ABC):
     def compile_graph(self, root: Any, **options: Any) -> Any:
         """Compile the DAG that ends in `root`; see `mray._graph.compiled.CompiledGraph`."""
 
+    @abstractmethod
+    def restore_graph(self, deed: Any) -> Any:
+        """The compiled graph that was pickled as `deed`: itself where it was compiled, elsewhere something that executes it there."""
+
     def host(self) -> Any:
         """What channels use of this process: a `mray._graph.host.GraphHost`. NotImplementedError where channels are the engine's own."""
         raise NotImplementedError(f"{type(self).__name__} has channels of its own.")

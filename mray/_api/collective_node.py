@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 
 from mray._api.actor import ActorHandle
 from mray._api.communicator import Communicator, ReduceOp
+from mray._api.dag_calls import ClassMethodNode
 from mray._api.dag_node import (
     BIND_INDEX_KEY,
     COLLECTIVE_OPERATION_KEY,
     IS_CLASS_METHOD_OUTPUT_KEY,
     PARENT_CLASS_NODE_KEY,
-    ClassMethodNode,
     DAGNode,
 )
 from mray._api.type_hint import TorchTensorType

@@ -9,13 +9,13 @@ Nodes know who uses them, too: what is bound and used nowhere must be found when
 
 from __future__ import annotations
 
+import itertools
 import uuid
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from mray._api.actor import ActorHandle, ActorMethod
 from mray._api.bind_order import BoundCall, order_calls
 from mray._api.current import current_backend
 from mray._api.dag_scan import ObjectScanner
@@ -44,6 +44,17 @@ class GraphRef(ABC):
     def get(self, timeout: float | None = None) -> Any:
         """The result, once."""
 
+    @abstractmethod
+    def get_until(self, deadline: float, timeout: float) -> Any:
+        """The result, once; `deadline` is the moment (of `time.monotonic`) at which `timeout` seconds have passed."""
+
+    @abstractmethod
+    def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
+        """`mray.wait` for a list of which this is one."""
+
+
+_numbers = itertools.count()
+
 
 class DAGNode(ABC):
     """One node of a graph: its arguments, its options and its neighbours."""
@@ -55,6 +66,8 @@ class DAGNode(ABC):
         self._bound_other_args_to_resolve = other_args_to_resolve or {}
         #: The same in every copy of this node.
         self._stable_uuid = uuid.uuid4().hex
+        #: Grows from node to node: what a node uses is older than the node.
+        self._created = next(_numbers)
         #: Results of the last `execute` that was asked to keep them, by stable uuid.
         self.cache_from_last_execute: dict[str, Any] = {}
         #: What is known of the values, and how they travel; copies of the node share it.
@@ -113,15 +126,6 @@ class DAGNode(ABC):
         """Call `fn` with every connected node."""
         for node in self.connected():
             fn(node)
-
-    def _find_root(self) -> DAGNode:
-        """The input of the graph, found upwards."""
-        node: DAGNode = self
-        while not isinstance(node, InputNode):
-            if not node._upstream_nodes:
-                raise ValueError(f"No InputNode found in the DAG: when traversing upwards, no upstream node was found for {node}.")
-            node = node._upstream_nodes[0]
-        return node
 
     # ------------------------------------------------------------------------------------ hinting
     def with_tensor_transport(
@@ -196,18 +200,32 @@ class DAGNode(ABC):
             self.cache_from_last_execute = executor.cache
         return result
 
+    def _upstream_first(self) -> list[DAGNode]:
+        """This node and everything upwards from it, each after what it uses."""
+        found: dict[DAGNode, None] = {self: None}
+        stack: list[DAGNode] = [self]
+        while stack:
+            new = [node for node in stack.pop()._upstream_nodes if node not in found]
+            found.update(dict.fromkeys(new))
+            stack.extend(new)
+        return sorted(found, key=lambda node: node._created)
+
     def _calls_in_order(self) -> list[DAGNode]:
         """The calls of methods of existing actors upwards from here, in the order to make them."""
-        nodes = upstream_first([self])
-        calls = [node for node in nodes if isinstance(node, ClassMethodNode) and node._get_actor_handle() and node.is_class_method_call]
-        if len(calls) < 2:
+        nodes = self._upstream_first()
+        turns = [(node, turn) for node in nodes if (turn := node._turn()) is not None]
+        if len(turns) < 2:
             return []
-        places = {node: place for place, node in enumerate(calls)}
+        places = {node: place for place, (node, _turn) in enumerate(turns)}
         needs: dict[DAGNode, set[int]] = {}
         for node in nodes:
             needs[node] = set().union(*[{places[each]} if each in places else needs[each] for each in node._upstream_nodes])
-        bound = [BoundCall(node._parent_class_node._id.hex(), node._get_bind_index() or 0, needs[node]) for node in calls]
-        return [calls[place] for place in order_calls(bound)]
+        bound = [BoundCall(actor, bind_index, needs[node]) for node, (actor, bind_index) in turns]
+        return [turns[place][0] for place in order_calls(bound)]
+
+    def _turn(self) -> tuple[str, int] | None:
+        """The actor and the place among its calls, if this is the call of a method of an existing actor."""
+        return None
 
     @abstractmethod
     def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
@@ -226,11 +244,15 @@ class DAGNode(ABC):
         _max_buffered_results: int | None = None,
         _overlap_gpu_communication: bool | None = None,
         _default_communicator: Any = "create",
+        _when_full: str = "raise",
     ) -> Any:
         """Compile the graph that ends here: its actors wait for inputs in loops, and `execute` is a matter of microseconds.
 
         `_max_inflight_executions` bounds the executions whose results have not been read (10), `_max_buffered_results` the results
-        that are kept for a later `get` (1000). Raises ValueError or NotImplementedError when the graph cannot be compiled.
+        that are kept for a later `get` (1000). With ``_when_full="wait"`` one execution too many waits (`_submit_timeout` seconds)
+        instead of raising RayCgraphCapacityExceeded: it keeps the oldest result for a later `get` as soon as it is there, and when no
+        more may be kept it waits for another thread or coroutine to get one. With `enable_asyncio` it is `execute_async` that executes,
+        and results are awaited. Raises ValueError or NotImplementedError when the graph cannot be compiled.
         """
         if self.is_cgraph_output_node:
             raise ValueError(
@@ -246,6 +268,7 @@ class DAGNode(ABC):
             max_buffered_results=_max_buffered_results,
             overlap_gpu_communication=_overlap_gpu_communication,
             default_communicator=_default_communicator,
+            when_full=_when_full,
         )
         self._compiled = weakref.ref(compiled)
         return compiled
@@ -300,21 +323,6 @@ class _Remembering:
                 raise AssertionError("Each DAG should only have one unique InputNode.")
             self._input = node._stable_uuid
         return self.cache[node._stable_uuid]
-
-
-def upstream_first(ends: Iterable[DAGNode]) -> list[DAGNode]:
-    """These nodes and everything upwards from them, each after what it uses."""
-    ordered: dict[DAGNode, None] = {}
-    for end in ends:
-        stack = [(end, False)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                ordered[node] = None
-            elif node not in ordered:
-                stack.append((node, True))
-                stack.extend((upstream, False) for upstream in reversed(node._upstream_nodes))
-    return list(ordered)
 
 
 def find_nodes(value: Any) -> list[DAGNode]:
@@ -452,187 +460,3 @@ class MultiOutputNode(DAGNode):
 
     def _body_line(self) -> str:
         return "__MultiOutputNode__"
-
-
-# -------------------------------------------------------------------------------------------- functions
-class FunctionNode(DAGNode):
-    """A call of a remote function."""
-
-    def __init__(self, func_body: Any, func_args: Any, func_kwargs: Any, func_options: Any, other_args_to_resolve: Any = None) -> None:
-        #: The `RemoteFunction`.
-        self._body = func_body
-        super().__init__(func_args, func_kwargs, func_options, other_args_to_resolve)
-
-    @property
-    def remote_function(self) -> Any:
-        """What is called."""
-        return self._body
-
-    def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> FunctionNode:
-        return FunctionNode(self._body, args, kwargs, options, others)
-
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
-        changed = {key: value for key, value in self._bound_options.items() if self._body.given_options.get(key, _UNSET) != value}
-        function = self._body.options(**changed) if changed else self._body
-        return function.remote(*self._bound_args, **self._bound_kwargs)
-
-    def _body_line(self) -> str:
-        return str(self._body)
-
-
-# ---------------------------------------------------------------------------------------------- actors
-class ClassNode(DAGNode):
-    """The making of an actor."""
-
-    def __init__(self, cls: Any, cls_args: Any, cls_kwargs: Any, cls_options: Any, other_args_to_resolve: Any = None) -> None:
-        #: The `ActorClass`.
-        self._body = cls
-        self._last_call: ClassMethodNode | None = None
-        super().__init__(cls_args, cls_kwargs, cls_options, other_args_to_resolve)
-        if any(isinstance(node, InputNode) for node in self._get_all_child_nodes()):
-            raise ValueError(
-                "InputNode handles user dynamic input the DAG, and cannot be used as args, kwargs, or other_args_to_resolve in ClassNode "
-                "constructor because it is not available at class construction or binding time."
-            )
-
-    def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> ClassNode:
-        return ClassNode(self._body, args, kwargs, options, others)
-
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
-        return self._body.options(**self._bound_options).remote(*self._bound_args, **self._bound_kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if "_body" not in self.__dict__ or (name.startswith("__") and name.endswith("__")):
-            return super().__getattr__(name)
-        user_class = self._body._blueprint.cls
-        if name == "bind" and "bind" not in dir(user_class):
-            raise AttributeError(f".bind() cannot be used again on {type(self)} ")
-        getattr(user_class, name)  # AttributeError in Python's own words
-        return _UnboundMethod(self, name, {})
-
-    def _body_line(self) -> str:
-        return str(self._body)
-
-
-class _UnboundMethod:
-    """``node.method`` of a `ClassNode`."""
-
-    def __init__(self, actor: ClassNode, method_name: str, options: dict[str, Any]) -> None:
-        self._actor = actor
-        self._method_name = method_name
-        self._options = options
-
-    def bind(self, *args: Any, **kwargs: Any) -> ClassMethodNode:
-        """A DAG node that calls the method after the calls bound before."""
-        others = {PARENT_CLASS_NODE_KEY: self._actor, PREV_CLASS_METHOD_CALL_KEY: self._actor._last_call}
-        node = ClassMethodNode(self._method_name, args, kwargs, self._options, others)
-        self._actor._last_call = node
-        return node
-
-    def options(self, **options: Any) -> _UnboundMethod:
-        """The method with options."""
-        return _UnboundMethod(self._actor, self._method_name, options)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name == "remote":
-            raise AttributeError(".remote() cannot be used on ClassMethodNodes. Use .bind() instead to express an symbolic actor call.")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-class ClassMethodNode(DAGNode):
-    """A call of a method of an actor, or one of the several values that such a call returns."""
-
-    def __init__(
-        self,
-        method_name: str,
-        method_args: Any,
-        method_kwargs: dict[str, Any],
-        method_options: dict[str, Any],
-        other_args_to_resolve: dict[str, Any],
-    ) -> None:
-        self._method_name = method_name
-        #: An `ActorHandle`, or the `ClassNode` that makes the actor.
-        self._parent_class_node: Any = other_args_to_resolve.get(PARENT_CLASS_NODE_KEY)
-        self._bind_index: int | None = other_args_to_resolve.get(BIND_INDEX_KEY)
-        self._is_class_method_output = bool(other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False))
-        self._class_method_call: Any = method_args[0] if self._is_class_method_output else None
-        self._output_idx: int | None = method_args[1] if self._is_class_method_output else None
-        super().__init__(method_args, method_kwargs, method_options, other_args_to_resolve)
-
-    def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> ClassMethodNode:
-        return ClassMethodNode(self._method_name, args, kwargs, options, others)
-
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
-        if self._is_class_method_output:
-            assert self._output_idx is not None
-            return self._bound_args[0][self._output_idx]
-        method = getattr(self._parent_class_node, self._method_name)
-        given = {key: value for key, value in self._bound_options.items() if value is not None}
-        return (method.options(**given) if given else method).remote(*self._bound_args, **self._bound_kwargs)
-
-    def get_method_name(self) -> str:
-        """The method's name; ``return_idx_<i>`` for one of several values."""
-        return self._method_name
-
-    def _get_bind_index(self) -> int | None:
-        return self._bind_index
-
-    def _get_actor_handle(self) -> ActorHandle | None:
-        return self._parent_class_node if isinstance(self._parent_class_node, ActorHandle) else None
-
-    @property
-    def num_returns(self) -> int:
-        """How many values the call returns."""
-        if self._is_class_method_output:
-            number: int = self._class_method_call.num_returns
-            return number
-        return int(self._bound_options.get("num_returns") or 1)
-
-    @property
-    def is_class_method_call(self) -> bool:
-        """Whether this is the call itself."""
-        return not self._is_class_method_output
-
-    @property
-    def is_class_method_output(self) -> bool:
-        """Whether this is one of several values of a call."""
-        return self._is_class_method_output
-
-    @property
-    def class_method_call(self) -> Any:
-        """The call that this is a value of; None for a call."""
-        return self._class_method_call
-
-    @property
-    def output_idx(self) -> int | None:
-        """Which value of the call this is; None for a call."""
-        return self._output_idx
-
-    def _body_line(self) -> str:
-        return f"{self._method_name}()"
-
-    __repr__ = DAGNode.__str__
-
-
-_UNSET = object()
-
-
-def bind_method(method: ActorMethod, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
-    """``handle.method.bind(...)``: a node, or a tuple of nodes when the method returns several values."""
-    spec, handle = method._spec, method._handle
-    try:
-        spec.signature.check(args, kwargs)
-    except TypeError as error:
-        raise TypeError(
-            f"{error}. The function `{spec.name}` has a signature `{spec.signature}`, but the given arguments to `bind` doesn't match. "
-            f"args: {args}. kwargs: {kwargs}."
-        ) from None
-    num_returns = options.get("num_returns") or spec.num_returns
-    index = handle.__dict__.get("_ray_dag_bind_index", 0)
-    handle.__dict__["_ray_dag_bind_index"] = index + 1
-    others = {PARENT_CLASS_NODE_KEY: handle, PREV_CLASS_METHOD_CALL_KEY: None, BIND_INDEX_KEY: index}
-    node = ClassMethodNode(spec.name, args, kwargs, {**options, "num_returns": num_returns}, others)
-    if not isinstance(num_returns, int) or num_returns <= 1:
-        return node
-    others = {IS_CLASS_METHOD_OUTPUT_KEY: True, PARENT_CLASS_NODE_KEY: handle}
-    return tuple(ClassMethodNode(f"return_idx_{output}", (node, output), {}, {}, dict(others)) for output in range(num_returns))

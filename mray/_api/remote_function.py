@@ -156,7 +156,7 @@ class RemoteFunction:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the function."""
-        from mray._api.dag_node import FunctionNode  # noqa: PLC0415  (it knows functions)
+        from mray._api.dag_calls import FunctionNode  # noqa: PLC0415  (it knows functions)
 
         return FunctionNode(self, args, kwargs, dict(self.given_options))
 
@@ -191,7 +191,7 @@ class RemoteFunctionWithOptions:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `RemoteFunction.bind`."""
-        from mray._api.dag_node import FunctionNode  # noqa: PLC0415  (it knows functions)
+        from mray._api.dag_calls import FunctionNode  # noqa: PLC0415  (it knows functions)
 
         return FunctionNode(self._function, args, kwargs, dict(self._given))
 

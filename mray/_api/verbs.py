@@ -6,6 +6,7 @@ session start one when there is none (`current_backend`).
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any
 
 from mray._api.actor import ActorHandle
@@ -59,7 +60,10 @@ def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
         raise ValueError(
             "Invalid type of object refs. 'object_refs' must be a list of CompiledDAGRefs if there is any CompiledDAGRef within it."
         )
-    return [ref.get(timeout) for ref in refs]
+    if not timeout or timeout < 0:
+        return [ref.get(timeout) for ref in refs]
+    deadline = monotonic() + timeout
+    return [ref.get_until(deadline, timeout) for ref in refs]
 
 
 def put(value: Any, *, _owner: ActorHandle | None = None, _tensor_transport: str | None = None) -> ObjectRef:
@@ -80,7 +84,8 @@ def wait(
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
     """Wait until `num_returns` refs are ready, or `timeout` seconds have passed: (ready, not ready), each in the order given.
 
-    At most `num_returns` are ready, even if more are. A failed ref is ready. `fetch_local` changes nothing: there is one host.
+    At most `num_returns` are ready, even if more are. A failed ref is ready. `fetch_local` changes nothing: there is one host. Results of
+    compiled graphs may be among them; waiting for one leaves it to be got.
     """
     backend = current_backend()
     if isinstance(ray_waitables, ObjectRef):
@@ -93,7 +98,7 @@ def wait(
     if timeout is not None and timeout < 0:
         raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     for ref in ray_waitables:
-        if not isinstance(ref, ObjectRef):
+        if not isinstance(ref, (ObjectRef, GraphRef)):
             raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got list containing {type(ref)}")
     if not ray_waitables:
         return [], []
@@ -103,6 +108,9 @@ def wait(
         raise ValueError(f"Invalid number of objects to return {num_returns}.")
     if num_returns > len(ray_waitables):
         raise ValueError("num_returns cannot be greater than the number of ray_waitables provided to ray.wait.")
+    for ref in ray_waitables:
+        if isinstance(ref, GraphRef):
+            return ref.wait_among(ray_waitables, num_returns, timeout)
     return backend.wait(ray_waitables, num_returns, timeout)
 
 

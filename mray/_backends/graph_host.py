@@ -8,16 +8,23 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
+from mray._graph.event_loop import LoopDoor
 from mray._graph.loop import GraphService
+from mray._graph.remote import EXECUTE, RECEIVED, RemoteCallers
+from mray._graph.report import REPORT, standing
+from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
 from mray._runtime.calls import ActorCaller
 from mray._runtime.client import Client
 from mray._runtime.deaths import actor_error
 from mray._runtime.requests import Answer
+from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     from mray._graph.compiled import CompiledGraph
@@ -27,11 +34,19 @@ if TYPE_CHECKING:
 class Request:
     """A request to the service of another process."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, lock: AbstractContextManager[Any]) -> None:
         self._answer = answer
+        self._lock = lock
 
     def done(self) -> bool:
         return self._answer.ready
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            if not self._answer.ready:
+                self._answer.callbacks = (*self._answer.callbacks, callback)
+                return
+        callback()
 
     def result(self) -> bytes:
         if self._answer.error is not None:
@@ -52,9 +67,44 @@ class Host:
         self.service: GraphService | None = GraphService(self) if worker is not None else None
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
         self._own_bell: Doorbell | None = None
+        #: By process: the actor in it, and whom to tell when it is gone.
+        self._watches: dict[str, list[tuple[ActorCaller | None, Callable[[Exception], None]]]] = {}
+        client.on_peer_gone = self._on_peer_gone
+
+        self.doors: weakref.WeakKeyDictionary[Any, LoopDoor] = weakref.WeakKeyDictionary()
+        self._callers = RemoteCallers(self)
+        #: What takes requests that are not answered at once: the worker's main thread.
+        self._enqueue = client._peer_words.get(m.GRAPH)
+        client._peer_words[m.GRAPH] = self._on_request
+
+    @property
+    def bells(self) -> tuple[int, ...]:
+        return self._client.reactor.bells
+
+    def attend(self, attendant: Callable[[], None]) -> None:
+        self._client.reactor.attend(attendant)
+
+    def unattend(self, attendant: Callable[[], None]) -> None:
+        self._client.reactor.unattend(attendant)
+
+    def wake(self) -> None:
+        self._client.reactor.wake()
+
+    def note_activity(self) -> None:
+        self._client.reactor.activity += 1
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
         return self._client.reactor.wait_until(predicate, timeout, spin=spin)
+
+    def fetch(self, ref: ObjectRef) -> None:
+        entry = ref._entry
+        client = self._client
+        with client.lock:
+            if entry.form is None and entry.owner is not None:
+                client.borrowing.fetch(entry)
+
+    def is_ready(self, ref: ObjectRef) -> bool:
+        return ref._entry.form is not None
 
     def defer(self, callback: Callable[[], None]) -> None:
         self._client.reactor.defer(callback)
@@ -78,13 +128,43 @@ class Host:
             assert self._worker is not None and self.service is not None
             answer = Answer(client.node)  # nobody's: it is answered at once
             try:
-                answer.set(self.service.handle(verb, payload, self._worker.executor.instance))
+                if verb == REPORT:
+                    answer.set(self._standing(payload))
+                else:
+                    answer.set(self.service.handle(verb, payload, self._worker.executor.instance))
             except Exception as error:
                 answer.set(None, error)
-            return Request(answer)
+            return Request(answer, client.lock)
         with client.lock:
             connection = client.peer(process)
-        return Request(client.request(connection, m.GRAPH, verb, payload))
+        return Request(client.request(connection, m.GRAPH, verb, payload), client.lock)
+
+    def _on_request(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
+        """A request of a peer, in the reading thread: answer what must not wait for the main thread. Client's lock held."""
+
+        def reply(well: bool, answer: bytes) -> None:
+            connection.send((m.GRAPHED, number, well, answer))
+
+        if verb == EXECUTE:
+            # Deferred: it takes the graph's lock, which must not be waited for while holding the client's.
+            self._client.reactor.defer(lambda: self._callers.execute(payload, reply))
+            return
+        if verb == RECEIVED:
+            self._callers.received(payload)
+            reply(True, b"")
+            return
+        if verb != REPORT:
+            assert self._enqueue is not None, "a driver takes part in no graph"
+            self._enqueue(connection, number, verb, payload)
+            return
+        try:
+            reply(True, self._standing(payload))
+        except Exception as error:
+            reply(False, pickle_error(error))
+
+    def _standing(self, payload: bytes) -> bytes:
+        programs = () if self.service is None else self.service.programs
+        return standing(programs, payload.decode())
 
     def bell_of(self, process: str) -> Doorbell:
         client = self._client
@@ -126,6 +206,55 @@ class Host:
                 caller.watchers.remove(watch)
 
         return cancel
+
+    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+        """Call `callback(error)` in the reading thread when a process is gone; returns what ends the watch. OSError if it is gone already.
+
+        `actor` is the actor that lives there, in hex digits, or "": of an actor the error says how it died.
+        """
+        client = self._client
+        with client.lock:
+            if process != self.process:
+                client.peer(process)  # which hangs up when it is gone
+            caller = client.actor(bytes.fromhex(actor)) if actor and process != self.process else None
+            if caller is not None:
+                caller.subscribe()
+            watch = (caller, callback)
+            self._watches.setdefault(process, []).append(watch)
+
+        def cancel() -> None:
+            watches = self._watches.get(process, [])
+            if watch in watches:
+                watches.remove(watch)
+
+        return cancel
+
+    def _on_peer_gone(self, process: str) -> None:
+        """A peer has hung up. Client's lock held."""
+        if self.service is not None:
+            self.service.owner_gone(process)
+        for caller, callback in self._watches.pop(process, ()):
+            if caller is None:
+                self._tell(callback, RaySystemError(f"The process {process} has ended."))
+            else:
+                self._tell_cause(caller, process, callback)
+
+    def _tell_cause(self, caller: ActorCaller, process: str, callback: Callable[[Exception], None]) -> None:
+        """The actor's process is gone: tell how, once the node has said so."""
+
+        def told(now: ActorCaller) -> None:
+            if now.state in ("dead", "restarting") or (now.state == "alive" and now.process != process):
+                if told in now.watchers:
+                    now.watchers.remove(told)
+                error = actor_error(now.actor_id, now.class_name, now.cause)
+                assert isinstance(error, Exception)
+                self._tell(callback, error)
+
+        caller.watchers.append(told)
+        told(caller)
+
+    def _tell(self, callback: Callable[[Exception], None], error: Exception) -> None:
+        self._client.reactor.defer(lambda: callback(error))
 
     def kill_actors(self, actors: Sequence[str]) -> None:
         client = self._client

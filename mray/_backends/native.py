@@ -411,6 +411,12 @@ class NativeBackend(Backend):
 
         return compile_graph(self.host(), root, **options)
 
+    def restore_graph(self, deed: Any) -> Any:
+        from mray._graph.remote import RemoteGraph, find_graph  # noqa: PLC0415
+
+        graph: Any = find_graph(self.host(), deed.plan.graph_id) if deed.owner == self.client.process else None
+        return graph or RemoteGraph(self.host(), deed)
+
     def host(self) -> Host:
         """What graphs use of this process."""
         if self.graph_host is None:

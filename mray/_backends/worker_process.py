@@ -25,8 +25,6 @@ def worker_main(start: dict[str, Any]) -> int:
     set_backend(backend)
     host = backend.host()
     worker.service = host.service
-    if host.service is not None:
-        client.on_peer_gone = host.service.owner_gone
     client.reactor.start_relief()
     client.reactor.guard.install()
     worker.run()

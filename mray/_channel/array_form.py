@@ -43,15 +43,21 @@ def encode_array(value: Any) -> tuple[bytes, Any] | None:
     return _PREFIX.pack(start + padding, len(facts)) + facts + _PADDING[:padding], memory.view(numpy.uint8).data
 
 
-def decode_array(source: Any, length: int) -> Any:
-    """The read-only array that lies in the first `length` bytes of `source`, which it keeps alive."""
+def decode_array(source: Any, length: int, memory: Any = None, offset: int = 0) -> Any:
+    """The read-only array that lies in the first `length` bytes of `source`, which it keeps alive.
+
+    With `memory`, `source` has only what precedes the array's memory, which are the `length` bytes of `memory` from `offset` on.
+    """
     import numpy  # noqa: PLC0415
 
     view = memoryview(source).toreadonly()
     start, size = _PREFIX.unpack_from(view)
     name, shape, fortran = marshal.loads(view[_PREFIX.size : _PREFIX.size + size])
     dtype = numpy.dtype(name)
-    array = numpy.frombuffer(view, dtype, (length - start) // dtype.itemsize, start)
+    if memory is None:
+        array = numpy.frombuffer(view, dtype, (length - start) // dtype.itemsize, start)
+    else:
+        array = numpy.frombuffer(memoryview(memory).toreadonly(), dtype, length // dtype.itemsize, offset)
     if fortran:
         return array.reshape(shape[::-1]).T
     return array if len(shape) == 1 else array.reshape(shape)

@@ -55,7 +55,6 @@ PARTNER = 2 * LINE_WORDS
 RING = RingLayout(entries=8, entry_bytes=4096, readers=1, slots=8)
 
 #: Bytes of a half for what a member puts there; as many again, divided by the world size, are for what it has computed of a block.
-#: (Measured, allreduce of 16 MiB: halves that stay in the cores' caches, and not more steps than needed.)
 BLOCK = 1 << 20
 #: Parts within a half start at multiples of this.
 ALIGN = 64
@@ -64,7 +63,7 @@ ALIGN = 64
 class Board:
     """A member's segment, as it or another member has mapped it."""
 
-    __slots__ = ("_computed", "_halves", "_half_bytes", "segment", "words", "world_size")
+    __slots__ = ("_computed", "_half_bytes", "_halves", "segment", "words", "world_size")
 
     def __init__(self, segment: Segment, world_size: int) -> None:
         self.segment = segment
@@ -89,16 +88,13 @@ class Board:
 
     @classmethod
     def open(cls, name: str, world_size: int, nonce: int) -> Board:
-        """Map another member's board; FileNotFoundError when its name is gone, ValueError when it is not the one that is meant."""
+        """Map another member's board; FileNotFoundError when its name is gone."""
         segment = Segment.open(name, writable=True)
-        if segment.size < round_up((PARTNER + world_size) * WORD):
-            segment.close()
-            raise ValueError(f"{name} is no board")
         board = cls(segment, world_size)
         facts = tuple(board.words[index] for index in (VERSION, WORLD, NONCE))
         if facts != (BOARD_VERSION, world_size, nonce):
             board.close()
-            raise ValueError(f"the board {name} is another one: {facts}")
+            raise ValueError(f"the board {name} has another layout: {facts}, expected {(BOARD_VERSION, world_size, nonce)}")
         return board
 
     def ring(self, peer: int) -> int:

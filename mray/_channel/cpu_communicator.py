@@ -1,4 +1,4 @@
-"""A communicator over shared memory: what one process, rank r of a group, does in collectives.
+"""Collectives over shared memory: what one process, rank r of a group, does in them.
 
     rank 0                         rank 1                         rank 2
     copy the block in ─┐           copy the block in ─┐           copy the block in ─┐
@@ -6,13 +6,13 @@
     reduce part 0 of all blocks    reduce part 1                  reduce part 2                 straight out of the others' memory
     copy parts 0, 1, 2 out         copy parts 0, 1, 2 out         copy parts 0, 1, 2 out
 
-An allreduce of small tensors, or in a group of two, goes without the second half: everybody reduces everything, which is one wait less. Larger
-tensors go block by block, so that blocks stay in the cores' caches, and a block's parts are collected in the step that brings
-the next block in. `mray._channel.board` has the steps and the words; `mray._channel.collective_ops` what is computed.
+An allreduce of small tensors, or in a group of two, goes without the second half: everybody reduces everything, which is one wait
+less. Larger tensors go block by block, so that blocks stay in the cores' caches, and a block's parts are collected in the step that
+brings the next block in. `mray._channel.board` has the steps and the words, `mray._channel.collective_ops` what is computed, and
+`mray._channel.group` who the members are, how they wait, and how they end.
 
-Each collective is a generator that yields what it waits for, ``(step, rank)``, and blocks nowhere. `SharedMemoryGroup._run` drives it
-and waits at the process's reactor, which spins a little and then sleeps. A member that dies or leaves ends the waits of all others:
-the process's watch says who died and how, LEFT that somebody left.
+Each collective is a generator that yields what it waits for and blocks nowhere; `Group._run` waits. What one member sends to another goes
+through a ring of their own, as on the edges of graphs.
 
 Rejected: a ring around the members, each adding to what its neighbour passes on. It moves the same bytes and waits world size times
 as often; on one machine everybody can read everybody.
@@ -21,46 +21,21 @@ as often; on one machine everybody can read everybody.
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Generator, Sequence
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mray._api.communicator import ReduceOp
 from mray._channel.base import NOTHING, Failed
-from mray._channel.board import (
-    ALIGN,
-    ARRIVED,
-    BLOCK,
-    BROKEN,
-    DESTROYED,
-    HERE,
-    LEFT,
-    NEED,
-    PARTNER,
-    RING,
-    SIGNATURE,
-    Board,
-)
+from mray._channel.board import ALIGN, BLOCK, LEFT, RING, SIGNATURE
 from mray._channel.collective_ops import check_same_dtype, check_tensors, is_contiguous, library_of, reduce_into
-from mray._channel.rendezvous import Meeting, Member, new_nonce
+from mray._channel.group import ALL, Group, GroupHost, Machine
+from mray._channel.rendezvous import Member, new_nonce
 from mray._channel.shm import ShmReader, ShmWriter
-from mray._common.log import logger
-from mray._ipc.memory_order import fence, publish_fence, trust_fence
 from mray.exceptions import RayChannelError
-
-if TYPE_CHECKING:
-    from mray._ipc.doorbell import Doorbell
-
-#: What a collective waits for: that this rank (`ALL` others) has arrived at this step.
-Wait = tuple[int, int]
-Machine = Generator[Wait, None, None]
-ALL = -1
 
 #: An allreduce of at most so many bytes is one step.
 DIRECT_BYTES = 32 * 1024
-#: Seconds after which a member that waits for others to join says so; then after twice as many, and so on.
-PATIENCE = 30.0
 
 ALLREDUCE, ALLGATHER, REDUCESCATTER, BROADCAST, REDUCE, BARRIER = range(1, 7)
 _NAMES = ("nothing", "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "barrier")
@@ -78,49 +53,47 @@ def dtype_name(tensor: Any) -> str:
 
 
 def _flat(tensor: Any) -> Any:
-    """The elements of a contiguous tensor, or of a contiguous copy, in one dimension: a numpy array where numpy computes as well as torch."""
-    if library_of(tensor) != "torch":
-        return tensor.reshape(-1)
+    """The elements of a tensor (or of a contiguous copy) in one dimension, of the library that computes them."""
+    if library_of(tensor) == "numpy":
+        flat = tensor.ravel()
+        if flat.dtype.name in _TORCH_ONLY and "torch" in sys.modules:
+            return sys.modules["torch"].from_numpy(flat if flat.flags.writeable else flat.copy())
+        return flat
     if tensor.device.type != "cpu":
         raise ValueError(f"This group is of the CPU, and the tensor is on {tensor.device}. Move it to the CPU first.")
-    flat = tensor.detach().contiguous().view(-1)
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     return flat if dtype_name(flat) in _TORCH_ONLY else flat.numpy()
 
 
 def _bytes_of(flat: Any) -> Any:
     """The memory of a flat array as a numpy array of bytes."""
-    import numpy  # noqa: PLC0415
-
     if library_of(flat) == "torch":
-        import torch  # noqa: PLC0415
-
-        return flat.view(torch.uint8).numpy()
-    return flat.view(numpy.uint8)
+        return flat.view(sys.modules["torch"].uint8).numpy()
+    return flat.view("u1")
 
 
 class _Output:
-    """A tensor to write results into, as a flat array; `put_back` copies them over where the tensor itself is not contiguous."""
+    """A tensor to write results into, as a flat array; `put_back` copies them over where that is not the tensor's own memory."""
 
     def __init__(self, tensor: Any) -> None:
-        self._tensor = tensor
-        self._inside = is_contiguous(tensor)
-        if library_of(tensor) == "numpy" and not tensor.flags.writeable:
+        library = library_of(tensor)
+        if library == "numpy" and not tensor.flags.writeable:
             raise ValueError("The array to receive into is read-only; copy it first.")
         self.flat = _flat(tensor)
+        self._tensor = tensor if library == "numpy" else tensor.detach()
+        self._inside = is_contiguous(tensor) and not (library == "torch" and (tensor.is_conj() or tensor.is_neg()))
 
     def put_back(self) -> None:
         if not self._inside:
-            target = self._tensor.detach() if library_of(self._tensor) == "torch" else self._tensor
-            if library_of(target) == "torch" and library_of(self.flat) == "numpy":
-                import torch  # noqa: PLC0415
-
-                target[...] = torch.from_numpy(self.flat).view(target.shape)
-            else:
-                target[...] = self.flat.reshape(target.shape)
+            result = self.flat.reshape(tuple(self._tensor.shape))
+            libraries = library_of(self._tensor), library_of(result)
+            if libraries == ("torch", "numpy"):
+                result = sys.modules["torch"].from_numpy(result)
+            self._tensor[...] = result
 
 
-class SharedMemoryGroup:
-    """This process's membership of a group. One collective at a time; any thread.
+class SharedMemoryGroup(Group):
+    """The collectives of a group, for one of its members. One at a time; from any thread.
 
     What is received or reduced is written into the tensors given. A wait has no time limit: it ends with RayChannelError when a member dies
     or leaves, or this one does. After an error in the middle of a collective the group cannot be used any more, for its members no longer
@@ -169,17 +142,13 @@ class SharedMemoryGroup:
         return views
 
     def _call(self, machine: Machine, *outputs: _Output) -> None:
-        if not self._busy.acquire(False):
-            raise RuntimeError(f"another thread of this process is in a collective of the group '{self.name}'")
+        self._enter("collective")
         try:
-            self._check()
             self._run(machine)
             for output in outputs:
                 output.put_back()
         finally:
-            if self._closed:
-                self._release()
-            self._busy.release()
+            self._exit("collective")
 
     # ------------------------------------------------------------------------------------ collectives
     def barrier(self) -> None:
@@ -341,40 +310,49 @@ class SharedMemoryGroup:
         """Send a tensor to a member, which receives it; returns when it is on its way. Waits while too many are."""
         check_tensors([tensor])
         flat = _flat(tensor)
-        self._check()
-        writer = self._senders.get(peer)
-        if writer is None:
-            board = self._board
-            prefix = f"{self._own.board}p{peer:x}-"
-            writer = self._senders[peer] = ShmWriter(board.segment, board.ring(peer), RING, prefix, [self._bells[peer]])
-        for part in ((dtype_name(tensor), len(flat)), _bytes_of(flat)):
-            while not writer.try_write(part):
-                self._host.wait_until(lambda: writer.has_room() or self._gone(peer), None, spin=True)
-                if self._gone(peer) and not writer.has_room():
-                    self._raise_loss()
+        self._enter("send")
+        try:
+            writer = self._senders.get(peer)
+            if writer is None:
+                board = self._board
+                prefix = f"{self._own.board}p{peer:x}-"
+                writer = self._senders[peer] = ShmWriter(board.segment, board.ring(peer), RING, prefix, [self._bells[peer]])
+            self._send(writer, (dtype_name(tensor), len(flat)), peer)
+            self._send(writer, _bytes_of(flat), peer)
+        finally:
+            self._exit("send")
+
+    def _send(self, writer: ShmWriter, message: Any, peer: int) -> None:
+        while not writer.try_write(message):
+            self._host.wait_until(lambda: writer.has_room() or self._gone(peer), None, spin=True)
+            if self._gone(peer) and not writer.has_room():
+                self._raise_loss()
 
     def recv(self, tensor: Any, peer: int) -> None:
         """Wait for the next tensor of a member, into `tensor`. ValueError when it is another one in size or dtype."""
         check_tensors([tensor])
         output = _Output(tensor)
-        self._check()
-        reader = self._receivers.get(peer)
-        if reader is None:
-            board = self._boards[peer]
-            prefix = f"{self._members[peer].board}p{self.rank:x}-"
-            reader = self._receivers[peer] = ShmReader(
-                board.segment, board.ring(self.rank), RING, 0, prefix, self._bells[peer], lambda error: self._host.failure(error, "recv")
-            )
-        facts, memory = self._next(reader, peer), self._next(reader, peer)
-        if facts != (dtype_name(tensor), len(output.flat)):
-            raise ValueError(
-                f"{self._members[peer]} sent {facts[1]} elements of {facts[0]}, "
-                f"and {self._own} receives {len(output.flat)} of {dtype_name(tensor)}"
-            )
-        _bytes_of(output.flat)[...] = memory
+        self._enter("receive")
+        try:
+            reader = self._receivers.get(peer)
+            if reader is None:
+                board, host = self._boards[peer], self._host
+                prefix = f"{self._members[peer].board}p{self.rank:x}-"
+                reader = self._receivers[peer] = ShmReader(
+                    board.segment, board.ring(self.rank), RING, 0, prefix, self._bells[peer], lambda error: host.failure(error, "recv")
+                )
+            facts, memory = self._receive(reader, peer), self._receive(reader, peer)
+            if facts != (dtype_name(tensor), len(output.flat)):
+                raise ValueError(
+                    f"{self._members[peer]} sent {facts[1]} elements of {facts[0]}, "
+                    f"and {self._own} receives {len(output.flat)} of {dtype_name(tensor)}."
+                )
+            _bytes_of(output.flat)[...] = memory
+        finally:
+            self._exit("receive")
         output.put_back()
 
-    def _next(self, reader: ShmReader, peer: int) -> Any:
+    def _receive(self, reader: ShmReader, peer: int) -> Any:
         while (message := reader.try_read()) is NOTHING:
             self._host.wait_until(lambda: reader.ready() or self._gone(peer), None, spin=True)
             if self._gone(peer) and not reader.ready():
@@ -384,22 +362,31 @@ class SharedMemoryGroup:
         return message
 
     def _gone(self, peer: int) -> bool:
-        return self._failure is not None or self._closed or bool(self._boards[peer].words[LEFT])
+        return self._ended() or bool(self._boards[peer].words[LEFT])
 
 
 def join_group(
-    host: GroupHost, directory: str, name: str, world_size: int, rank: int, *, actor: str, label: str, timeout: float | None = None
+    host: GroupHost,
+    directory: str,
+    name: str,
+    world_size: int,
+    rank: int,
+    *,
+    actor: str,
+    label: str,
+    timeout: float | None = None,
+    expected: Mapping[int, str] | None = None,
 ) -> SharedMemoryGroup:
-    """Become rank `rank` of the group of that name; waits until all ranks are there, `timeout` seconds at most (None: for ever, with a
-    warning now and then that names the missing).
+    """Become rank `rank` of the group of that name; waits until all ranks are there, `timeout` seconds at most.
 
-    `actor` is the actor this process is, in hex digits, or ""; `label` says so to people. Raises TimeoutError, and RayChannelError when
-    a member dies meanwhile.
+    None waits for ever, with a warning now and then that names the missing. `actor` is the actor that this process is, in hex digits, or
+    ""; `label` says so to people; `expected` are the actors of ranks that are known beforehand. Raises TimeoutError, and RayChannelError
+    when a member dies meanwhile.
     """
     nonce = new_nonce()
     own = Member(rank, world_size, nonce, host.process, os.getpid(), actor, label, f"{host.prefix}group{nonce:x}")
     group = SharedMemoryGroup(host, name, own)
-    group.join(directory, timeout)
+    group.join(directory, timeout, expected or {})
     return group
 
 

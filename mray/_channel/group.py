@@ -11,9 +11,10 @@ by itself. What is computed is `mray._channel.cpu_communicator`'s.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from mray._channel.board import ARRIVED, BROKEN, DESTROYED, HERE, LEFT, NEED, PARTNER, SIGNATURE, Board
 from mray._channel.rendezvous import Meeting, Member
@@ -43,6 +44,8 @@ class GroupHost(Protocol):
     def bell_of(self, process: str) -> Doorbell: ...
 
     def failure(self, error: BaseException, name: str) -> bytes: ...
+
+    def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
 
     def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
 
@@ -74,9 +77,15 @@ class Group:
         self._failure: Exception | None = None
 
     # ------------------------------------------------------------------------------------ becoming a group
-    def join(self, directory: str, timeout: float | None) -> None:
-        """Wait until all ranks are there. Raises TimeoutError naming those that are missing, RayChannelError when one dies."""
+    def join(self, directory: str, timeout: float | None, expected: Mapping[int, str]) -> None:
+        """Wait until all ranks are there. Raises TimeoutError naming those that are missing, RayChannelError when one dies.
+
+        `expected`: the actors, in hex digits, of ranks that are known beforehand; it is noticed too when they die before they join.
+        """
         meeting = Meeting(directory, self.name)
+        watches = [
+            self._host.watch_actor(actor, partial(self._on_early_death, rank)) for rank, actor in expected.items() if rank != self.rank
+        ]
         try:
             meeting.announce(self._own)
             self._meet(meeting, timeout)
@@ -84,6 +93,9 @@ class Group:
             meeting.withdraw(self._own)
             self.destroy()
             raise
+        finally:
+            for cancel in watches:
+                cancel()
         # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
         meeting.withdraw(self._own)
         self._board.segment.unlink()
@@ -92,64 +104,63 @@ class Group:
     def _meet(self, meeting: Meeting, timeout: float | None) -> None:
         start = monotonic()
         patience = PATIENCE
-
-        def news() -> bool:
-            if self._failure is not None or self._closed or self._complete():
-                return True
-            return any(rank not in self._members or nonce > self._members[rank].nonce for rank, (nonce, _name) in meeting.present().items())
-
         while True:
-            for rank, (nonce, name) in meeting.present().items():
-                known = self._members.get(rank)
-                if rank != self.rank and (known is None or nonce > known.nonce):
-                    self._adopt(meeting, name)
+            for name in self._announced(meeting):
+                self._adopt(meeting, name)
             self._drop_those_who_left()
             if self._complete():
                 return
             waited = monotonic() - start
-            left = None if timeout is None else timeout - waited
-            if left is not None and left <= 0:
+            if timeout is not None and waited >= timeout:
                 raise TimeoutError(
                     f"Timed out after {waited:.1f} s waiting for {self._missing()} of the group '{self.name}' "
                     f"(world size {self.world_size}; this is {self._own})."
                 )
             if waited >= patience:
-                logger.warning(
-                    "%s has waited %d s for %s of the group '%s' and goes on waiting", self._own, waited, self._missing(), self.name
-                )
+                logger.warning("%s has waited %d s for %s of the group '%s' and waits on", self._own, waited, self._missing(), self.name)
                 patience *= 2
-            pause = patience - waited
-            self._host.wait_until(news, pause if left is None else min(left, pause))
+            pause = patience - waited if timeout is None else min(patience, timeout) - waited
+            self._host.wait_until(lambda: self._ended() or self._complete() or bool(self._announced(meeting)), pause)
             self._check()
 
+    def _announced(self, meeting: Meeting) -> list[str]:
+        """The files of members that this one does not know yet."""
+        found = []
+        for rank, (nonce, name) in meeting.present().items():
+            known = self._members.get(rank)
+            if rank != self.rank and (known is None or nonce > known.nonce):
+                found.append(name)
+        return found
+
     def _missing(self) -> str:
-        missing = [rank for rank in range(self.world_size) if rank not in self._members]
-        late = [member for rank, member in sorted(self._members.items()) if rank != self.rank and not self._joined(rank)]
-        return f"the ranks {missing}" if missing else "an answer of " + ", ".join(map(str, late))
+        missing = [rank for rank in range(self.world_size) if rank not in self._boards]
+        if missing:
+            return f"the ranks {missing}"
+        late = [str(self._members[rank]) for rank in sorted(self._boards) if rank != self.rank and not self._joined(rank)]
+        return f"an answer of {', '.join(late)}"
 
     def _adopt(self, meeting: Meeting, name: str) -> None:
-        """Somebody has announced itself: open its board and say so."""
+        """Somebody has announced itself: open its board and say so. Who died while it waited, or has left by now, is passed over."""
         member = meeting.read(name)
         if member is None:
             return
         rank = member.rank
-        if member.world_size != self.world_size or not 0 <= rank < self.world_size:
-            raise ValueError(f"{member} joins the group '{self.name}' with world size {member.world_size}, and {self._own} with {self.world_size}")
         self._drop(rank)
+        self._members[rank] = member
         try:
             bell = self._host.bell_of(member.process)
-            board = Board.open(member.board, self.world_size, member.nonce)
-        except (OSError, ValueError):
-            # It died while it waited, earlier; or it has left by now.
-            meeting.discard(name)
-            return
-        self._bells[rank], self._boards[rank], self._members[rank] = bell, board, member
-        try:
             self._watches[rank] = self._host.watch_process(member.process, member.actor, lambda error: self._on_death(member, error))
+            if member.world_size == self.world_size and rank < self.world_size:
+                self._boards[rank] = Board.open(member.board, self.world_size, member.nonce)
         except OSError:
             self._drop(rank)
             meeting.discard(name)
             return
+        if rank not in self._boards:
+            raise ValueError(
+                f"{member} joins the group '{self.name}' with world size {member.world_size}, and {self._own} with {self.world_size}."
+            )
+        self._bells[rank] = bell
         # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
         self._board.words[PARTNER + rank] = member.nonce
         bell.ring()
@@ -166,37 +177,46 @@ class Group:
                 self._drop(rank, forget=False)
 
     def _drop(self, rank: int, *, forget: bool = True) -> None:
-        """Let go of an earlier attempt of a rank."""
-        if rank in self._watches:
-            self._watches.pop(rank)()
-        if rank in self._boards:
-            self._boards.pop(rank).close()
-            self._bells.pop(rank)
-            self._board.words[PARTNER + rank] = 0
+        """Let go of an earlier attempt of a rank; unless it is forgotten, it is not looked at again."""
         if forget:
             self._members.pop(rank, None)
+        if rank in self._watches:
+            self._watches.pop(rank)()
+        self._bells.pop(rank, None)
+        if rank in self._boards:
+            self._board.words[PARTNER + rank] = 0
+            self._boards.pop(rank).close()
 
     # ------------------------------------------------------------------------------------ members that go
     def _on_death(self, member: Member, error: Exception) -> None:
         """In the reading thread: a member's process is gone."""
         if self._members.get(member.rank) is member and self._failure is None and not self._closed:
-            failure = RayChannelError(f"The group '{self.name}' is broken: {member} has died. {error}")
-            failure.__cause__ = error
-            self._failure = failure
+            self._failure = self._broken(f"{member} has died. {error}", error)
+
+    def _on_early_death(self, rank: int, error: Exception) -> None:
+        """In the reading thread: an actor that was to join is gone."""
+        if rank not in self._boards and not self._ended():
+            self._failure = self._broken(f"rank {rank} has died before it joined. {error}", error)
+
+    def _broken(self, why: str, cause: BaseException) -> RayChannelError:
+        error = RayChannelError(f"The group '{self.name}' is broken: {why}")
+        error.__cause__ = cause
+        return error
+
+    def _ended(self) -> bool:
+        return self._closed or self._failure is not None
 
     def _check(self) -> None:
         if self._closed:
             raise RayChannelError(f"The group '{self.name}' has been destroyed in this process ({self._own}).")
         if self._failure is not None:
-            raise self._failure
+            raise RayChannelError(*self._failure.args) from self._failure.__cause__
 
     def _lost(self, step: int, rank: int) -> bool:
         """Whether the wait for this can never end."""
-        if self._failure is not None or self._closed:
-            return True
-        return any(words[LEFT] and words[ARRIVED] < step for peer, words, _bell in self._peers if rank in (ALL, peer))
+        return self._ended() or any(words[LEFT] and words[ARRIVED] < step for peer, words, _bell in self._peers if rank in (ALL, peer))
 
-    def _raise_loss(self) -> None:
+    def _raise_loss(self) -> NoReturn:
         self._check()
         gone = [rank for rank, words, _bell in self._peers if words[LEFT]]
         how = "broke off a collective" if any(self._boards[rank].words[LEFT] == BROKEN for rank in gone) else "destroyed the group"
@@ -205,19 +225,19 @@ class Group:
     def destroy(self) -> None:
         """Leave the group: whoever waits for this member, and threads of this process that wait, get RayChannelError. Idempotent.
 
-        What this member has sent and nobody has received is lost. The memory goes with the last member that leaves.
+        What this member has sent and nobody has received is lost.
         """
-        if self._closed:
-            return
-        self._closed = True
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            idle = not self._doing
         if self._board.words[LEFT] == HERE:
             self._leave(DESTROYED)
-        self._host.bell_of(self._host.process).ring()
-        if self._busy.acquire(False):
-            try:
-                self._release()
-            finally:
-                self._busy.release()
+        if idle:
+            self._release()
+        else:
+            self._host.bell_of(self._host.process).ring()
 
     def _leave(self, how: int) -> None:
         publish_fence()
@@ -228,11 +248,6 @@ class Group:
     def _release(self) -> None:
         """Let go of everything; nobody uses the group any more."""
         self._peers = []
-        self._views.clear()
-        for end in (*self._senders.values(), *self._receivers.values()):
-            end.close()
-        self._senders.clear()
-        self._receivers.clear()
         for cancel in self._watches.values():
             cancel()
         self._watches.clear()
@@ -241,7 +256,22 @@ class Group:
         for board in self._boards.values():
             board.close()
 
-    # ------------------------------------------------------------------------------------ driving
+    # ------------------------------------------------------------------------------------ doing
+    def _enter(self, what: str) -> None:
+        """Begin to use the group's memory; RuntimeError if another thread does the same kind of thing."""
+        with self._lock:
+            self._check()
+            if what in self._doing:
+                raise RuntimeError(f"Another thread of {self._own} is in a {what} of the group '{self.name}'.")
+            self._doing.add(what)
+
+    def _exit(self, what: str) -> None:
+        with self._lock:
+            self._doing.discard(what)
+            last = self._closed and not self._doing
+        if last:
+            self._release()
+
     def _run(self, machine: Machine) -> None:
         """Drive a collective to its end; blocks."""
         try:
@@ -250,10 +280,8 @@ class Group:
                     self._wait(step, rank)
                 trust_fence()
         except BaseException as error:
-            if not self._closed and self._failure is None:
-                failure = RayChannelError(f"The group '{self.name}' is broken: {self._own} broke off a collective: {error!r}")
-                failure.__cause__ = error
-                self._failure = failure
+            if not self._ended():
+                self._failure = self._broken(f"{self._own} broke off a collective: {error!r}", error)
                 self._leave(BROKEN)
             raise
 
@@ -296,5 +324,6 @@ class Group:
             lowest = min(lowest, theirs[ARRIVED])
         for _peer, theirs, bell in self._peers:
             need = theirs[NEED]
+            # Who waits for everybody is rung by the last to arrive: of two that arrive at once, one sees the other.
             if need and need >> 16 <= (step if need & 0xFFFF == self.rank + 1 else lowest if not need & 0xFFFF else -1):
                 bell.ring()

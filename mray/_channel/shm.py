@@ -1,19 +1,25 @@
 """Channel between processes: a ring in shared memory, payload slots for what is large, doorbells for who sleeps.
 
     writer                                                               reader
-    str, bytes: as they are ┐
-    builtin values: pickle  ├── small ── entry of the ring ── copied out ── decoded
-    arrays: as they are     ├── large ── payload slot ◀── the entry names it ── arrays are views of the slot
-    the rest: serializer    ┘
+    str, bytes: as they are  ┐
+    builtin values: pickle   ├── small ── entry of the ring ── copied out ── decoded
+    arrays, tensors: as they │
+    are                      ├── large ── payload slot ◀── the entry names it ── arrays and tensors are views of the slot
+    the rest: serializer     ┘
+    what was received: stays where it is ◀──────────── the entry says where ── arrays and tensors are views of that
     then ring every reader's doorbell (no system call while the reader is awake)
 
-The reader's views pin the slot until the last of them dies (`mray._ipc.slots`). Waiting for room is rare, for a ring has as many
-entries as there may be executions in flight: the writer raises WANTED, and a reader that finds it raised rings back, at every fourth
-message and before it sleeps.
+The reader's views pin the slot until the last of them dies (`mray._ipc.slots`). Large arrays and tensors that came to this process
+through a channel or from the object store are passed on without another copy, also slices of them, alone or within other values, if nobody
+has written to them.
+
+Waiting for room is rare, for a ring has as many entries as there may be executions in flight: the writer raises WANTED, and a reader
+that finds it raised rings back, at every fourth message and before it sleeps.
 """
 
 from __future__ import annotations
 
+import marshal
 import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,18 +27,30 @@ from typing import Any
 
 from mray._channel.array_form import decode_array, encode_array
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
+from mray._channel.tensor_form import decode_tensor, encode_tensor
 from mray._common.messages import FAILED, PACKED, PICKLED
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.layout import WORD, RingLayout
+from mray._ipc.mapped import address_of, find
 from mray._ipc.ring import STAYS, RingReader, RingWriter
 from mray._ipc.segment import Segment
-from mray._ipc.slots import SlotReader, SlotWriter
-from mray._objects.serializer import deserialize, serialize
+from mray._ipc.slots import Origin, SlotReader, SlotWriter, origin_of
+from mray._objects.serializer import Serialized, deserialize, has_tensors, serialize
+from mray._objects.tensors import is_tensor_memory
 
 #: Forms that only channels know, beside those of `mray._common.messages`.
 TEXT = 8  # utf-8
 BYTES = 9
 ARRAY = 10  # see `mray._channel.array_form`
+TENSOR = 11  # see `mray._channel.tensor_form`
+#: A value whose memory is somebody else's: the number and use of the loan, the origins of the memory, whether the value may be written to,
+#: the form of the value and what the message has of it (or its place), where its memory lies in the first origin.
+PASSED_ON = 12
+
+#: Passing on costs as much as copying so many bytes.
+LEAST_PASSED_ON = 128 * 1024
+#: Their descriptions must fit an entry.
+MOST_ORIGINS = 8
 
 _PLAIN = frozenset({int, float, bool, type(None), complex})
 _CONTAINERS = frozenset({dict, list, tuple, set})
@@ -101,33 +119,113 @@ class ShmWriter(ChannelWriter):
         if value.__class__ not in _CONTAINERS:
             encoded = encode_array(value)
             if encoded is not None:
-                self._write_array(*encoded)
+                self._write_memory(ARRAY, *encoded)
                 return
-        serialized = serialize(value)
+            encoded = encode_tensor(value)
+            if encoded is not None:
+                self._write_memory(TENSOR, *encoded)
+                return
+        serialized = serialize(value, refuse_grad=True)
         if self._refs or serialized.refs:
             self._keep_refs(serialized.refs)
-        size = serialized.size
-        if size <= self._inline:
-            self._put(serialized.form, serialized.to_bytes())
+        if serialized.size >= LEAST_PASSED_ON and serialized.buffers and self._pass_on_parts(serialized):
             return
-        slot = self._slots.claim(size)
+        if serialized.size <= self._inline:
+            self._put(serialized.form, serialized.to_bytes())
+        else:
+            self._put(serialized.form + STAYS, self._fill_slot(serialized))
+
+    def _fill_slot(self, serialized: Serialized) -> bytes:
+        slot = self._slots.claim(serialized.size)
         try:
             serialized.write_into(slot.view)
         except BaseException:
             self._slots.unclaim(slot)
             raise
-        self._put(serialized.form + STAYS, self._slots.place(slot, size))
+        return self._slots.place(slot, serialized.size)
 
-    def _write_array(self, head: bytes, memory: memoryview) -> None:
+    def _write_memory(self, form: int, head: bytes, memory: memoryview) -> None:
+        length = memory.nbytes
         start = len(head)
-        size = start + memory.nbytes
+        size = start + length
         if size <= self._inline:
-            self._put(ARRAY, head + memory)
+            self._put(form, head + memory)
+            return
+        if length >= LEAST_PASSED_ON and self._pass_on(form, head, memory):
             return
         slot = self._slots.claim(size)
         slot.view[:start] = head
         slot.view[start:size] = memory
-        self._put(ARRAY + STAYS, self._slots.place(slot, size))
+        self._put(form + STAYS, self._slots.place(slot, size))
+
+    def _pass_on(self, form: int, head: bytes, memory: memoryview) -> bool:
+        """Send where the memory of a value is, if others can map it; whether they can."""
+        address = address_of(memory)
+        length = memory.nbytes
+        region = find(address, length)
+        if region is None or not region.is_clean(address, length):
+            return False
+        described = origin_of(region)
+        if described is None:
+            return False
+        origin, descriptor = described
+        loan = self._slots.lend((memory, descriptor))
+        if loan is None:
+            return False
+        offset = address - region.address
+        payload = marshal.dumps((loan.index, loan.use, (origin,), form == TENSOR, form, head, offset, length))
+        if len(payload) > self._inline:
+            self._slots.unclaim(loan)
+            return False
+        self._put(PASSED_ON, payload)
+        return True
+
+    def _pass_on_parts(self, serialized: Serialized) -> bool:
+        """Send a value that has such memory within; whether it has any."""
+        elsewhere: dict[int, tuple[int, int]] = {}
+        origins: list[Origin] = []
+        keep: list[object] = []
+        taken: list[tuple[int, int, int]] = []
+        writable = False
+        for number, buffer in enumerate(serialized.buffers):
+            length = buffer.nbytes
+            if length < LEAST_PASSED_ON:
+                continue
+            address = address_of(buffer)
+            region = find(address, length)
+            if region is None or not region.is_clean(address, length):
+                continue
+            described = origin_of(region)
+            if described is None:
+                continue
+            origin, descriptor = described
+            piece = next((piece for piece, known in enumerate(origins) if known[0] == origin[0] and known[3] == origin[3]), len(origins))
+            offset = address - region.address
+            # Parts of a message that are copied share no memory, so those that are not may not either.
+            if piece == MOST_ORIGINS or any(piece == other and start < offset + length and offset < end for other, start, end in taken):
+                continue
+            if piece == len(origins):
+                origins.append(origin)
+            keep += (buffer, descriptor)
+            taken.append((piece, offset, offset + length))
+            elsewhere[number] = piece, offset
+            writable = writable or is_tensor_memory(buffer.obj)
+        loan = self._slots.lend(keep) if elsewhere else None
+        if loan is None:
+            return False
+        serialized.divert(elsewhere)
+        facts = loan.index, loan.use, tuple(origins), writable, PACKED
+        try:
+            if serialized.size < self._inline:
+                payload = marshal.dumps((*facts, serialized.to_bytes(), 0, 0))
+                if len(payload) <= self._inline:
+                    self._put(PASSED_ON, payload)
+                    return True
+            self._put(PASSED_ON + STAYS, marshal.dumps((*facts, self._fill_slot(serialized), 0, 0)))
+        except BaseException:
+            self._slots.unclaim(loan)
+            raise
+        return True
 
     def _put_large(self, form: int, payload: bytes) -> None:
         slot = self._slots.claim(len(payload))
@@ -158,7 +256,7 @@ class ShmWriter(ChannelWriter):
         return True
 
     def statistics(self) -> dict[str, int]:
-        """Messages written, messages not yet consumed, and what the payload slots hold."""
+        """Messages written, messages not yet consumed, and what the payload slots hold (`SlotWriter.statistics`)."""
         ring = self._ring
         return {"written": ring.next, "waiting": ring.next - ring.consumed(), **self._slots.statistics()}
 
@@ -214,16 +312,25 @@ class ShmReader(ChannelReader):
         if form < STAYS:
             if form == ARRAY:
                 return decode_array(payload, len(payload))
+            if form == TENSOR:
+                return decode_tensor(bytearray(payload))
+            if form == PASSED_ON:
+                return self._decode_passed_on(payload, False)
             return Failed(payload) if form == FAILED else deserialize(form, payload)
         form -= STAYS
+        if form == PASSED_ON:
+            return self._decode_passed_on(payload, True)
         try:
             pin, length = self._slots.open(payload)
         finally:
             self._ring.consume()
         if form == ARRAY:
             return decode_array(pin, length)
+        if form == TENSOR:
+            tensor = decode_tensor(pin)
+            return tensor.clone() if self._slots.wants_copy() else tensor
         if form == PACKED:
-            return deserialize(PACKED, None, pin)
+            return deserialize(PACKED, None, pin, copy_tensors=has_tensors(pin) and self._slots.wants_copy())
         view = memoryview(pin).cast("B")[:length]
         if form == PICKLED:
             return _loads(view)
@@ -231,6 +338,24 @@ class ShmReader(ChannelReader):
         if form == TEXT:
             return copied.decode()
         return Failed(copied) if form == FAILED else copied
+
+    def _decode_passed_on(self, payload: bytes, stays: bool) -> Any:
+        loan, use, origins, writable, form, body, offset, length = marshal.loads(payload)
+        pin = None
+        try:
+            pins = self._slots.borrow(loan, use, origins, writable)
+            if stays:
+                pin, _length = self._slots.open(body)
+        finally:
+            if stays:
+                self._ring.consume()
+        if form == ARRAY:
+            return decode_array(body, length, pins[0], offset)
+        copies = writable and self._slots.wants_copy()
+        if form == TENSOR:
+            tensor = decode_tensor(body, pins[0], offset)
+            return tensor.clone() if copies else tensor
+        return deserialize(form, body, pin, pins, copy_tensors=copies)
 
     def ready(self) -> bool:
         ring = self._ring

@@ -63,7 +63,7 @@ FREE_SEGMENT = 35  # names                             segments you produced tha
 UNPIN = 36  # task id                                   the refs inside that reply are borrowed: drop your pins
 
 # --------------------------------------------------------------------------------- graphs (peer to peer)
-GRAPH = 40  # number, verb, payload                     verb: "allocate" | "start" | "stop"; answered by GRAPHED
+GRAPH = 40  # number, verb, payload                     verb: "allocate" | "stop" | "report" | "execute" | "received"; answered by GRAPHED
 GRAPHED = 41  # number, ok, payload                      payload: a pickle, of the exception when not ok
 
 # ----------------------------------------------------------------------------------- client to the node

@@ -7,9 +7,11 @@ are initialized), and destroyed when the actor leaves the graph.
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from mray._api.accelerators import Accelerator
 from mray._api.communicator import Communicator
 from mray._channel.collective_ops import Collective
 from mray._objects.serializer import deserialize, serialize
@@ -24,6 +26,34 @@ class Membership(NamedTuple):
     rank: int
 
 
+class AcceleratorGroup:
+    """Actors that exchange tensors through the communicator that the user registered for their accelerator.
+
+    In the process that compiles it stands for the communicator; each actor makes its own, as `Accelerator` says.
+    """
+
+    def __init__(self, accelerator: Accelerator, actors: Sequence[Any]) -> None:
+        self._make = accelerator.communicator_cls
+        self._id = accelerator.communicator_cls.generate_communicator_id()
+        self._torch_module_name = accelerator.torch_module_name
+        self._actors = list(actors)
+
+    def get_actor_handles(self) -> list[Any]:
+        """The members, by rank."""
+        return self._actors
+
+    def get_rank(self, actor: Any) -> int:
+        """The rank of a member."""
+        return self._actors.index(actor)
+
+    def make(self, rank: int) -> Communicator:
+        """In the actor of this rank: its communicator."""
+        module = importlib.import_module(f"torch.{self._torch_module_name}") if self._torch_module_name != "cpu" else None
+        make: Any = self._make
+        made: Communicator = make(len(self._actors), self._id, rank, self._actors, module and module.current_stream(), False)
+        return made
+
+
 class Invitation(NamedTuple):
     """One communicator of a graph, as the process that compiles it knows it."""
 
@@ -33,7 +63,7 @@ class Invitation(NamedTuple):
     ranks: dict[str, int]
 
 
-def invitations(communicators: Sequence[Communicator]) -> list[Invitation]:
+def invitations(communicators: Sequence[Communicator | AcceleratorGroup]) -> list[Invitation]:
     """The communicators of a graph, by number. In the process that compiles."""
     found = []
     for communicator in communicators:
@@ -56,6 +86,8 @@ def join(memberships: Sequence[Membership]) -> dict[int, Communicator]:
     try:
         for membership in memberships:
             communicator = deserialize(membership.form, membership.payload)
+            if isinstance(communicator, AcceleratorGroup):
+                communicator = communicator.make(membership.rank)
             communicator.initialize(membership.rank)
             joined[membership.number] = communicator
     except BaseException:

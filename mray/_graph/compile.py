@@ -10,6 +10,7 @@ import uuid
 from types import NoneType
 from typing import Any
 
+from mray._api.accelerators import registered_accelerator
 from mray._api.communicator import Communicator
 from mray._api.dag_context import DAGContext
 from mray._api.dag_node import DAGNode
@@ -46,6 +47,7 @@ def compile_graph(
     max_buffered_results: int | None = None,
     overlap_gpu_communication: bool | None = None,
     default_communicator: Any = "create",
+    when_full: str = "raise",
 ) -> CompiledGraph:
     """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
 
@@ -64,21 +66,23 @@ def compile_graph(
         raise ValueError(
             f"The default_communicator must be None, a string, or a Communicator, got {type(default_communicator)}"
         )
-    if enable_asyncio:
-        raise NotImplementedError("enable_asyncio=True is not supported yet; execute the graph from threads instead.")
+    if when_full not in ("raise", "wait"):
+        raise ValueError(f"`_when_full` must be 'raise' or 'wait', got {when_full!r}")
     limits = Limits(
         in_flight=context.max_inflight_executions if max_inflight_executions is None else max_inflight_executions,
         kept=context.max_buffered_results if max_buffered_results is None else max_buffered_results,
         submit_timeout=context.submit_timeout if submit_timeout is None else submit_timeout,
         get_timeout=context.get_timeout,
         teardown_timeout=context.teardown_timeout,
+        wait=when_full == "wait",
+        enable_asyncio=bool(enable_asyncio),
     )
     default = default_communicator if isinstance(default_communicator, Communicator) else None
-    validated = validate(root, usable_cores(), default)
+    validated = validate(root, usable_cores(), default, registered_accelerator())
     plan = plan_graph(validated.graph, limits.in_flight)
     constants = {actor: serialize(values) for actor, values in validated.constants.items()}
     workers = {endpoint: lease_worker(options) for endpoint, options in validated.workers.items()}
     carried = {actor: (each.form, each.to_bytes()) for actor, each in constants.items()}
     made = allocate(host, plan, carried, workers, invitations(validated.communicators))
-    keep = (validated.handles, [each.refs for each in constants.values()], validated.communicators)
-    return CompiledGraph(host, plan, made, limits, keep)
+    keep = ([each.refs for each in constants.values()], validated.communicators)
+    return CompiledGraph(host, plan, made, limits, validated.handles, keep)

@@ -2,11 +2,12 @@
 
     execute: value -> input channel -> actors ... -> output channels -> get
 
-`execute` does not wait for results: so many executions may be in flight, and one more is refused. Results arrive in the order of
-execution; `get` out of order keeps what comes earlier until it is asked for. Dropped refs are noted by their finalizers, and their
+`execute` does not wait for results: so many executions may be in flight, and one more is refused, or waits. Results arrive in the order
+of execution; `get` out of order keeps what comes earlier until it is asked for. Dropped refs are noted by their finalizers, and their
 results are thrown away when they come.
 
-Any thread may call. One lock guards the counters and the ends; nobody sleeps while holding it.
+Any thread may call, and coroutines of any event loop (`mray._graph.future`). One lock guards the counters and the ends; nobody sleeps
+while holding it.
 """
 
 from __future__ import annotations
@@ -15,49 +16,66 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from os import sched_yield
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from mray._channel.base import NOTHING, Failed
 from mray._graph.allocate import Allocation
+from mray._graph.completion import Completions
+from mray._graph.future import CompiledDAGFuture, stream, submit_when_there_is_room
 from mray._graph.host import GraphHost
 from mray._graph.inputs import check_inputs, packer, picker
-from mray._graph.plan import DIRECT, INPUT, MIXED, Argument, Operation, Plan, Source
+from mray._graph.plan import DIRECT, INPUT, MIXED, Argument, Channel, Operation, Plan, Source
+from mray._graph.pressure import deadline_of, get_timed_out, make_way, submit_timed_out, too_many, too_many_kept, way_is_clear
 from mray._graph.ref import CompiledDAGRef
+from mray._graph.remote import Deed, restore_graph
+from mray._graph.render import channel_details as details_of
+from mray._graph.render import visualize
+from mray._graph.report import counters, report
 from mray._graph.results import TAKEN, Results
+from mray._graph.waiting import wait_until
 from mray._ipc.spin import CALLER_WINDOW, SELFISH, Patience
 from mray._ipc.table import usable_cores
-from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
+from mray.exceptions import RayChannelError
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a graph allows itself. Timeouts in seconds; ``None`` and -1 wait for ever."""
+    """What a graph allows itself, and how it is called. Timeouts in seconds; ``None`` and -1 wait for ever."""
 
     in_flight: int = 10
     kept: int = 1000
     submit_timeout: float | None = None
     get_timeout: float | None = None
     teardown_timeout: float = 30.0
+    #: With too many executions in flight, the next one waits instead of raising.
+    wait: bool = False
+    enable_asyncio: bool = False
 
 
 class CompiledGraph:
     """A graph whose actors run in loops over channels."""
 
-    def __init__(self, host: GraphHost, plan: Plan, made: Allocation, limits: Limits, keep: object = None) -> None:
+    def __init__(
+        self, host: GraphHost, plan: Plan, made: Allocation, limits: Limits, handles: Mapping[str, Any] | None = None, keep: Any = None
+    ) -> None:
         graph = plan.graph
         self._host = host
         self._plan = plan
         self._made = made
         self._limits = limits
         self._most = limits.in_flight
-        #: What must live as long as the graph: handles of its actors, refs among its constants.
+        #: actor id -> its handle.
+        self._handles = handles or {}
+        #: What else must live as long as the graph: refs among its constants.
         self._keep = keep
+        #: endpoint -> the name of its actor's class.
+        self._names = {actor: str(handle._blueprint.class_name) for actor, handle in self._handles.items()}
         self._lock = threading.Lock()
         self._is_teardown = False
         #: Why the graph can go on no more: an actor died.
@@ -68,7 +86,7 @@ class CompiledGraph:
         self._writer = made.ends.writers[_channel_index(plan, INPUT)]
         self._try_write = self._writer.try_write
         #: How many positional arguments need no further check.
-        self._arity = -1 if graph.keywords or graph.form == MIXED else graph.positional
+        self._arity = -1 if graph.keywords or graph.form == MIXED or limits.enable_asyncio else graph.positional
         self._direct = graph.form == DIRECT
         self._pack = packer(graph)
         self._several = range(len(graph.outputs)) if graph.returns_list else None
@@ -78,8 +96,16 @@ class CompiledGraph:
         picks = [_picker(sources.index(output.source), output) for output in graph.outputs if output.source is not None]
         self._results = Results([reader.try_read for reader in self._readers], picks)
         #: The fast way of a graph with one output that needs no picking apart.
-        self._only_read = self._readers[0].try_read if len(sources) == len(graph.outputs) == 1 and graph.outputs[0].key is None else None
-        self._note_drop = self._results.dropped.append
+        self._fast_read = self._readers[0].try_read if len(sources) == len(graph.outputs) == 1 and graph.outputs[0].key is None else None
+        #: The same; None while somebody waits for room, and must be told of every result that is taken.
+        self._only_read = self._fast_read
+        self._note_drop: Callable[[tuple[int, int | None]], None] = self._results.dropped.append
+        self._room_wanted = 0
+        #: Other processes hold it.
+        self._is_exported = False
+        self._completions = Completions(self)
+        #: Whether `get` refuses to keep more results of others than may be kept. Ray's futures do not, and nobody who waits does.
+        self._strict = not (limits.wait or limits.enable_asyncio)
         #: How many executions were submitted.
         self._submitted = 0
 
@@ -99,6 +125,8 @@ class CompiledGraph:
         actor of the graph is dead, and whatever the serialization of the arguments raises.
         """
         if kwargs or len(args) != self._arity:
+            if self._limits.enable_asyncio:
+                raise ValueError("Use execute_async if enable_asyncio=True")
             check_inputs(self._plan.graph, args, kwargs)
         value = args[0] if self._direct else self._pack(args, kwargs)
         with self._lock:
@@ -108,7 +136,7 @@ class CompiledGraph:
             if results.dropped:
                 results.note_dropped()
             if self._submitted - results.finished >= self._most:
-                self._make_way()
+                make_way(self)
             if not self._try_write(value):
                 self._write_later(value)
             # Not before: waiting gives the lock away.
@@ -118,58 +146,118 @@ class CompiledGraph:
             return CompiledDAGRef(self, index)
         return [CompiledDAGRef(self, index, output) for output in self._several]
 
+    async def execute_async(self, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
+        """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in any event loop."""
+        return await self._execute_async(args, kwargs)
+
+    async def _execute_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompiledDAGFuture | list[CompiledDAGFuture]:
+        if not self._limits.enable_asyncio:
+            raise ValueError("Use execute if enable_asyncio=False")
+        value = self._checked(args, kwargs)
+        index = self._submit_nowait(value, self._limits.wait)
+        if index < 0:
+            index = await submit_when_there_is_room(self, value)
+        return self._futures(index)
+
+    def stream(self, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+        """``async for value in graph.stream(inputs)``: execute the graph with each input, and give the results in the order of the inputs.
+
+        `inputs` may be asynchronous. As many executions are in flight as the graph allows; the next input is asked for when there is room.
+        A method's exception is raised in its turn and ends the stream; executions that are in flight then are dropped.
+        """
+        if not self._limits.enable_asyncio:
+            raise ValueError("Use execute if enable_asyncio=False")
+        return stream(self, inputs)
+
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        check_inputs(self._plan.graph, args, kwargs)
+        return args[0] if self._direct else self._pack(args, kwargs)
+
+    def _futures(self, index: int) -> CompiledDAGFuture | list[CompiledDAGFuture]:
+        if self._several is None:
+            return CompiledDAGFuture(self, index)
+        return [CompiledDAGFuture(self, index, output) for output in self._several]
+
+    def _submit_nowait(self, value: Any, wait: bool) -> int:
+        """Submit; the execution's index, or -1 when there is no room now. Without `wait` too many in flight are an error."""
+        with self._lock:
+            if self._stopped:
+                self._raise_stopped()
+            if not way_is_clear(self):
+                if not wait and not self._results.next_is_unwanted():
+                    raise too_many(self)
+                return -1
+            if not self._try_write(value):
+                return -1
+            index = self._submitted
+            self._submitted = index + 1
+        return index
+
     def _write_later(self, value: Any) -> None:
         """The input channel is full: an actor is behind by a whole ring."""
-        timeout = self._limits.submit_timeout
-        deadline = _deadline(timeout)
+        deadline = deadline_of(self._limits.submit_timeout)
         while not self._try_write(value):
             if not self._wait_unlocked(self._writer.has_room, deadline):
-                raise RayChannelTimeoutError(
-                    f"The compiled graph took no input within {timeout} seconds. If the execution is expected to take a long "
-                    "time, increase RAY_CGRAPH_submit_timeout. Otherwise, this may indicate that execution is hanging."
-                )
+                raise self._unlocked(lambda: submit_timed_out(self))
             if self._stopped:
                 self._raise_stopped()
 
-    def _make_way(self) -> None:
-        """Too many are in flight: wait for those that nobody will read and throw them away, or refuse."""
-        results = self._results
-        while results.next_is_unwanted():
-            if not results.advance():
-                self._wait_unlocked(self._any_ready, None)
-        in_flight = self._submitted - results.finished
-        if in_flight >= self._most:
-            raise RayCgraphCapacityExceeded(
-                f"The compiled graph can't have more than {self._most} in-flight executions, and you currently have {in_flight} in-flight "
-                "executions. Retrieve an output using ray.get before submitting more requests or increase `_max_inflight_executions`. "
-                "`dag.experimental_compile(_max_inflight_executions=...)`"
-            )
+    def _keeps_most(self) -> bool:
+        return len(self._results.kept) >= self._limits.kept
+
+    def _note_drop_and_wake(self, dropped: tuple[int, int | None]) -> None:
+        self._results.dropped.append(dropped)
+        self._host.defer(_nothing)
+
+    def _takes_input(self) -> bool:
+        try:
+            return self._writer.has_room()
+        except ValueError:  # another thread has just torn the graph down and let go of the memory
+            return True
+
+    def _want_room(self, change: int) -> None:
+        """So many more wait for room: until they have it, taking or dropping a result wakes them."""
+        self._room_wanted += change
+        if self._room_wanted:
+            self._only_read = None
+            self._note_drop = self._note_drop_and_wake
+        else:
+            self._only_read = self._fast_read
+            self._note_drop = self._results.dropped.append
 
     # ------------------------------------------------------------------------------------ fetching
-    def _fetch(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None) -> Any:
+    def _fetch(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
         """The value behind a ref, which is done once it has it."""
         read = self._only_read
         results = self._results
+        value: Any = NOTHING
         if read is not None and index == results.finished and not self._stopped and not results.unwanted and self._lock.acquire(False):
             try:
-                value = read() if index == results.finished else NOTHING
-                if value is NOTHING and timeout is None:
-                    value = self._spin(read)
-                if value is not NOTHING:
-                    results.skip_one()
-                    ref._done = True
+                # Other threads may have come first.
+                if index == results.finished and self._only_read is read:
+                    value = read()
+                    if value is NOTHING and timeout is None:
+                        value = self._spin(read)
+                    if value is not NOTHING:
+                        results.skip_one()
+                        ref._done = True
             finally:
                 self._lock.release()
-        else:
-            value = NOTHING
         if value is NOTHING:
-            value = self._await(ref, index, output, timeout)
+            value = self._await(ref, index, output, timeout, deadline)
+        return value if value.__class__ is not Failed else self._open(value)
+
+    def _open(self, value: Any) -> Any:
+        """The value of a result, or its exception."""
         if value.__class__ is Failed:
-            error = self._host.exception(value.payload)
-            if value.fatal:
-                self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
-            raise error
+            raise self._error(value)
         return value
+
+    def _error(self, failed: Failed) -> BaseException:
+        error = self._host.exception(failed.payload)
+        if failed.fatal:
+            self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
+        return error
 
     def _spin(self, read: Callable[[], Any]) -> Any:
         spinner = self._spinner
@@ -191,41 +279,57 @@ class CompiledGraph:
             if now > politely:
                 sched_yield()
 
-    def _await(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None) -> Any:
+    def _await(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None, deadline: float | None) -> Any:
         if timeout is None:
             timeout = self._limits.get_timeout
-        deadline = _deadline(timeout)
+        if deadline is None:
+            deadline = deadline_of(timeout)
         results = self._results
         with self._lock:
-            while index >= results.finished:
-                if self._is_teardown:
-                    self._raise_stopped()
-                if results.dropped:
-                    results.note_dropped()
-                if len(results.kept) >= self._limits.kept:
-                    self._raise_kept()
-                if results.advance():
-                    continue
+            while (value := self._claim(ref, index, output)) is NOTHING:
+                if not self._wait_unlocked(lambda: index < results.finished or self._worth_reading(), deadline):
+                    raise self._unlocked(lambda: get_timed_out(self, index, timeout))
+        if self._room_wanted:
+            self._host.wake()
+        return value
+
+    def _claim(self, ref: CompiledDAGRef | CompiledDAGFuture | None, index: int, output: int | None) -> Any:
+        """The value behind a ref (or that another process has asked for), or NOTHING when it has not come. Lock held."""
+        results = self._results
+        while index >= results.finished:
+            if self._is_teardown:
+                self._raise_stopped()
+            if results.dropped:
+                results.note_dropped()
+            if self._strict and self._keeps_most():
+                raise too_many_kept(self)
+            if not results.advance():
                 if self._broken is not None:
                     self._raise_stopped()
-                if not self._wait_unlocked(lambda: index < results.finished or self._worth_reading(), deadline):
-                    raise RayChannelTimeoutError(
-                        f"Execution {index} of the compiled graph brought no result within {timeout} seconds. If it is expected to take "
-                        "longer, give `get` a larger timeout; otherwise, this may indicate that the execution is hanging."
-                    )
-            if index not in results.kept:
-                self._raise_stopped()
-            value = results.take(index, output)
+                return NOTHING
+        if index not in results.kept:
+            self._raise_stopped()
+        value = results.take(index, output)
+        if ref is not None:
             ref._done = True
         return value
 
-    def _raise_kept(self) -> NoReturn:
-        raise RayCgraphCapacityExceeded(
-            f"The compiled graph can't have more than {self._limits.kept} buffered results, and you currently have "
-            f"{len(self._results.kept)} buffered results. Call `ray.get()` on CompiledDAGRef's (or await on CompiledDAGFuture's) to "
-            "retrieve results, or increase `_max_buffered_results` if buffering is desired, note that this will increase driver "
-            "memory usage."
-        )
+    def _read_ahead(self, index: int) -> None:
+        """Read what has come, up to the results of execution `index`, and keep it."""
+        results = self._results
+        with self._lock:
+            if results.dropped:
+                results.note_dropped()
+            while index >= results.finished and not self._is_teardown:
+                if self._strict and self._keeps_most():
+                    raise too_many_kept(self)
+                if not results.advance():
+                    break
+
+    def _put_back(self, ref: CompiledDAGRef, index: int, output: int | None, value: Any) -> None:
+        with self._lock:
+            self._results.put_back(index, output, value)
+            ref._done = False
 
     # ------------------------------------------------------------------------------------ waiting
     def _any_ready(self) -> bool:
@@ -257,27 +361,27 @@ class CompiledGraph:
         finally:
             self._lock.acquire()
 
-    def _wait(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        service = self._host.service
-        while True:
-            remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
-            if not self._runs_here or service is None or threading.current_thread() is not threading.main_thread():
-                if len(self._readers) > 1 and self._spin_until(predicate, remaining):
-                    return True
-                return self._host.wait_until(predicate, remaining)
-            # This thread is also the one that runs the program of an actor that this graph waits for.
-            service.run(predicate)
-            if predicate():
-                return True
-            if not self._host.wait_until(lambda: predicate() or service.ready(), remaining):
-                return False
+    def _unlocked(self, function: Callable[[], T]) -> T:
+        """Call a function that takes its time, without the lock."""
+        self._lock.release()
+        try:
+            return function()
+        finally:
+            self._lock.acquire()
 
-    def _spin_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+    def _wait(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        if len(self._readers) > 1 and not self._runs_here and self._spin_until(predicate, deadline):
+            return True
+        return wait_until(self._host, self._runs_here, predicate, deadline)
+
+    def _spin_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
         """Wait a few microseconds for several outputs (`_spin` has waited for a single one)."""
         spinner = self._spinner
         if not spinner.may_spin():
             return False
-        until = monotonic() + (spinner.window if timeout is None else min(timeout, spinner.window))
+        until = monotonic() + spinner.window
+        if deadline is not None and deadline < until:
+            until = deadline
         while monotonic() < until:
             if predicate():
                 spinner.succeeded()
@@ -311,6 +415,7 @@ class CompiledGraph:
         self._host.graphs.discard(self)
         for cancel in self._watches:
             cancel()
+        self._completions.look()
         pendings = self._made.stop()
         if patience and not self._host.wait_until(lambda: all(pending.done() for pending in pendings), patience):
             logger.warning("Compiled graph %s: an actor still computes %s s after teardown().", self.get_id(), patience)
@@ -330,6 +435,7 @@ class CompiledGraph:
             self._broken = error
             self._stopped = True
             self._made.stop()
+            self._completions.look()
 
     def __del__(self) -> None:
         made = getattr(self, "_made", None)
@@ -349,6 +455,10 @@ class CompiledGraph:
             self._host.defer(end)
 
     # ------------------------------------------------------------------------------------ looking
+    def report(self) -> str:
+        """Who waits for whom: where each actor is in its program, with the Python stack of those that compute. Takes a second at most."""
+        return report(self)
+
     @property
     def is_teardown(self) -> bool:
         """Whether `teardown` was called."""
@@ -359,14 +469,32 @@ class CompiledGraph:
         return self._plan.graph_id
 
     @property
-    def actor_to_execution_schedule(self) -> dict[str, tuple[Operation, ...]]:
-        """actor id -> what it does in each execution, in order."""
-        return dict(self._plan.schedule)
+    def actor_to_execution_schedule(self) -> dict[Any, list[Operation]]:
+        """The handle of each actor (of a function's worker: its name) -> what it does in each execution, in order."""
+        return {self._handles.get(endpoint, endpoint): list(operations) for endpoint, operations in self._plan.schedule.items()}
 
-    def statistics(self) -> dict[str, int]:
-        """Executions submitted and finished, results kept, and the counters of the input channel."""
+    def visualize(self, filename: str = "compiled_graph", format: str = "png", view: bool = False, channel_details: bool = False) -> str:
+        """The graph as DOT text, written with its picture to `filename` and ``filename.<format>``; format ``"ascii"`` writes no file.
+
+        `view` shows the picture, or prints the text; `channel_details` tells on each edge what carries it. Raises ImportError when what
+        makes pictures is not installed, ValueError for a format that it does not know.
+        """
+        return visualize(self._plan, self._names, filename, format, view, channel_details)
+
+    def get_channel_details(self, channel: Channel | None, downstream_actor_id: str) -> str:
+        """What carries the values of a channel of the plan to an actor, by its id in hexadecimal; ``""`` is the driver."""
+        return details_of(self._plan, channel, downstream_actor_id)
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters: executions ``submitted`` and ``finished``, results ``kept``, and under ``channels`` those of each channel.
+
+        By what the channel carries: messages ``written`` and ``waiting``; for values too large for a ring's entry the ``slots`` that there
+        are, those ``in_use`` by values that somebody still holds, their ``bytes``, slots ``given_away`` to values that were held for
+        long, values ``passed_on`` without a copy and those ``on_loan``. Asks the actors; one that computes for more than a second is
+        left out.
+        """
         results = self._results
-        return {"submitted": self._submitted, "finished": results.finished, "kept": len(results.kept), **self._writer.statistics()}
+        return {"submitted": self._submitted, "finished": results.finished, "kept": len(results.kept), "channels": counters(self)}
 
     @property
     def _result_buffer(self) -> dict[int, dict[int, Any]]:
@@ -400,8 +528,9 @@ class CompiledGraph:
     def __str__(self) -> str:
         return f"CompiledDAG({self.get_id()})"
 
-    def __reduce__(self) -> NoReturn:
-        raise ValueError("CompiledDAG cannot be pickled.")
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._is_exported = True
+        return restore_graph, (Deed(self._host.process, self._plan, self._limits, self._names, self._made.processes),)
 
 
 #: Ray's name.
@@ -409,9 +538,11 @@ CompiledDAG = CompiledGraph
 
 _SOME = range(8)
 
+T = TypeVar("T")
 
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None or timeout < 0 else monotonic() + timeout
+
+def _nothing() -> None:
+    pass
 
 
 def _channel_index(plan: Plan, source: Source) -> int:

@@ -11,6 +11,7 @@ from functools import partial
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, ChannelWriter
 from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, EdgeRules
+from mray._channel.placed import DEVICES, PlacedReader
 from mray._channel.select import COMMUNICATOR
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._graph.communicators import leave
@@ -88,6 +89,8 @@ def open_ends(
                     assert ranks is not None
                     number = channel.transfer.communicator
                     reader = CommunicatorReader(reader, ends.communicators[number], ranks[number][channel.writer], failure)
+                if channel.transfer.device in DEVICES:
+                    reader = PlacedReader(reader, channel.transfer.device, failure)
                 ends.readers[channel.index] = reader
     except BaseException:
         ends.close()

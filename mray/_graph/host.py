@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from mray._api.object_ref import ObjectRef
     from mray._graph.loop import GraphService
     from mray._ipc.doorbell import Doorbell, GroupBell
     from mray._ipc.spin import Spinner
@@ -20,6 +21,9 @@ class Pending(Protocol):
     """A request on its way to another process."""
 
     def done(self) -> bool: ...
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call back once, in any thread and with no wait in it, when it is `done`."""
 
     def result(self) -> bytes:
         """The answer; raises what the other side raised, or ActorDiedError when it died. Call when `done`."""
@@ -38,10 +42,35 @@ class GraphHost(Protocol):
     #: The compiled graphs of this process that are not torn down; whoever ends the session has them `abandon`.
     graphs: weakref.WeakSet[Any]
 
+    #: event loop -> its `mray._graph.event_loop.LoopDoor`.
+    doors: weakref.WeakKeyDictionary[Any, Any]
+
+    @property
+    def bells(self) -> tuple[int, ...]:
+        """The descriptors of this process's doorbells, for event loops that watch them; another tuple when they change."""
+
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
         """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering whatever arrives meanwhile; the
         predicate's last value.
         """
+
+    def attend(self, attendant: Callable[[], None]) -> None:
+        """Wait without a thread: peers ring, and `attendant` is called by whoever reads, until `unattend`. Look yourself after this."""
+
+    def unattend(self, attendant: Callable[[], None]) -> None:
+        """Undo `attend`. Safe when it is not attended."""
+
+    def wake(self) -> None:
+        """Have those who `wait_until` look again: another thread has changed something."""
+
+    def note_activity(self) -> None:
+        """An event loop has read, so that no thread needs to read in its stead for a while."""
+
+    def fetch(self, ref: ObjectRef) -> None:
+        """Have the value of an object on its way here."""
+
+    def is_ready(self, ref: ObjectRef) -> bool:
+        """Whether the value of an object is here."""
 
     def defer(self, callback: Callable[[], None]) -> None:
         """Call back soon in the reading thread; takes no lock, for finalizers."""

@@ -24,6 +24,7 @@ from mray._graph.ends import Ends, open_ends
 from mray._graph.host import GraphHost
 from mray._graph.plan import Assignment
 from mray._graph.program import compile_program
+from mray._graph.report import STATISTICS, statistics
 from mray._ipc.segment import Segment
 from mray._ipc.spin import SELFISH
 from mray._ipc.table import usable_cores
@@ -117,6 +118,8 @@ class GraphService:
             return self._allocate(pickle.loads(payload), instance)
         if verb == STOP:
             return self._stop(payload.decode())
+        if verb == STATISTICS:
+            return statistics(self._programs, payload.decode())
         raise ValueError(f"an actor cannot {verb!r} a graph")
 
     def _allocate(self, assignment: Assignment, instance: Any) -> bytes:
@@ -162,6 +165,11 @@ class GraphService:
         for program in self._programs:
             program.close()
         self._set_programs(())
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """Every graph that the actor takes part in. From any thread."""
+        return self._programs
 
     # ------------------------------------------------------------------------------------ running
     @property

@@ -7,7 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from mray._api.dag_node import ClassMethodNode, ClassNode, DAGNode, FunctionNode, InputAttributeNode, InputNode, MultiOutputNode
+from mray._api.dag_calls import ClassMethodNode, ClassNode, FunctionNode
+from mray._api.dag_node import DAGNode, InputAttributeNode, InputNode, MultiOutputNode
 from mray._graph.dot import picture, quote
 
 

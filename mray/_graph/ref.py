@@ -1,23 +1,65 @@
 """What `execute` returns: a claim to one output of one execution.
 
-Lives where the graph was compiled. Dropping it unread frees its result: the finalizer, which may run between any two byte codes,
-only appends to the graph's list of dropped refs.
+Lives where the graph was compiled (`mray._graph.remote` has what other processes hold). Dropping it unread frees its result: the
+finalizer, which may run between any two byte codes, only appends to the graph's list of dropped refs.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._api.dag_node import GraphRef
+from mray._graph.receive import receive_into
 
 if TYPE_CHECKING:
     from mray._graph.compiled import CompiledGraph
+    from mray._graph.host import GraphHost
 
 
-class CompiledDAGRef(GraphRef):
+class Claim(GraphRef):
+    """A result as `mray.wait` sees it."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def host(self) -> GraphHost:
+        """What the process offers."""
+
+    @property
+    @abstractmethod
+    def runs_here(self) -> bool:
+        """Whether the result needs the main thread of this process."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether `get` would not wait. From any thread."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """Read what has come; may make it `ready`."""
+
+    @abstractmethod
+    def may_be_ready(self) -> bool:
+        """Whether `look` would change something. From any thread."""
+
+    @abstractmethod
+    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        """Wait as `get` does; the predicate's last value."""
+
+    def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
+        from mray._graph.wait import wait  # noqa: PLC0415  (it knows this class)
+
+        return wait(refs, num_returns, timeout)
+
+
+class CompiledDAGRef(Claim):
     """The result of one execution of a compiled graph, to be got once.
 
-    Cannot be copied, pickled or passed to a task, and `mray.wait` does not take it.
+    Cannot be copied, pickled or passed to a task.
     """
 
     __slots__ = ("_channel", "_done", "_graph", "_index")
@@ -29,16 +71,54 @@ class CompiledDAGRef(GraphRef):
         self._channel = channel
         self._done = False
 
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self, timeout: float | None = None, out: Any = None) -> Any:
         """The value, or raise the exception of the method that failed.
 
         `timeout` in seconds: ``None`` and ``-1`` wait for ever, ``0`` does not wait; RayChannelTimeoutError when it has passed, after which
-        the ref can still be got. ActorDiedError as soon as an actor of the graph has died. From any thread.
+        the ref can still be got: it says who waits for whom. ActorDiedError as soon as an actor of the graph has died. From any thread.
+
+        With `out`, a numpy array or torch tensor of the value's shape and dtype, the value is copied there, its slot is free at once, and
+        `out` is returned; ValueError when it does not fit, after which the ref can still be got.
         """
         if self._done:
             raise ValueError("ray.get() can only be called once on a CompiledDAGRef, and it was already called.")
-        return self._graph._fetch(self, self._index, self._channel, timeout)
+        value = self._graph._fetch(self, self._index, self._channel, timeout)
+        if out is None:
+            return value
+        try:
+            return receive_into(value, out)
+        except BaseException:
+            self._graph._put_back(self, self._index, self._channel, value)
+            raise
 
+    def get_until(self, deadline: float, timeout: float) -> Any:
+        if self._done:
+            raise ValueError("ray.get() can only be called once on a CompiledDAGRef, and it was already called.")
+        return self._graph._fetch(self, self._index, self._channel, timeout, deadline)
+
+    # ------------------------------------------------------------------------------------ waiting
+    @property
+    def host(self) -> GraphHost:
+        return self._graph._host
+
+    @property
+    def runs_here(self) -> bool:
+        return self._graph._runs_here
+
+    @property
+    def ready(self) -> bool:
+        return self._index < self._graph._results.finished or self._graph._stopped
+
+    def look(self) -> None:
+        self._graph._read_ahead(self._index)
+
+    def may_be_ready(self) -> bool:
+        return self._graph._worth_reading()
+
+    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        return self._graph._wait(predicate, deadline)
+
+    # ------------------------------------------------------------------------------------ looking
     def __str__(self) -> str:
         return f"CompiledDAGRef({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"
 

@@ -92,6 +92,10 @@ class Results:
             del self.kept[index]
         return value
 
+    def put_back(self, index: int, output: int | None, value: Any) -> None:
+        """Undo `take`."""
+        self.kept.setdefault(index, [TAKEN] * len(self._picks))[output or 0] = value
+
     def note_dropped(self) -> None:
         """Forget what belongs to refs that have died."""
         while self.dropped:

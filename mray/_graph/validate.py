@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mray._api.accelerators import Accelerator
 from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode
 from mray._api.communicator import Communicator
-from mray._api.dag_node import ClassMethodNode, DAGNode, FunctionNode, InputAttributeNode, InputNode, MultiOutputNode, upstream_first
+from mray._api.dag_calls import ClassMethodNode, FunctionNode
+from mray._api.dag_node import DAGNode, InputAttributeNode, InputNode, MultiOutputNode
 from mray._api.dag_scan import ObjectScanner
 from mray._api.type_hint import AutoTransportType, TorchTensorType
 from mray._channel.collective_ops import AllGather, AllReduce, Collective, ReduceScatter
-from mray._graph.communicators import CommunicatorCall
+from mray._graph.communicators import AcceleratorGroup, CommunicatorCall
 from mray._graph.plan import ATTRIBUTE, DIRECT, DRIVER, INPUT, ITEM, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Source, Step, Transfer
 from mray._graph.template import Hole
 
@@ -34,13 +36,16 @@ class Validated:
     #: endpoint of a function -> the options that its worker is leased with.
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: By number, as transfers and collective steps name them.
-    communicators: tuple[Communicator, ...] = ()
+    communicators: tuple[Communicator | AcceleratorGroup, ...] = ()
 
 
-def validate(root: DAGNode, workers: int = 1, default: Communicator | None = None) -> Validated:
+def validate(
+    root: DAGNode, workers: int = 1, default: Communicator | None = None, accelerator: Accelerator | None = None
+) -> Validated:
     """Check the graph that ends in `root`. Raises ValueError or NotImplementedError.
 
-    Its functions run on so many workers at most, and `default` carries what shall go through an accelerator's communicator.
+    Its functions run on so many workers at most. What shall go through an accelerator's communicator goes through `default`, or else
+    through what is made of `accelerator`.
     """
     nodes = _connected(root)
     _check_kinds(nodes)
@@ -49,13 +54,13 @@ def validate(root: DAGNode, workers: int = 1, default: Communicator | None = Non
         raise ValueError("Compiled DAGs must end in a method of an actor or in a MultiOutputNode, not in their input.")
     if input_node is not None:
         _check_unused_attributes(nodes, input_node)
-    return _Builder(nodes, root, workers, default).build()
+    return _Builder(nodes, root, workers, _Carriers(default, accelerator)).build()
 
 
 # ------------------------------------------------------------------------------------------- checks
 def _connected(root: DAGNode) -> list[DAGNode]:
     """The nodes of the graph, each after those that it uses."""
-    nodes = upstream_first(_reachable(root))
+    nodes = sorted(_reachable(root), key=lambda node: node._created)
     for node in nodes:
         if node is not root and node.is_cgraph_output_node:
             raise ValueError(
@@ -106,7 +111,7 @@ def _check_unused_attributes(nodes: list[DAGNode], input_node: InputNode) -> Non
 class _Builder:
     """Numbers the steps and turns arguments into sources and constants."""
 
-    def __init__(self, nodes: list[DAGNode], root: DAGNode, workers: int, default: Communicator | None) -> None:
+    def __init__(self, nodes: list[DAGNode], root: DAGNode, workers: int, carriers: _Carriers) -> None:
         self._nodes = nodes
         self._root = root
         self._calls: list[Any] = [node for node in nodes if _is_call(node)]
@@ -114,8 +119,7 @@ class _Builder:
         self._places = _Workers(workers)
         self._constants: dict[str, list[Any]] = {DRIVER: []}
         self._handles: dict[str, Any] = {}
-        self._default = default
-        self._communicators: list[Communicator] = []
+        self._carriers = carriers
         #: The collectives that go through a communicator; a step's group is its place here.
         self._meetings: list[CollectiveOperation] = []
         self._positions: set[int] = set()
@@ -141,7 +145,7 @@ class _Builder:
             leaves=tuple(Source(step.index) for step in steps if step.index not in used),
             transfers=self._transfers(),
         )
-        return Validated(graph, self._constants, self._handles, self._places.options, tuple(self._communicators))
+        return Validated(graph, self._constants, self._handles, self._places.options, tuple(self._carriers.used))
 
     # -------------------------------------------------------------------------------- steps
     def _step(self, number: int, node: Any) -> Step:
@@ -177,10 +181,8 @@ class _Builder:
         members = operation.actor_handles
         rank = next(number for number, handle in enumerate(members) if handle._id.hex() == actor)
         collective = _collective(operation, rank)
-        communicator = operation.communicator
-        if communicator is None and operation.type_hint.requires_accelerator():
-            communicator = self._default
-        if communicator is None:
+        carrier = self._carriers.choose(operation.type_hint, members)
+        if carrier is None:
             if operation.type_hint.mechanism == "nccl":
                 raise ValueError(
                     f"The collective of {members} asks for transport='nccl', but none of these actors has a GPU. Leave the transport out: "
@@ -188,24 +190,11 @@ class _Builder:
                 )
             everybody = [column[number] for number in range(len(members)) for column in operation.inputs]
             return everybody, self._constant(actor, collective), -1
-        self._check_members(communicator, members, node)
+        number = self._carriers.use(carrier, members, node)
         if operation not in self._meetings:
             self._meetings.append(operation)
-        call = CommunicatorCall(self._communicator(communicator), collective)
+        call = CommunicatorCall(number, collective)
         return node.get_args(), self._constant(actor, call), self._meetings.index(operation)
-
-    def _communicator(self, communicator: Communicator) -> int:
-        if not any(each is communicator for each in self._communicators):
-            self._communicators.append(communicator)
-        return next(number for number, each in enumerate(self._communicators) if each is communicator)
-
-    def _check_members(self, communicator: Communicator, actors: Sequence[Any], node: DAGNode) -> None:
-        handles = communicator.get_actor_handles()
-        if not set(actors) <= set(handles):
-            raise ValueError(
-                f"The passed-in communicator must include all of the actors used in the communication of {node}. The passed-in "
-                f"communicator has actors {handles}, but the actors of the communication are {list(actors)}."
-            )
 
     def _function_sources(self, node: DAGNode) -> list[int]:
         """The functions whose results a function uses."""
@@ -265,25 +254,59 @@ class _Builder:
         return found
 
     def _transfer(self, node: Any, hint: TorchTensorType | AutoTransportType) -> Transfer:
-        transport, communicator = "auto", None
+        number = -1
+        transport = "auto"
         if isinstance(hint, TorchTensorType):
             transport = hint.mechanism or hint.transport
-            communicator = hint.get_custom_communicator() or (self._default if hint.requires_accelerator() else None)
-        if communicator is not None or (isinstance(hint, TorchTensorType) and hint.requires_accelerator()):
-            if isinstance(node, (InputNode, InputAttributeNode)):
-                raise ValueError(
-                    "DAG inputs cannot be transferred via accelerator because the driver cannot participate in the communicator group"
-                )
-            if communicator is None:
-                raise ValueError(
-                    f"Actor {node._get_actor_handle()} returns a tensor with type hint TorchTensor(transport={transport!r}) but actor does "
-                    'not have an accelerator assigned by Ray. On the CPU use transport="auto", or a Communicator.'
-                )
-        number = -1
-        if communicator is not None:
-            self._check_members(communicator, [node._get_actor_handle(), *_reading_actors(node)], node)
-            number = self._communicator(communicator)
+            if hint.requires_accelerator() or hint.get_custom_communicator() is not None:
+                if isinstance(node, (InputNode, InputAttributeNode)):
+                    raise ValueError(
+                        "DAG inputs cannot be transferred via accelerator because the driver cannot participate in the communicator group"
+                    )
+                actors = [node._get_actor_handle(), *_reading_actors(node)]
+                carrier = self._carriers.choose(hint, actors)
+                if carrier is None:
+                    raise ValueError(
+                        f"Actor {actors[0]} returns a tensor with type hint TorchTensor(transport={transport!r}) but actor does not have "
+                        'an accelerator assigned by Ray. On the CPU use transport="auto", or a Communicator.'
+                    )
+                number = self._carriers.use(carrier, actors, node)
         return Transfer(transport, str(hint.device), hint.static_shape, hint.direct_return, number)
+
+
+class _Carriers:
+    """The communicators of a graph."""
+
+    def __init__(self, default: Communicator | None, accelerator: Accelerator | None) -> None:
+        self._default = default
+        self._accelerator = accelerator
+        self._made: dict[frozenset[Any], AcceleratorGroup] = {}
+        #: In the order of their numbers.
+        self.used: list[Communicator | AcceleratorGroup] = []
+
+    def choose(self, hint: TorchTensorType, actors: Sequence[Any]) -> Communicator | AcceleratorGroup | None:
+        """What carries the tensors of these actors; None: no communicator."""
+        demanded = hint.get_custom_communicator()
+        if demanded is not None or not hint.requires_accelerator():
+            return demanded
+        if self._default is not None or self._accelerator is None:
+            return self._default
+        group = frozenset(actors)
+        if group not in self._made:
+            self._made[group] = AcceleratorGroup(self._accelerator, list(dict.fromkeys(actors)))
+        return self._made[group]
+
+    def use(self, carrier: Communicator | AcceleratorGroup, actors: Sequence[Any], node: DAGNode) -> int:
+        """The number of a communicator. Raises ValueError when one of the actors is no member."""
+        handles = carrier.get_actor_handles()
+        if not set(actors) <= set(handles):
+            raise ValueError(
+                f"The passed-in communicator must include all of the actors used in the communication of {node}. The passed-in "
+                f"communicator has actors {handles}, but the actors of the communication are {list(actors)}."
+            )
+        if not any(each is carrier for each in self.used):
+            self.used.append(carrier)
+        return next(number for number, each in enumerate(self.used) if each is carrier)
 
 
 def _collective(operation: CollectiveOperation, rank: int) -> Collective:

@@ -12,18 +12,19 @@ this but who writes. Two questions follow, and both are answered by `Region`:
 * Before a mapping shows the next message, pages of its own must go (`refresh`), or they would hide it.
 * What was written to is not what was sent, and must be copied to be passed on (`is_clean`).
 
-Such pages come only from page faults, so a process that has had no fault since the value was handed out has written nothing
-(0.8 microseconds to know). Otherwise its page table tells, at 30 nanoseconds a page. Where the kernel tells neither, every mapping counts as written
-to after use: values are then copied to be passed on.
+Such pages come only from page faults, so a process that has had no fault since the value was handed out has written nothing (0.8
+microseconds to know). Otherwise its page table tells, at 30 nanoseconds a page. Where the kernel tells neither, every mapping counts as
+written to after use: values are then copied to be passed on.
 
 *Known by address.* A tensor does not say whose memory it lies in; `find` knows by where it lies.
 
-*By descriptor.* A segment's name is gone as soon as its readers have mapped it. Who passes a value on keeps a descriptor, and the
-next process opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the right one.
+*By descriptor.* A segment's name is gone as soon as its readers have mapped it. Who passes a value on keeps a descriptor, and the next
+process opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the right one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import mmap
@@ -31,8 +32,10 @@ import os
 import resource
 import threading
 import weakref
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Any
+
+import posix_ipc
 
 from mray._ipc.segment import PAGE, UNTRACKED
 
@@ -101,7 +104,10 @@ class Mapped(mmap.mmap):
 
     @classmethod
     def of(cls, fd: int, size: int, key: str, descriptor: Descriptor | None = None) -> Mapped:
-        """Map the first `size` bytes; `key` names the segment's role: one mapping of each is worth keeping."""
+        """Map the first `size` bytes of `fd`.
+
+        `key` names the segment's role: who keeps mappings keeps one of each. It is the segment's name if there is no `descriptor`.
+        """
         mapped = cls(fd, size, flags=_PRIVATE, prot=_READ_WRITE, **UNTRACKED)
         mapped.region = Region(key, address_of(mapped), size, descriptor)
         _register(mapped.region)
@@ -109,8 +115,8 @@ class Mapped(mmap.mmap):
 
     def let_go(self) -> None:
         """Unmap, unless views of it are held: then the mapping goes with the last of them. It cannot be passed on any more."""
-        self.region.descriptor = None
         _unregister(self.region)
+        self.region.descriptor = None
         try:
             self.close()
         except BufferError:
@@ -120,29 +126,46 @@ class Mapped(mmap.mmap):
 class Region:
     """Where a mapping lies and what has become of its pages."""
 
-    __slots__ = ("__weakref__", "_faults", "_used", "address", "descriptor", "end", "key", "size")
+    __slots__ = ("__weakref__", "_faults", "_name", "_used", "address", "descriptor", "end", "key", "size")
 
     def __init__(self, key: str, address: int, size: int, descriptor: Descriptor | None) -> None:
         self.key = key
         self.address = address
         self.size = size
         self.end = address + size
-        #: How others open it; None: by its name, which is then the key.
         self.descriptor = descriptor
+        #: The segment's name, while a descriptor can be had for it.
+        self._name = key if descriptor is None else None
         #: Bytes that may have been handed out since `refresh` last saw the mapping clean.
         self._used = 0
         self._faults = fault_count()
 
-    def refresh(self, memory: Mapped, length: int) -> None:
-        """Nobody has views of the mapping, and its first `length` bytes are about to be handed out: show what is in the segment."""
+    def described(self) -> Descriptor | None:
+        """The descriptor by which other processes map the segment, as long as it is kept; None when they cannot."""
+        name = self._name
+        if self.descriptor is None and name is not None:
+            self._name = None
+            with contextlib.suppress(posix_ipc.ExistentialError):
+                self.descriptor = Descriptor(posix_ipc.SharedMemory(name, read_only=True).fd)
+        return self.descriptor
+
+    def refresh(self, memory: Mapped, length: int) -> bool:
+        """Nobody has views of the mapping, and its first `length` bytes are about to be handed out: show what is in the segment.
+
+        Returns whether what was handed out before is known to have been written to.
+        """
+        written = False
         faults = fault_count()
         if faults != self._faults or not _probe().counts:
-            if self._used and has_own_pages(self.address, self._used) is not False:
+            own = has_own_pages(self.address, self._used) if self._used else False
+            if own is not False:
                 memory.madvise(mmap.MADV_DONTNEED)
+                written = own is True
             self._used = 0
             self._faults = fault_count()
         if length > self._used:
             self._used = length
+        return written
 
     def is_clean(self, address: int, length: int) -> bool:
         """Whether this process has written nothing there since the mapping was handed out; False also if that cannot be known."""
@@ -207,35 +230,43 @@ _probe = functools.cache(_Probe)
 
 # ---------------------------------------------------------------------------------------- who lies where
 _registering = threading.Lock()
-#: (starts, regions) in the order of addresses; replaced as a whole, so that readers need no lock.
-_table: tuple[list[int], list[weakref.ref[Region]]] = ([], [])
+#: Addresses of regions in order, also of some that are gone; the regions that are not, by address.
+_starts: list[int] = []
+_regions: dict[int, weakref.ref[Region]] = {}
+_LEAST_GONE = 64
+_sweep_at = _LEAST_GONE
 
 
 def _register(region: Region) -> None:
-    _rebuild(region, None)
+    global _starts, _sweep_at
+    with _registering:
+        if len(_starts) >= _sweep_at:
+            for address, reference in list(_regions.items()):
+                if reference() is None:
+                    del _regions[address]
+            _starts = sorted(_regions)
+            _sweep_at = 2 * len(_starts) + _LEAST_GONE
+        _regions[region.address] = weakref.ref(region)
+        place = bisect_left(_starts, region.address)
+        if place == len(_starts) or _starts[place] != region.address:
+            _starts.insert(place, region.address)
 
 
 def _unregister(region: Region) -> None:
-    _rebuild(None, region)
-
-
-def _rebuild(added: Region | None, removed: Region | None) -> None:
-    global _table
     with _registering:
-        alive = [region for region in (reference() for reference in _table[1]) if region is not None and region is not removed]
-        if added is not None:
-            alive.append(added)
-            alive.sort(key=lambda region: region.address)
-        _table = ([region.address for region in alive], [weakref.ref(region) for region in alive])
+        reference = _regions.get(region.address)
+        if reference is not None and reference() is region:
+            del _regions[region.address]
 
 
 def find(address: int, length: int) -> Region | None:
     """The region in which these bytes lie."""
-    starts, regions = _table
-    place = bisect_right(starts, address) - 1
-    if place < 0:
-        return None
-    region = regions[place]()
-    if region is None or address + length > region.end:
-        return None
-    return region
+    starts = _starts
+    place = bisect_right(starts, address)
+    while place:
+        place -= 1
+        reference = _regions.get(starts[place])
+        region = None if reference is None else reference()
+        if region is not None:
+            return region if address + length <= region.end else None
+    return None

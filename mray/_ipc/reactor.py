@@ -101,6 +101,9 @@ class Reactor:
         #: The doorbell of this process (see `mray._ipc.doorbell`); also how its own threads wake its reader.
         self.bell_fd = new_bell_fd()
         self._epoll.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
+        #: It and what else rings for this process.
+        self.bells: tuple[int, ...] = (self.bell_fd,)
+        self._attendants: tuple[Callable[[], None], ...] = ()
 
     def join_table(self, table: SessionTable, row: int) -> None:
         """From now on this process says in its row of the table whether it sleeps."""
@@ -119,9 +122,11 @@ class Reactor:
     def watch_bell(self, fd: int) -> None:
         """Wake up whenever this eventfd is written to; there is nothing to dispatch."""
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
+        self.bells = (*self.bells, fd)
 
     def unwatch_bell(self, fd: int) -> None:
         """Undo `watch_bell`, before the descriptor is closed."""
+        self.bells = tuple(bell for bell in self.bells if bell != fd)
         with contextlib.suppress(OSError, ValueError):
             self._epoll.unregister(fd)
 
@@ -252,6 +257,8 @@ class Reactor:
                     except Exception:
                         # A bug of ours: it must not end the thread that everybody's answers come through.
                         logger.exception("dispatching failed in process %d", os.getpid())
+            for attendant in self._attendants:
+                _survive(attendant)
             if self._timers:
                 self._run_timers()
             if self._deferred:
@@ -389,7 +396,7 @@ class Reactor:
         finally:
             self.asleep = False
             if table is not None and not self.closed:
-                table.words[self._state_index] = AWAKE
+                self._rise(table)
 
     def _any_waiter_ready(self) -> bool:
         return any(waiter.predicate() for waiter in tuple(self._waiters))
@@ -401,6 +408,38 @@ class Reactor:
             for waiter in tuple(self._waiters):
                 if waiter.predicate():
                     waiter.nudge()
+
+    # ------------------------------------------------------------------------------------ attending
+    def attend(self, attendant: Callable[[], None]) -> None:
+        """Wait without a thread: from now on peers ring, and whoever reads calls `attendant` after each turn.
+
+        It must be quick, runs in any thread, and is to look itself at whatever it waits for: once more after this call, too.
+        """
+        self._attendants = (*self._attendants, attendant)
+        if self.table is not None and not self.closed:
+            # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
+            self.table.words[self._state_index] = PARKED
+            fence()
+
+    def unattend(self, attendant: Callable[[], None]) -> None:
+        """Undo `attend`; safe when it is not attended."""
+        self._attendants = tuple(each for each in self._attendants if each != attendant)
+        # Only the holder of the turn knows that nobody sleeps; otherwise peers ring for nothing until somebody wakes up.
+        if not self._attendants and self._turn.acquire(False):
+            if self.table is not None and not self.closed:
+                self._rise(self.table)
+            self._give_turn()
+
+    def _rise(self, table: SessionTable) -> None:
+        """The reader sleeps no more: peers need not ring, unless somebody waits without a thread."""
+        table.words[self._state_index] = AWAKE
+        # Invariant: the word is PARKED while anybody is attended. It was not, for a moment, so they look again. (Who begins to be
+        # attended after this writes the word after us.)
+        if self._attendants:
+            table.words[self._state_index] = PARKED
+            fence()
+            for attendant in self._attendants:
+                _survive(attendant)
 
     # ------------------------------------------------------------------------------------ relief
     def start_relief(self) -> None:
@@ -440,14 +479,14 @@ class Reactor:
         table = self.table
         while not self.closed and not self._waiters:
             self.asleep = timeout != 0
-            if table is not None:
+            if table is not None and not self._attendants:
                 table.words[self._state_index] = DOZING
             try:
                 self.turn(0 if self._deferred or self._waiters else timeout)
             finally:
                 self.asleep = False
                 if table is not None and not self.closed:
-                    table.words[self._state_index] = AWAKE
+                    self._rise(table)
             if timeout == 0 or seen != self.activity:
                 return
 

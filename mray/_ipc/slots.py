@@ -52,7 +52,10 @@ PLACE = Struct("@QQQQ")
 LEAST_SLOT = 64 * 1024
 
 #: Mappings of others' memory that a reader keeps for the next value from there.
-MOST_BORROWED = 64
+MOST_BORROWED = 32
+
+#: A reader that has written to a tensor gets copies of so many: a page of one's own costs three microseconds and more, four times its copy.
+COPIES = 32
 
 _SHM = "/dev/shm"
 
@@ -76,16 +79,15 @@ def unlink_all(prefix: str) -> None:
 class Slot:
     """One slot as the writer sees it: memory, a loan, or neither."""
 
-    __slots__ = ("address", "generation", "index", "keep", "segment", "use", "view")
+    __slots__ = ("generation", "index", "keep", "segment", "use", "view")
 
     def __init__(self, index: int) -> None:
         self.index = index
         #: How many segments have been in the slot.
         self.generation = 0
         self.segment: Segment | None = None
-        #: Writable bytes of the segment, and where they lie.
+        #: Writable bytes of the segment.
         self.view = memoryview(b"")
-        self.address = 0
         #: The number of the latest message in it; never repeats, also across generations.
         self.use = 0
         #: What a loan keeps alive.
@@ -96,7 +98,6 @@ class Slot:
         self.generation += 1
         self.segment = segment
         self.view = memoryview(segment.memory)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(segment.memory))
 
     def empty(self) -> None:
         """Have none; what readers have mapped they keep."""
@@ -122,8 +123,8 @@ class SlotWriter:
         self._named: list[tuple[int, Segment]] = []
         #: How many slots were given away to readers that hold on to them.
         self.given_away = 0
-        #: How many messages were passed on without a copy.
-        self.lent = 0
+        #: How many values were passed on without a copy.
+        self.passed_on = 0
 
     def claim(self, size: int) -> Slot:
         """A slot of at least `size` bytes that nobody reads; raises ObjectStoreFullError when memory is full."""
@@ -140,6 +141,7 @@ class SlotWriter:
         """The claimed slot was not filled (or the loan not sent): nobody will release its use."""
         slot.use = 0
         if slot.keep is not None:
+            self.passed_on -= 1
             self._end_loans()
 
     def lend(self, keep: object) -> Slot | None:
@@ -155,6 +157,7 @@ class SlotWriter:
         self._uses += 1
         slot.use = self._uses
         slot.keep = keep
+        self.passed_on += 1
         self._loans.append(slot)
         return slot
 
@@ -252,7 +255,7 @@ class SlotWriter:
             "in_use": in_use,
             "bytes": self.held(),
             "given_away": self.given_away,
-            "passed_on": self.lent,
+            "passed_on": self.passed_on,
             "on_loan": len(self._loans),
         }
 
@@ -307,12 +310,9 @@ class Borrowed:
 
     def admits(self, writable: bool) -> bool:
         """Whether one more message may be shown: those that may be written to need the mapping for themselves."""
-        loans = [loan for loan in (reference() for reference in self.loans) if loan is not None]
-        if not loans:
-            self.loans.clear()
-            self.memory.region.refresh(self.memory, self.memory.region.size)
-            return True
-        return not writable and not any(loan.writable for loan in loans)
+        self.loans = [reference for reference in self.loans if reference() is not None]
+        loans = [reference() for reference in self.loans]
+        return not writable and not any(loan.writable for loan in loans if loan is not None)
 
     def is_idle(self) -> bool:
         """Whether nobody looks at it."""
@@ -331,6 +331,7 @@ class SlotReader:
         self._borrowed: dict[str, Borrowed] = {}
         #: Empty once the reader is closed: then releases do nothing.
         self._open = [True]
+        self._copies = 0
 
     def open(self, place: bytes) -> tuple[Any, int]:
         """An exporter of the bytes at `place`, which are the caller's until it dies, and their number.
@@ -345,7 +346,8 @@ class SlotReader:
             memory = _map_named(slot_name(self._prefix, slot, generation), f"{self._prefix}{slot:x}")
             attached = self._attached[slot] = Attached(generation, memory)
         memory = attached.memory
-        memory.region.refresh(memory, length)
+        if memory.region.refresh(memory, length):
+            self._copies = COPIES
         pin = attached.pin_type.from_buffer(memory)
         pin.release = _releaser(self._words, self._released + slot, use, self._attached, slot, generation)
         return pin, length
@@ -356,6 +358,9 @@ class SlotReader:
         Raises FileNotFoundError when the process that passed the value on has died before this one has mapped it.
         """
         loan = Loan(_loan_releaser(self._words, self._released + slot, use, self._open), writable)
+        vacated = self._attached.pop(slot, None)
+        if vacated is not None:
+            vacated.memory.let_go()
         pins = []
         for origin in origins:
             borrowed = self._find(origin, writable)
@@ -374,8 +379,17 @@ class SlotReader:
         if known is None:
             self._forget_idle()
             known = _map_of(pid, fd, inode, key)
+        if known.is_idle() and known.memory.region.refresh(known.memory, known.memory.region.size):
+            self._copies = COPIES
         self._borrowed[key] = known
         return known
+
+    def wants_copy(self) -> bool:
+        """Asked once for each message with tensors: whether it is cheaper to copy them, because they will probably be written to."""
+        if not self._copies:
+            return False
+        self._copies -= 1
+        return True
 
     def _forget_idle(self) -> None:
         """Unmap objects that are gone, and what was not used for long."""
@@ -421,7 +435,7 @@ def _map_of(pid: int, fd: int, inode: int, key: str) -> Borrowed:
 
 def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
     """How another process maps this region, as long as the descriptor is kept; None when it cannot."""
-    descriptor = region.descriptor
+    descriptor = region.described()
     if descriptor is None:
         return None
     return (region.key, os.getpid(), descriptor.fd, descriptor.inode), descriptor

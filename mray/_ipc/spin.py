@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mray._common import settings
 from mray._ipc.table import SessionTable, usable_cores
 
 #: Seconds a wait spins at most.
@@ -53,7 +54,7 @@ class Patience:
         self._pause = PAUSE
         self._waits = 0
         #: Seconds that a wait may spin.
-        self.window = window
+        self.window = window if settings.SPIN.get() else 0.0
 
     def may_spin(self) -> bool:
         """Whether the wait that begins now should spin."""

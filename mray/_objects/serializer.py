@@ -9,7 +9,11 @@ Any process, in the thread that calls. Two ways in, one way out:
 Buffers of arrays are taken out of band (pickle protocol 5) and laid behind the pickle, 64 bytes aligned, so that a reader that maps
 the bytes gets arrays that are views of them::
 
-    PACKED = u32 number of buffers, u32 0, u64 length of the pickle, (u64 offset, u64 length) * number, pickle, buffers
+    PACKED = u32 number of buffers, u32 whether any is a tensor's, u64 length of the pickle, spans, pickle, buffers
+    span   = u64 offset, u64 length, u32 where: 0 here, n in the n-th piece of others' memory, u32 whether it is a tensor's
+
+Tensors may be written to by whoever gets them, arrays may not. A buffer that lies in memory which the reader can map itself
+need not be among the bytes (`Serialized.divert`).
 
 Refs and actor handles inside a value are noted while it is pickled (`noting_refs`), because whoever keeps the bytes must keep
 them alive.
@@ -23,13 +27,17 @@ import pickle
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._common.messages import PACKED, PICKLED
+from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
+
+#: What the pickler calls for values of a type.
+Table = dict[type, Callable[[Any], Any]]
 
 _PREFIX = struct.Struct("<IIQ")
-_SPAN = struct.Struct("<QQ")
+_SPAN = struct.Struct("<QQII")
 _ALIGN = 64
 
 #: Values of exactly these types need neither cloudpickle nor a look inside.
@@ -76,20 +84,33 @@ def is_noting() -> bool:
 class Serialized:
     """A value as bytes, not yet laid out."""
 
-    __slots__ = ("buffers", "pickled", "refs", "size")
+    __slots__ = ("_elsewhere", "buffers", "pickled", "refs", "size")
 
     def __init__(self, pickled: bytes, buffers: list[memoryview], refs: list[Any] | None) -> None:
         self.pickled = pickled
         self.buffers = buffers
         #: The refs and handles inside the value; they must live as long as the bytes do.
         self.refs = refs
-        if buffers:
-            size = _PREFIX.size + _SPAN.size * len(buffers) + len(pickled)
-            for buffer in buffers:
+        #: Buffer number -> (piece of others' memory, offset in it).
+        self._elsewhere: dict[int, tuple[int, int]] = {}
+        self.size = self._measure() if buffers else len(pickled)
+
+    def _measure(self) -> int:
+        size = _PREFIX.size + _SPAN.size * len(self.buffers) + len(self.pickled)
+        for number, buffer in enumerate(self.buffers):
+            if number not in self._elsewhere:
                 size = (size + _ALIGN - 1) // _ALIGN * _ALIGN + buffer.nbytes
-            self.size = size
-        else:
-            self.size = len(pickled)
+        return size
+
+    def divert(self, elsewhere: dict[int, tuple[int, int]]) -> None:
+        """Leave these buffers out: the reader gets buffer n from piece ``elsewhere[n][0]`` (from 0) of `deserialize`'s `others`."""
+        self._elsewhere = elsewhere
+        self.size = self._measure()
+
+    @property
+    def has_tensors(self) -> bool:
+        """Whether any buffer is a tensor's."""
+        return any(is_tensor_memory(buffer.obj) for buffer in self.buffers)
 
     @property
     def form(self) -> int:
@@ -111,25 +132,32 @@ class Serialized:
         if not buffers:
             target[: len(pickled)] = pickled
             return
-        _PREFIX.pack_into(target, 0, len(buffers), 0, len(pickled))
+        _PREFIX.pack_into(target, 0, len(buffers), self.has_tensors, len(pickled))
         span = _PREFIX.size
         end = span + _SPAN.size * len(buffers)
         start = end
         end += len(pickled)
         target[start:end] = pickled
-        for buffer in buffers:
-            start = (end + _ALIGN - 1) // _ALIGN * _ALIGN
+        elsewhere = self._elsewhere
+        for number, buffer in enumerate(buffers):
             length = buffer.nbytes
-            _SPAN.pack_into(target, span, start, length)
+            is_tensor = is_tensor_memory(buffer.obj)
+            if number in elsewhere:
+                piece, offset = elsewhere[number]
+                _SPAN.pack_into(target, span, offset, length, piece + 1, is_tensor)
+            else:
+                start = (end + _ALIGN - 1) // _ALIGN * _ALIGN
+                _SPAN.pack_into(target, span, start, length, 0, is_tensor)
+                end = start + length
+                target[start:end] = buffer
             span += _SPAN.size
-            end = start + length
-            target[start:end] = buffer
 
 
-def serialize(value: Any) -> Serialized:
+def serialize(value: Any, *, refuse_grad: bool = False) -> Serialized:
     """Pickle a value, as fast as its types allow.
 
-    Raises whatever the pickling of the user's types raises; TypeError or PicklingError when something cannot be pickled at all.
+    Raises RuntimeError for a tensor that requires grad, if `refuse_grad`; whatever the pickling of the user's types raises; TypeError or
+    PicklingError when something cannot be pickled at all.
     """
     if type(value) in PLAIN_TYPES:
         if type(value) is bytes and len(value) > _LARGE_BYTES:
@@ -140,20 +168,20 @@ def serialize(value: Any) -> Serialized:
     refs: list[Any] = []
     _noted.refs = refs
     try:
-        pickled, buffers = _pickle_fast(value)
+        table = _special_types(refuse_grad)
+        pickled, buffers = _pickle_fast(value, table)
         if pickled is None:
             refs.clear()
-            pickled, buffers = _pickle_thoroughly(value)
+            pickled, buffers = _pickle_thoroughly(value, table)
     finally:
         _noted.refs = outer
     return Serialized(pickled, buffers, refs or None)
 
 
-def _pickle_fast(value: Any) -> tuple[bytes | None, list[memoryview]]:
+def _pickle_fast(value: Any, table: Table | None) -> tuple[bytes | None, list[memoryview]]:
     """The C pickler alone; (None, []) when the value needs more."""
     buffers: list[memoryview] = []
     keep = _keeper(buffers)
-    table = _special_types()
     try:
         if table is None:
             pickled = pickle.dumps(value, 5, buffer_callback=keep)
@@ -172,11 +200,10 @@ def _pickle_fast(value: Any) -> tuple[bytes | None, list[memoryview]]:
     return pickled, buffers
 
 
-def _pickle_thoroughly(value: Any) -> tuple[bytes, list[memoryview]]:
+def _pickle_thoroughly(value: Any, table: Table | None) -> tuple[bytes, list[memoryview]]:
     import cloudpickle  # noqa: PLC0415  (10 ms: only for values that need it)
 
     kind = cloudpickle.Pickler
-    table = _special_types()
     if table is not None:
         # The C pickler reads the table of a subclass once, from the class.
         kind = type("Pickler", (kind,), {"dispatch_table": {**dict(kind.dispatch_table), **table}})
@@ -225,15 +252,15 @@ def _restore_custom(deserializer: Callable[[Any], Any], state: Any) -> Any:
     return deserializer(state)
 
 
-def _special_types() -> dict[type, Callable[[Any], Any]] | None:
+def _special_types(refuse_grad: bool) -> Table | None:
     """The dispatch table of types that are not pickled by their own methods, or None when there is none."""
     torch = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) if torch is not None else None
     if tensor_type is None and not _custom:
         return None
-    table: dict[type, Callable[[Any], Any]] = dict(copyreg.dispatch_table)
+    table: Table = dict(copyreg.dispatch_table)
     if tensor_type is not None:
-        table[tensor_type] = _reduce_tensor
+        table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
     for cls, (serializer, deserializer) in _custom.items():
         table[cls] = _reducer_of(serializer, deserializer)
     return table
@@ -243,54 +270,29 @@ def _reducer_of(serializer: Callable[[Any], Any], deserializer: Callable[[Any], 
     return lambda value: (_restore_custom, (deserializer, serializer(value)))
 
 
-def _reduce_tensor(tensor: Any) -> Any:
-    """A CPU torch tensor as the bytes of its storage: contiguous ones are not copied."""
-    import torch  # noqa: PLC0415
-
-    plain = (
-        tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and not tensor.requires_grad
-        and not tensor.is_quantized
-        and not tensor.is_conj()
-        and not tensor.is_neg()
-        and tensor.numel() > 0
-        and not tensor.__dict__
-    )
-    if not plain:
-        return tensor.__reduce_ex__(5)
-    if not tensor.is_contiguous():
-        tensor = tensor.contiguous()
-    array = tensor.reshape(-1).view(torch.uint8).numpy()
-    return _restore_tensor, (pickle.PickleBuffer(array), tensor.dtype, tuple(tensor.shape))
-
-
-def _restore_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-    import warnings  # noqa: PLC0415
-
-    import torch  # noqa: PLC0415
-
-    with warnings.catch_warnings():
-        # A tensor over read-only memory is what zero-copy means here; torch has no read-only tensors and warns.
-        warnings.simplefilter("ignore")
-        return torch.frombuffer(buffer, dtype=dtype).reshape(shape)
-
-
 # ------------------------------------------------------------------------------------------ back
-def deserialize(form: int, payload: Any, pin: Any = None) -> Any:
+def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] = (), *, copy_tensors: bool = False) -> Any:
     """The value of a PICKLED or PACKED payload (any bytes-like object).
 
-    With `pin`, an exporter of the very same bytes, arrays are views that hold it; without, they are views of `payload` itself, which must
-    then be immutable. Either way they are read-only.
+    With `pin`, an exporter of the very same bytes, arrays and tensors are views that hold it; without, arrays are views of `payload`
+    itself, which must then be immutable. `others` export the memory of buffers that were diverted.
+
+    Arrays are read-only. Tensors may be written to: a tensor whose memory may not gets a copy of it; with `copy_tensors`, all do.
     """
     if form == PICKLED:
         return pickle.loads(payload)
-    view = memoryview(payload if pin is None else pin).toreadonly()
-    count, _zero, length = _PREFIX.unpack_from(view, 0)
+    whole = [memoryview(payload if pin is None else pin), *[memoryview(other) for other in others]]
+    fixed = [view.toreadonly() for view in whole]
+    count, _tensors, length = _PREFIX.unpack_from(whole[0], 0)
     buffers = []
     at = _PREFIX.size
     for _ in range(count):
-        start, size = _SPAN.unpack_from(view, at)
+        start, size, where, is_tensor = _SPAN.unpack_from(whole[0], at)
         at += _SPAN.size
-        buffers.append(view[start : start + size])
-    return pickle.loads(view[at : at + length], buffers=buffers)
+        buffers.append((whole if is_tensor and not copy_tensors else fixed)[where][start : start + size])
+    return pickle.loads(fixed[0][at : at + length], buffers=buffers)
+
+
+def has_tensors(packed: Any) -> bool:
+    """Whether a PACKED payload has tensors, which may be written to, so that no two readers should share its memory."""
+    return bool(_PREFIX.unpack_from(packed, 0)[1])

@@ -1,6 +1,7 @@
 """The object store of a process: values above the inline limit, each written once into a shared-memory segment.
 
-The producer of a value writes it into a segment and tells the owner its name; whoever reads the value maps the segment read-only.
+The producer of a value writes it into a segment and tells the owner its name; whoever reads the value maps the segment copy-on-write
+(`mray._ipc.mapped`): arrays are read-only, and who writes to a tensor does it for himself alone.
 When the owner's last ref is gone, the segment goes back to its producer, which keeps it mapped for the next value: touching fresh pages
 costs ten times the copy itself.
 
@@ -26,10 +27,11 @@ from typing import Any
 import posix_ipc
 
 from mray._common.messages import PACKED, PICKLED
-from mray._ipc.segment import UNTRACKED, Segment, round_up, unlink
+from mray._ipc.mapped import Mapped
+from mray._ipc.segment import Segment, round_up, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SessionTable
 from mray._objects.ownership import Entry
-from mray._objects.serializer import Serialized, deserialize
+from mray._objects.serializer import Serialized, deserialize, has_tensors
 from mray.exceptions import ObjectStoreFullError
 
 #: A pooled segment serves a value if it is at most this many times too large.
@@ -38,12 +40,6 @@ _SLACK = 2
 _POOL_SHARE = 0.5
 #: ... and at most so many segments.
 _POOL_SEGMENTS = 256
-
-
-class Mapping(mmap.mmap):
-    """A read-only mapping of a stored value. Views of it keep it alive; it keeps `holder` alive, so the segment is not reused."""
-
-    holder: Entry
 
 
 def size_class(size: int) -> int:
@@ -187,8 +183,8 @@ class SegmentStore:
 
 
 def read(payload: tuple[str, int, str], holder: Entry) -> Any:
-    """The value in a segment. Arrays in it are read-only views that keep `holder` alive; as long as one does, a second read shares its
-    memory.
+    """The value in a segment. Arrays and tensors in it are views that keep `holder` alive, so the segment is not reused; as long as an
+    array does, a second read shares its memory. Values with tensors, which may be written to, are mapped anew each time.
 
     Raises FileNotFoundError when the segment's name is gone (its owner has died).
     """
@@ -201,13 +197,14 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
     except posix_ipc.ExistentialError as error:
         raise FileNotFoundError(f"the shared memory {name} of the object is gone") from error
     try:
-        mapping = Mapping(shared.fd, abs(length), access=mmap.ACCESS_READ, **UNTRACKED)
+        if length < 0:
+            return deserialize(PICKLED, memoryview(mmap.mmap(shared.fd, -length, access=mmap.ACCESS_READ)))
+        mapping = Mapped.of(shared.fd, length, name)
     finally:
         shared.close_fd()
-    if length < 0:
-        return deserialize(PICKLED, memoryview(mapping))
     mapping.holder = holder
-    holder.mapping = weakref.ref(mapping)
+    if not has_tensors(mapping):
+        holder.mapping = weakref.ref(mapping)
     return deserialize(PACKED, None, mapping)
 
 

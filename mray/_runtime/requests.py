@@ -5,6 +5,7 @@ In every client. The client's lock is held, except where it says otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mray._ipc.connection import Connection
@@ -14,13 +15,15 @@ from mray._runtime.deaths import owner_error
 class Answer:
     """What the node, or a peer, says to one request. Read without the lock once `ready`."""
 
-    __slots__ = ("connection", "error", "ready", "value")
+    __slots__ = ("callbacks", "connection", "error", "ready", "value")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.ready = False
         self.value: Any = None
         self.error: BaseException | None = None
+        #: Called once it is ready; must not wait.
+        self.callbacks: tuple[Callable[[], None], ...] = ()
 
     def is_ready(self) -> bool:
         return self.ready
@@ -28,6 +31,8 @@ class Answer:
     def set(self, value: Any, error: BaseException | None = None) -> None:
         self.value, self.error = value, error
         self.ready = True
+        for callback in self.callbacks:
+            callback()
 
 
 class Requests:

@@ -1,6 +1,7 @@
 """Graphs of calls: what is bound with ``bind`` and executed or compiled. Ray's names, re-exported."""
 
 from mray._api.collective_node import CollectiveOutputNode
+from mray._api.dag_calls import ClassMethodNode, ClassNode, FunctionNode
 from mray._api.dag_context import DAGContext
 from mray._api.dag_node import (
     BIND_INDEX_KEY,
@@ -9,11 +10,8 @@ from mray._api.dag_node import (
     IS_CLASS_METHOD_OUTPUT_KEY,
     PARENT_CLASS_NODE_KEY,
     PREV_CLASS_METHOD_CALL_KEY,
-    ClassMethodNode,
-    ClassNode,
     DAGInputData,
     DAGNode,
-    FunctionNode,
     InputAttributeNode,
     InputNode,
     MultiOutputNode,

@@ -1,5 +1,5 @@
 """Ray's place for ClassMethodNode, ClassNode."""
 
-from mray._api.dag_node import ClassMethodNode, ClassNode
+from mray._api.dag_calls import ClassMethodNode, ClassNode
 
 __all__ = ["ClassMethodNode", "ClassNode"]

@@ -1,5 +1,5 @@
 """Ray's place for FunctionNode."""
 
-from mray._api.dag_node import FunctionNode
+from mray._api.dag_calls import FunctionNode
 
 __all__ = ["FunctionNode"]

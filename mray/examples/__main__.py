@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import platform
 import sys
 
 import mray
-from mray.examples import hello_world, image_pipeline
-from mray.examples.latencies import print_comparisons
+from mray.examples import asyncio_server, hello_world, image_pipeline
+from mray.examples.latencies import Comparison, print_comparisons
+
+#: Examples that need torch, and how many times fewer executions than hello world each makes.
+WITH_TORCH = {"pipeline_parallel": 50, "tensor_parallel": 20, "data_parallel": 20}
+
+
+def compare(executions: int, with_torch: bool) -> list[Comparison]:
+    """What each example measures."""
+    comparisons = [hello_world.compare(executions), image_pipeline.compare(max(1, executions // 10)), asyncio_server.compare(executions)]
+    if with_torch:
+        for name, divisor in WITH_TORCH.items():
+            # By name: they cannot be imported where torch is not installed.
+            example = importlib.import_module(f"mray.examples.{name}")
+            comparisons.append(example.compare(max(1, executions // divisor)))
+    return comparisons
 
 
 def main() -> None:
     """Run the examples."""
     parser = argparse.ArgumentParser(prog="mray.examples", description="Run every example and print latencies side by side.")
-    parser.add_argument("--executions", type=int, default=2000, help="how often hello world runs; the image pipeline runs a tenth of it")
+    parser.add_argument("--executions", type=int, default=2000, help="how often hello world runs; the others run a part of it")
     executions = parser.parse_args().executions
-    with mray.init():
+    with_torch = importlib.util.find_spec("torch") is not None
+    with mray.init(preload=["torch"] if with_torch else []):
         print(f"mray {mray.__version__}, Python {sys.version.split()[0]}, {mray.cluster_resources()['CPU']:.0f} CPUs, {platform.machine()}")
-        print_comparisons([hello_world.compare(executions), image_pipeline.compare(max(1, executions // 10))])
+        print_comparisons(compare(executions, with_torch))
+    if not with_torch:
+        print(f"\nskipped, for want of torch: {', '.join(WITH_TORCH)}")
+        print(f"to run them too: {sys.executable} -m pip install torch")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from torch import nn
 import mray
 from mray.dag import InputNode, MultiOutputNode
 from mray.examples.latencies import Comparison, measure, print_comparisons
-from mray.experimental.collective.operations import allreduce
+from mray.experimental.collective import allreduce
 from mray.experimental.util.types import ReduceOp
 
 FEATURES = 16
@@ -52,7 +52,8 @@ class Trainer:
         x, y = batch
         loss = nn.functional.mse_loss(self.model(x), y)
         self.loss = loss.item()
-        return torch.autograd.grad(loss, list(self.model.parameters()))
+        gradients: tuple[torch.Tensor, ...] = torch.autograd.grad(loss, list(self.model.parameters()))
+        return gradients
 
     def step(self, *gradients: torch.Tensor) -> float:
         """Change the parameters; the loss of the batch that the own gradients were for."""

@@ -32,8 +32,13 @@ def measure(execute: Callable[[], object], executions: int, warmup: int = 10) ->
         begun = time.perf_counter()
         execute()
         seconds.append(time.perf_counter() - begun)
-    seconds.sort()
-    return Latency(statistics.median(seconds), seconds[min(len(seconds) - 1, len(seconds) * 99 // 100)])
+    return summarize(seconds)
+
+
+def summarize(seconds: Sequence[float]) -> Latency:
+    """The latency of executions that took so long."""
+    ordered = sorted(seconds)
+    return Latency(statistics.median(ordered), ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)])
 
 
 def print_comparisons(comparisons: Sequence[Comparison]) -> None:

@@ -10,6 +10,7 @@ compared with that of the whole model in the driver. Needs torch.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 
@@ -54,7 +55,7 @@ def make_model(seed: int = 0) -> nn.Sequential:
 def split(model: nn.Sequential, stages: int) -> list[nn.Sequential]:
     """The model in `stages` parts of about the same number of layers."""
     cuts = [len(model) * stage // stages for stage in range(stages + 1)]
-    return [model[first:last] for first, last in zip(cuts, cuts[1:], strict=False)]
+    return [model[first:last] for first, last in itertools.pairwise(cuts)]
 
 
 def check(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:

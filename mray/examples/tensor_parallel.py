@@ -22,7 +22,7 @@ import torch
 import mray
 from mray.dag import InputNode, MultiOutputNode
 from mray.examples.latencies import Comparison, measure, print_comparisons
-from mray.experimental.collective.operations import allreduce
+from mray.experimental.collective import allreduce
 
 LAYERS = 3
 ROWS = 32

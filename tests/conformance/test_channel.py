@@ -6,7 +6,7 @@ import gc
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,70 +14,24 @@ import pytest
 
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.inproc import InprocWriter
-from mray._channel.shm import ShmReader, ShmWriter
-from mray._ipc.doorbell import Doorbell, new_bell_fd
-from mray._ipc.layout import RingLayout
-from mray._ipc.ring import RingWriter
-from mray._ipc.segment import Segment
-from mray._ipc.slots import unlink_all
-from mray._ipc.table import PARKED, SessionTable
+from mray._ipc.table import PARKED
 
 ENTRIES = 4
 Ends = tuple[ChannelWriter, list[ChannelReader]]
 Make = Callable[[int], Ends]
 
 
-class Shared:
-    """What shared-memory channels of one test use; ends with it."""
-
-    def __init__(self) -> None:
-        self.prefix = f"/mray-test-channel-{os.getpid()}-{id(self):x}-"
-        self.table = SessionTable.create(self.prefix + "table")
-        #: Row 0 is the writer's, row r + 1 reader r's.
-        self.bells = [Doorbell(new_bell_fd(), self.table, row) for row in range(8)]
-        self._rings: list[tuple[Segment, ShmWriter, list[ShmReader]]] = []
-
-    def make(self, readers: int) -> Ends:
-        layout = RingLayout(ENTRIES, 1024, readers, 6)
-        segment = Segment.create(self.prefix + "ring", layout.size)
-        RingWriter.format(segment, 0, layout)
-        writer = ShmWriter(segment, 0, layout, self.prefix + "s", self.bells[1 : readers + 1])
-        ends = [ShmReader(segment, 0, layout, number, self.prefix + "s", self.bells[0], pickle.dumps) for number in range(readers)]
-        segment.unlink()
-        self._rings.append((segment, writer, ends))
-        return writer, list(ends)
-
-    def close(self) -> None:
-        for segment, writer, readers in self._rings:
-            for end in (writer, *readers):
-                end.close()
-            segment.close()
-        for bell in self.bells:
-            bell.close()
-        self.table.close()
-        unlink_all(self.prefix)
-
-
 @pytest.fixture(params=["inproc", "shm"])
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+def make(request: pytest.FixtureRequest, shm: Any) -> Make:
     """Makes a channel with room for `ENTRIES` messages."""
-    shared = Shared()
 
     def build(readers: int = 1) -> Ends:
         if request.param == "shm":
-            return shared.make(readers)
+            return shm.make(readers)
         writer = InprocWriter(readers, ENTRIES)
         return writer, [writer.reader(number) for number in range(readers)]
 
-    yield build
-    shared.close()
-
-
-@pytest.fixture
-def shm() -> Iterator[Shared]:
-    shared = Shared()
-    yield shared
-    shared.close()
+    return build
 
 
 VALUES = ["", "text", "ä" * 3000, "\ud800", b"", b"x" * 5000, 0, -1, 1 << 80, 2.5, 1j, None, True, [1, [2, {"a": (3,)}]], {"k": "v" * 2000}]
@@ -168,7 +122,7 @@ def test_writing_is_counted(make: Make) -> None:
 
 # -------------------------------------------------------------------------------------- shared memory
 @pytest.mark.parametrize("size", [10, 1000, 3000, 70_000, 5_000_000])
-def test_arrays_are_read_only_and_whole(shm: Shared, size: int) -> None:
+def test_arrays_are_read_only_and_whole(shm: Any, size: int) -> None:
     writer, (reader,) = shm.make(1)
     array = np.arange(size)
     for _ in range(10):
@@ -178,7 +132,7 @@ def test_arrays_are_read_only_and_whole(shm: Shared, size: int) -> None:
         assert not back["a"].flags.writeable
 
 
-def test_a_value_that_cannot_be_pickled_is_not_sent(shm: Shared) -> None:
+def test_a_value_that_cannot_be_pickled_is_not_sent(shm: Any) -> None:
     writer, (reader,) = shm.make(1)
     with pytest.raises(TypeError, match="cannot pickle"):
         writer.try_write([1, threading.Lock()])
@@ -196,7 +150,7 @@ class Explosive:
 
 
 @pytest.mark.parametrize("padding", [0, 100_000])
-def test_a_value_that_cannot_be_unpickled_is_a_failure(shm: Shared, padding: int) -> None:
+def test_a_value_that_cannot_be_unpickled_is_a_failure(shm: Any, padding: int) -> None:
     writer, (reader,) = shm.make(1)
     assert writer.try_write(Explosive(padding))
     assert writer.try_write("next")
@@ -206,7 +160,7 @@ def test_a_value_that_cannot_be_unpickled_is_a_failure(shm: Shared, padding: int
     assert reader.try_read() == "next"
 
 
-def test_slots_are_reused_when_the_last_view_is_gone(shm: Shared) -> None:
+def test_slots_are_reused_when_the_last_view_is_gone(shm: Any) -> None:
     writer, (reader,) = shm.make(1)
     for _ in range(20):
         writer.try_write(np.zeros(200_000))
@@ -220,7 +174,7 @@ def test_slots_are_reused_when_the_last_view_is_gone(shm: Shared) -> None:
     assert statistics["in_use"] == 0
 
 
-def test_a_slot_waits_for_every_reader(shm: Shared) -> None:
+def test_a_slot_waits_for_every_reader(shm: Any) -> None:
     writer, (one, two) = shm.make(2)
     writer.try_write(np.full(200_000, 1))
     first = one.try_read()
@@ -231,7 +185,7 @@ def test_a_slot_waits_for_every_reader(shm: Shared) -> None:
     assert writer.statistics()["slots"] == 2
 
 
-def test_values_that_are_held_never_change_and_never_block(shm: Shared) -> None:
+def test_values_that_are_held_never_change_and_never_block(shm: Any) -> None:
     writer, (reader,) = shm.make(1)
     held = []
     for number in range(30):
@@ -249,7 +203,7 @@ def test_values_that_are_held_never_change_and_never_block(shm: Shared) -> None:
     assert reader.try_read()[0] == 99
 
 
-def test_a_larger_value_replaces_a_slot_and_frees_the_old_one(shm: Shared) -> None:
+def test_a_larger_value_replaces_a_slot_and_frees_the_old_one(shm: Any) -> None:
     writer, (reader,) = shm.make(1)
     for size in (100_000, 1_000_000, 10_000_000, 100_000):
         writer.try_write(np.zeros(size, np.uint8))
@@ -259,7 +213,7 @@ def test_a_larger_value_replaces_a_slot_and_frees_the_old_one(shm: Shared) -> No
     assert 10_000_000 <= statistics["bytes"] < 11_000_000
 
 
-def test_names_live_as_briefly_as_they_can(shm: Shared) -> None:
+def test_names_live_as_briefly_as_they_can(shm: Any) -> None:
     def names() -> set[str]:
         return {name for name in os.listdir("/dev/shm") if name.startswith(shm.prefix[1:] + "s")}
 
@@ -277,7 +231,7 @@ def test_names_live_as_briefly_as_they_can(shm: Shared) -> None:
     assert not names()
 
 
-def test_a_reader_that_sleeps_is_rung_and_one_that_is_awake_is_not(shm: Shared) -> None:
+def test_a_reader_that_sleeps_is_rung_and_one_that_is_awake_is_not(shm: Any) -> None:
     writer, _readers = shm.make(2)
     shm.table.words[8 * 2] = PARKED  # reader 1
     writer.try_write(1)
@@ -286,7 +240,7 @@ def test_a_reader_that_sleeps_is_rung_and_one_that_is_awake_is_not(shm: Shared) 
         os.eventfd_read(shm.bells[1].fd)
 
 
-def test_a_writer_that_waits_for_room_is_rung_before_its_reader_sleeps(shm: Shared) -> None:
+def test_a_writer_that_waits_for_room_is_rung_before_its_reader_sleeps(shm: Any) -> None:
     writer, (reader,) = shm.make(1)
     while writer.try_write(1):
         pass
@@ -298,7 +252,7 @@ def test_a_writer_that_waits_for_room_is_rung_before_its_reader_sleeps(shm: Shar
     assert writer.has_room()
 
 
-def test_a_forked_child_releases_nothing(shm: Shared) -> None:
+def test_a_forked_child_releases_nothing(shm: Any) -> None:
     writer, (reader,) = shm.make(1)
     writer.try_write(np.zeros(200_000))
     value = reader.try_read()

@@ -62,8 +62,21 @@ RAY: dict[str, str] = {
         ChannelContext Communicator CompiledDAGArgs CompositeChannel IntraProcessChannel ReaderInterface SynchronousReader
         SynchronousWriter TorchTensorAcceleratorChannel WriterInterface
     """,
-    "mray.experimental.channel.common": "ChannelContext ChannelInterface ChannelOutputType CompiledDAGArgs ReaderInterface WriterInterface",
-    "mray.experimental.channel.communicator": "Communicator",
+    "mray.experimental.channel.common": """
+        AwaitableBackgroundReader AwaitableBackgroundWriter ChannelContext ChannelInterface ChannelOutputType CompiledDAGArgs
+        ReaderInterface SynchronousReader SynchronousWriter WriterInterface
+    """,
+    "mray.experimental.channel.accelerator_context": """
+        AcceleratorContext is_accelerator_context_registered register_accelerator_context
+    """,
+    "mray.experimental.channel.auto_transport_type": "AutoTransportType TypeHintResolver",
+    "mray.experimental.channel.cached_channel": "CachedChannel",
+    "mray.experimental.channel.communicator": "Communicator ReduceOp TorchTensorAllocator",
+    "mray.experimental.channel.cpu_communicator": "CPUCommunicator",
+    "mray.experimental.channel.intra_process_channel": "IntraProcessChannel",
+    "mray.experimental.channel.shared_memory_channel": """
+        BufferedSharedMemoryChannel Channel CompositeChannel ReaderRefInfo SharedMemoryType
+    """,
     "mray.dag.input_node": "DAGInputData InputAttributeNode InputNode",
     "mray.dag.output_node": "MultiOutputNode",
     "mray.dag.dag_node": "DAGNode",
@@ -72,10 +85,20 @@ RAY: dict[str, str] = {
     "mray.dag.context": "DAGContext",
     "mray.dag.class_node": "ClassMethodNode ClassNode",
     "mray.dag.function_node": "FunctionNode",
-    "mray.dag.collective_node": "CollectiveOutputNode",
+    "mray.dag.vis_utils": "plot",
+    "mray.dag.collective_node": "CollectiveOutputNode _CollectiveOperation",
     "mray.experimental.compiled_dag_ref": "CompiledDAGFuture CompiledDAGRef",
     "mray.experimental.channel.torch_tensor_type": "TorchTensorType",
-    "mray.experimental.collective": "allgather allreduce reducescatter",
+    "mray.experimental.collective": """
+        allgather allreduce create_collective_group destroy_all_collective_groups destroy_collective_group get_collective_groups
+        reducescatter
+    """,
+    "mray.experimental.collective.collective": """
+        create_collective_group destroy_all_collective_groups destroy_collective_group get_collective_groups
+    """,
+    "mray.experimental.collective.communicator": "Communicator CommunicatorHandle",
+    "mray.experimental.collective.operations": "allgather allreduce reducescatter",
+    "mray.experimental.util.types": "AllGatherOp AllReduceOp Device ReduceOp ReduceScatterOp _CollectiveOp",
 }
 
 #: Names of mray that Ray does not have, with the reason for each.

@@ -1,12 +1,10 @@
-"""Graphs for tests: a short way to write them, random ones, and a simulator that runs a plan without processes."""
+"""Graphs for tests: a short way to write them, and random ones."""
 
 from __future__ import annotations
 
-from random import Random
-
 from hypothesis import strategies as st
 
-from mray._graph.plan import COMPUTE, DIRECT, DRIVER, INPUT, READ, Argument, Graph, Plan, Source, Step
+from mray._graph.plan import DIRECT, INPUT, Argument, Graph, Source, Step
 
 
 def make_graph(*steps: tuple[str, tuple[int, ...]], outputs: tuple[int, ...] | None = None, order: tuple[int, ...] = ()) -> Graph:
@@ -35,77 +33,3 @@ def random_graphs(draw: st.DrawFn) -> Graph:
     used = {source for _actor, sources in steps for source in sources}
     leaves = tuple(number for number in range(count) if number not in used)
     return make_graph(*steps, outputs=leaves, order=order)
-
-
-class Hung(Exception):
-    """Nobody can move."""
-
-
-def simulate(plan: Plan, executions: int, in_flight: int, seed: int, entries: int | None = None) -> list[list[tuple[int, int]]]:
-    """Run a plan: any endpoint that can move moves next. Returns what the driver read, per execution: (step, execution) of each value.
-
-    `entries` makes the rings smaller than planned.
-    """
-    random = Random(seed)
-    rings = {channel.index: {reader: [] for reader in channel.readers} for channel in plan.channels}
-    room = {channel.index: entries or channel.layout.entries for channel in plan.channels}
-    place = dict.fromkeys(plan.schedule, 0)
-    execution = dict.fromkeys(plan.schedule, 0)
-    cells: dict[str, dict[Source, int]] = {actor: {} for actor in plan.schedule}
-    submitted = 0
-    results: list[list[tuple[int, int]]] = []
-    input_channel = plan.channel_of(INPUT)
-    assert input_channel is not None
-    outputs = [plan.channel_of(output.source) for output in plan.graph.outputs if output.source is not None]
-
-    def full(channel: int) -> bool:
-        return any(len(queue) >= room[channel] for queue in rings[channel].values())
-
-    def move_driver() -> bool:
-        nonlocal submitted
-        moved = False
-        if submitted < executions and submitted - len(results) < in_flight and not full(input_channel.index):
-            for queue in rings[input_channel.index].values():
-                queue.append(submitted)
-            submitted += 1
-            moved = True
-        wanted = {channel.index for channel in outputs if channel is not None}
-        if all(rings[index][DRIVER] for index in wanted):
-            taken = {index: rings[index][DRIVER].pop(0) for index in wanted}
-            results.append([(channel.source.step, taken[channel.index]) for channel in outputs if channel is not None])
-            moved = True
-        return moved
-
-    def move_actor(actor: str) -> bool:
-        operation = plan.schedule[actor][place[actor]]
-        now, own = execution[actor], cells[actor]
-        if operation.kind == READ:
-            queue = rings[operation.channel][actor]
-            if not queue:
-                return False
-            assert queue.pop(0) == now, "messages of another execution"
-            own[plan.channels[operation.channel].source] = now
-        elif operation.kind == COMPUTE:
-            step = plan.graph.steps[operation.step]
-            assert all(own.get(source) == now for source in step.sources), "computed before its values were there"
-            for output in range(step.num_returns):
-                own[Source(step.index, output)] = now
-        else:
-            if full(operation.channel):
-                return False
-            assert own[plan.channels[operation.channel].source] == now, "written before it was computed"
-            for queue in rings[operation.channel].values():
-                queue.append(now)
-        place[actor] += 1
-        if place[actor] == len(plan.schedule[actor]):
-            place[actor] = 0
-            execution[actor] += 1
-            own.clear()
-        return True
-
-    movers = [move_driver, *[lambda actor=actor: move_actor(actor) for actor in plan.schedule]]
-    while len(results) < executions:
-        random.shuffle(movers)
-        if not any(mover() for mover in movers):
-            raise Hung(f"after {len(results)} executions, actors at {place}")
-    return results

@@ -149,6 +149,9 @@ class NotingBackend(Backend):
     def exit_actor(self) -> None:
         raise TypeError("exit_actor API is called on a non-actor worker")
 
+    def restore_graph(self, deed: Any) -> Any:
+        raise NotImplementedError
+
     def compile_graph(self, root: Any, **options: Any) -> Any:
         raise NotImplementedError
 

@@ -118,7 +118,7 @@ def gets_stuck(plan: Plan, capacity: int, in_flight: int, random: Random) -> Stu
 
 # ------------------------------------------------------------------------------------------- valid graphs
 @given(GRAPHS, st.integers(1, 3), st.integers(1, 4), RANDOM)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_every_valid_graph_runs_to_its_end(graph: Graph, capacity: int, in_flight: int, random: Random) -> None:
     Simulator(plan_graph(graph, in_flight), capacity, in_flight, random).run(5)
 
@@ -150,7 +150,7 @@ def flat(plan: Plan) -> list[tuple[str, Operation]]:
 
 # ------------------------------------------------------------------------------------------- deadlock
 @given(GRAPHS, st.integers(1, 3), st.integers(1, 4), st.booleans(), RANDOM)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_exactly_what_gets_stuck_is_refused(graph: Graph, capacity: int, in_flight: int, everybody: bool, random: Random) -> None:
     plan = plan_graph(graph, in_flight)
     victims = set(plan.schedule) if everybody else {random.choice(list(plan.schedule))}

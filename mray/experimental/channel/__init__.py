@@ -18,6 +18,7 @@ from mray.experimental.channel.common import (
     SynchronousWriter,
     WriterInterface,
 )
+from mray.experimental.channel.cpu_communicator import CPUCommunicator
 from mray.experimental.channel.intra_process_channel import IntraProcessChannel
 from mray.experimental.channel.shared_memory_channel import BufferedSharedMemoryChannel, Channel, CompositeChannel
 
@@ -25,6 +26,7 @@ __all__ = [
     "AwaitableBackgroundReader",
     "AwaitableBackgroundWriter",
     "BufferedSharedMemoryChannel",
+    "CPUCommunicator",
     "CachedChannel",
     "Channel",
     "ChannelContext",

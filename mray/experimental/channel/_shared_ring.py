@@ -187,6 +187,10 @@ class _Parts:
             self.words[CLOSED] = 1
             self.writer.close()
             unlink_all(self.facts.prefix)
+        # Bells and ends point at each other, and a bell is a file descriptor.
+        self.writer = self.reader = None
+        self.bells.clear()
+        self.watches.clear()
         self.words.release()
         self.segment.close()
 
@@ -277,9 +281,9 @@ class SharedRing:
 
     def readable(self) -> bool:
         """Whether `read` returns or raises at once. Any thread may ask, also while another closes the ring."""
-        parts = self._parts
+        parts, reader = self._parts, self._parts.reader
         try:
-            return parts.closed() or bool(parts.deaths) or parts.reader is None or parts.reader.ready()
+            return parts.closed() or bool(parts.deaths) or reader is None or reader.ready()
         except ValueError:  # the memory has just been let go of
             return True
 
@@ -334,6 +338,12 @@ class SharedRing:
             idle = not self._users
         if idle:
             self._parts.free()
+
+    def free_if_closed(self) -> None:
+        """Let go of a closed ring, unless somebody is inside, who will."""
+        if self._parts.closed():
+            with self._using():
+                pass
 
     @contextlib.contextmanager
     def _using(self) -> Iterator[None]:
@@ -403,6 +413,10 @@ def own_actor() -> str:
 
 
 # ---------------------------------------------------------------------------------------------- registry
+_rings: Rings | None = None
+_rings_lock = threading.Lock()
+
+
 class Rings:
     """The rings of this process in one session."""
 
@@ -417,6 +431,7 @@ class Rings:
 
     def create(self, readers: tuple[str, ...], capacity: int) -> SharedRing:
         """A new ring that this process writes. Raises ObjectStoreFullError."""
+        self._sweep()
         host = self._host
         prefix = f"{host.prefix}c{uuid.uuid4().hex[:16]}-"
         facts = RingFacts(prefix, host.process, own_actor(), readers, capacity, layout_for(capacity, len(readers)))
@@ -431,6 +446,10 @@ class Rings:
 
     def find(self, facts: RingFacts) -> SharedRing:
         """The ring that a handle means. Raises RayChannelError when it is closed."""
+        ring = self._open.get(facts.prefix)
+        if ring is not None:
+            return ring
+        self._sweep()
         with self._lock:
             ring = self._open.get(facts.prefix)
             if ring is None:
@@ -453,17 +472,21 @@ class Rings:
             if self._open.get(ring.facts.prefix) is ring:
                 del self._open[ring.facts.prefix]
 
+    def _sweep(self) -> None:
+        """Let go of rings that others have closed and nobody here has touched since."""
+        for ring in list(self._kept):
+            ring.free_if_closed()
+
     def abandon(self) -> None:
         """The session ends."""
+        global _rings
         with self._lock:
             rings = list(self._open.values())
             self._kept.clear()
         for ring in rings:
             ring.abandon()
-
-
-_rings: Rings | None = None
-_rings_lock = threading.Lock()
+        if _rings is self:
+            _rings = None
 
 
 def rings() -> Rings:

@@ -14,6 +14,7 @@ from mray._api.accelerators import register_accelerator, registered_accelerator
 from mray._api.communicator import Communicator
 from mray._api.context import get_runtime_context
 from mray._api.verbs import get_gpu_ids
+from mray.experimental.channel.cpu_communicator import CPUCommunicator
 
 __all__ = ["AcceleratorContext", "is_accelerator_context_registered", "register_accelerator_context"]
 
@@ -33,7 +34,7 @@ class AcceleratorContext:
         accelerator = registered_accelerator()
         if accelerator is not None:
             return AcceleratorContext(accelerator.torch_module_name, accelerator.communicator_cls)
-        return AcceleratorContext("cuda" if get_gpu_ids() else "cpu", None)
+        return AcceleratorContext("cuda", None) if get_gpu_ids() else AcceleratorContext("cpu", CPUCommunicator)
 
     @staticmethod
     def set(accelerator_context: AcceleratorContext) -> None:

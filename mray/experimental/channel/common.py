@@ -146,6 +146,7 @@ class ReaderInterface:
                 raise TypeError(f"A reader reads channels, not {type(channel).__name__}.")
         self._input_channels = input_channels
         self._closed = False
+        self._registered = False
         self._num_reads = 0
         #: Channels whose value of the execution that failed was not waited for; it is thrown away before the next is read.
         self._leftover_channels: list[ChannelInterface] = []
@@ -158,8 +159,16 @@ class ReaderInterface:
         """Prepare for reading."""
         raise NotImplementedError
 
+    def _register(self) -> None:
+        # A channel of which this process is no reader yet cannot say whether a value waits.
+        if not self._registered:
+            for channel in self._input_channels:
+                channel.ensure_registered_as_reader()
+            self._registered = True
+
     def read(self, timeout: float | None = None) -> list[Any]:
         """A value of each channel. When one of them is a RayTaskError, a list of that error at once, without waiting for the others."""
+        self._register()
         values = self._read_list(timeout)
         self._num_reads += 1
         return values
@@ -211,11 +220,11 @@ class SynchronousReader(ReaderInterface):
     """Reads in the thread that calls."""
 
     def start(self) -> None:
-        for channel in self._input_channels:
-            channel.ensure_registered_as_reader()
+        self._register()
 
     def release_channel_buffers(self, timeout: float | None = None) -> None:
         """Throw away a value of each channel."""
+        self._register()
         limit = seconds(timeout)
         self._read_each(list(self._input_channels), None if limit is None else monotonic() + limit, lambda _channel, _value: True)
 
@@ -232,8 +241,7 @@ class AwaitableBackgroundReader(ReaderInterface):
         self._background_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        for channel in self._input_channels:
-            channel.ensure_registered_as_reader()
+        self._register()
         self._background_task = asyncio.ensure_future(self.run())
 
     async def run(self) -> None:

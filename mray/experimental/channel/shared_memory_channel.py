@@ -31,7 +31,7 @@ __all__ = ["BufferedSharedMemoryChannel", "Channel", "CompositeChannel", "Shared
 MIN_BUFFER_SIZE = 1000
 
 #: Readers as the constructors take them: pairs of an actor (None: the driver) and a node id, which is of no account on one host.
-Readers = Sequence[tuple[Any, Any]]
+Readers = Sequence[Any]
 
 
 class SharedMemoryType(ChannelOutputType):

@@ -1,6 +1,7 @@
 """The collectives of groups, which stand above this package: they are reached by name.
 
-`mray.util.collective` is written against the public API, as all of `mray.util` is. What is here must not import it, for imports go down only.
+`mray.util.collective` is written against the public API, as all of `mray.util` is, and imports go down only: what is here must not
+import it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def create_collective_group(actors: Sequence[Any], backend: str, name: str | Non
     groups = _own_groups()
     if name in groups:
         raise ValueError(f"There is a group with name {name} already.")
-    joined = [actor.__ray_call__.remote(_join, len(actors), rank, backend, name) for rank, actor in enumerate(actors)]
+    joined = [actor.__ray_call__.remote(_join, actors, rank, backend, name) for rank, actor in enumerate(actors)]
     try:
         get(joined)
     except BaseException:
@@ -102,9 +102,9 @@ def destroy_all_collective_groups() -> None:
         destroy_collective_group(group)
 
 
-def _join(_actor: Any, world_size: int, rank: int, backend: str, name: str) -> None:
-    """In the actor."""
-    group_collectives().init_collective_group(world_size, rank, backend, group_name=name)
+def _join(_actor: Any, actors: Sequence[Any], rank: int, backend: str, name: str) -> None:
+    """In the actor; ends when another of them dies before it has joined."""
+    group_collectives().init_collective_group(len(actors), rank, backend, group_name=name, actors=actors)
 
 
 def _leave(_actor: Any, name: str) -> None:

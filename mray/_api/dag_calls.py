@@ -1,0 +1,206 @@
+"""DAG nodes that call something: functions, classes, methods.
+
+In the process that binds; see `mray._api.dag_node` for what all DAG nodes have.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from mray._api.actor import ActorHandle, ActorMethod
+from mray._api.dag_node import (
+    BIND_INDEX_KEY,
+    IS_CLASS_METHOD_OUTPUT_KEY,
+    PARENT_CLASS_NODE_KEY,
+    PREV_CLASS_METHOD_CALL_KEY,
+    DAGNode,
+    InputNode,
+)
+
+
+# -------------------------------------------------------------------------------------------- functions
+class FunctionNode(DAGNode):
+    """A call of a remote function."""
+
+    def __init__(self, func_body: Any, func_args: Any, func_kwargs: Any, func_options: Any, other_args_to_resolve: Any = None) -> None:
+        #: The `RemoteFunction`.
+        self._body = func_body
+        super().__init__(func_args, func_kwargs, func_options, other_args_to_resolve)
+
+    @property
+    def remote_function(self) -> Any:
+        """What is called."""
+        return self._body
+
+    def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> FunctionNode:
+        return FunctionNode(self._body, args, kwargs, options, others)
+
+    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+        changed = {key: value for key, value in self._bound_options.items() if self._body.given_options.get(key, _UNSET) != value}
+        function = self._body.options(**changed) if changed else self._body
+        return function.remote(*self._bound_args, **self._bound_kwargs)
+
+    def _body_line(self) -> str:
+        return str(self._body)
+
+
+# ---------------------------------------------------------------------------------------------- actors
+class ClassNode(DAGNode):
+    """The making of an actor."""
+
+    def __init__(self, cls: Any, cls_args: Any, cls_kwargs: Any, cls_options: Any, other_args_to_resolve: Any = None) -> None:
+        #: The `ActorClass`.
+        self._body = cls
+        self._last_call: ClassMethodNode | None = None
+        super().__init__(cls_args, cls_kwargs, cls_options, other_args_to_resolve)
+        if any(isinstance(node, InputNode) for node in self._get_all_child_nodes()):
+            raise ValueError(
+                "InputNode handles user dynamic input the DAG, and cannot be used as args, kwargs, or other_args_to_resolve in ClassNode "
+                "constructor because it is not available at class construction or binding time."
+            )
+
+    def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> ClassNode:
+        return ClassNode(self._body, args, kwargs, options, others)
+
+    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+        return self._body.options(**self._bound_options).remote(*self._bound_args, **self._bound_kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if "_body" not in self.__dict__ or (name.startswith("__") and name.endswith("__")):
+            return super().__getattr__(name)
+        user_class = self._body._blueprint.cls
+        if name == "bind" and "bind" not in dir(user_class):
+            raise AttributeError(f".bind() cannot be used again on {type(self)} ")
+        getattr(user_class, name)  # AttributeError in Python's own words
+        return _UnboundMethod(self, name, {})
+
+    def _body_line(self) -> str:
+        return str(self._body)
+
+
+class _UnboundMethod:
+    """``node.method`` of a `ClassNode`."""
+
+    def __init__(self, actor: ClassNode, method_name: str, options: dict[str, Any]) -> None:
+        self._actor = actor
+        self._method_name = method_name
+        self._options = options
+
+    def bind(self, *args: Any, **kwargs: Any) -> ClassMethodNode:
+        """A DAG node that calls the method after the calls bound before."""
+        others = {PARENT_CLASS_NODE_KEY: self._actor, PREV_CLASS_METHOD_CALL_KEY: self._actor._last_call}
+        node = ClassMethodNode(self._method_name, args, kwargs, self._options, others)
+        self._actor._last_call = node
+        return node
+
+    def options(self, **options: Any) -> _UnboundMethod:
+        """The method with options."""
+        return _UnboundMethod(self._actor, self._method_name, options)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "remote":
+            raise AttributeError(".remote() cannot be used on ClassMethodNodes. Use .bind() instead to express an symbolic actor call.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class ClassMethodNode(DAGNode):
+    """A call of a method of an actor, or one of the several values that such a call returns."""
+
+    def __init__(
+        self,
+        method_name: str,
+        method_args: Any,
+        method_kwargs: dict[str, Any],
+        method_options: dict[str, Any],
+        other_args_to_resolve: dict[str, Any],
+    ) -> None:
+        self._method_name = method_name
+        #: An `ActorHandle`, or the `ClassNode` that makes the actor.
+        self._parent_class_node: Any = other_args_to_resolve.get(PARENT_CLASS_NODE_KEY)
+        self._bind_index: int | None = other_args_to_resolve.get(BIND_INDEX_KEY)
+        self._is_class_method_output = bool(other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False))
+        self._class_method_call: Any = method_args[0] if self._is_class_method_output else None
+        self._output_idx: int | None = method_args[1] if self._is_class_method_output else None
+        super().__init__(method_args, method_kwargs, method_options, other_args_to_resolve)
+
+    def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> ClassMethodNode:
+        return ClassMethodNode(self._method_name, args, kwargs, options, others)
+
+    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+        if self._is_class_method_output:
+            assert self._output_idx is not None
+            return self._bound_args[0][self._output_idx]
+        method = getattr(self._parent_class_node, self._method_name)
+        given = {key: value for key, value in self._bound_options.items() if value is not None}
+        return (method.options(**given) if given else method).remote(*self._bound_args, **self._bound_kwargs)
+
+    def get_method_name(self) -> str:
+        """The method's name; ``return_idx_<i>`` for one of several values."""
+        return self._method_name
+
+    def _get_bind_index(self) -> int | None:
+        return self._bind_index
+
+    def _turn(self) -> tuple[str, int] | None:
+        handle = self._get_actor_handle()
+        return None if handle is None or self._is_class_method_output else (handle._id.hex(), self._bind_index or 0)
+
+    def _get_actor_handle(self) -> ActorHandle | None:
+        return self._parent_class_node if isinstance(self._parent_class_node, ActorHandle) else None
+
+    @property
+    def num_returns(self) -> int:
+        """How many values the call returns."""
+        if self._is_class_method_output:
+            number: int = self._class_method_call.num_returns
+            return number
+        return int(self._bound_options.get("num_returns") or 1)
+
+    @property
+    def is_class_method_call(self) -> bool:
+        """Whether this is the call itself."""
+        return not self._is_class_method_output
+
+    @property
+    def is_class_method_output(self) -> bool:
+        """Whether this is one of several values of a call."""
+        return self._is_class_method_output
+
+    @property
+    def class_method_call(self) -> Any:
+        """The call that this is a value of; None for a call."""
+        return self._class_method_call
+
+    @property
+    def output_idx(self) -> int | None:
+        """Which value of the call this is; None for a call."""
+        return self._output_idx
+
+    def _body_line(self) -> str:
+        return f"{self._method_name}()"
+
+    __repr__ = DAGNode.__str__
+
+
+_UNSET = object()
+
+
+def bind_method(method: ActorMethod, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+    """``handle.method.bind(...)``: a node, or a tuple of nodes when the method returns several values."""
+    spec, handle = method._spec, method._handle
+    try:
+        spec.signature.check(args, kwargs)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}. The function `{spec.name}` has a signature `{spec.signature}`, but the given arguments to `bind` doesn't match. "
+            f"args: {args}. kwargs: {kwargs}."
+        ) from None
+    num_returns = options.get("num_returns") or spec.num_returns
+    index = handle.__dict__.get("_ray_dag_bind_index", 0)
+    handle.__dict__["_ray_dag_bind_index"] = index + 1
+    others = {PARENT_CLASS_NODE_KEY: handle, PREV_CLASS_METHOD_CALL_KEY: None, BIND_INDEX_KEY: index}
+    node = ClassMethodNode(spec.name, args, kwargs, {**options, "num_returns": num_returns}, others)
+    if not isinstance(num_returns, int) or num_returns <= 1:
+        return node
+    others = {IS_CLASS_METHOD_OUTPUT_KEY: True, PARENT_CLASS_NODE_KEY: handle}
+    return tuple(ClassMethodNode(f"return_idx_{output}", (node, output), {}, {}, dict(others)) for output in range(num_returns))

@@ -1,0 +1,94 @@
+"""Plain torch tensors as bytes, without the pickler.
+
+For the shared-memory transport, beside `mray._channel.array_form`, whose layout it shares:
+
+    TENSOR = u32 where the memory starts, u32 length of the facts, facts (dtype, shape, strides), padding, memory
+
+Exact `torch.Tensor` only, on the CPU, strided (`mray._objects.tensors`); everything else goes through the serializer. A tensor in a graph
+is mostly followed by others of its shape, so heads are remembered.
+
+torch has no read-only tensors. A received tensor is its reader's own: it lies in a copy-on-write mapping of the slot
+(`mray._ipc.mapped`), so writing to it changes it for nobody else, whether the channel has other readers or the value was passed on before.
+Rejected: a copy for each of several readers (they would pay for what hardly anyone does), and tensors that may not be written to (nothing
+would enforce it but a crash). Who writes pays, three microseconds and more for each page of 4 KiB that it touches; so who has written gets
+copies for a while, and then is tried again.
+"""
+
+from __future__ import annotations
+
+import marshal
+import sys
+from struct import Struct
+from typing import Any
+
+from mray._objects.tensors import REQUIRES_GRAD, dense, is_plain, memory_of, shaped
+
+_PREFIX = Struct("<II")
+_ALIGN = 64
+_PADDING = bytes(_ALIGN)
+_MOST_REMEMBERED = 256
+
+_heads: dict[tuple[Any, ...], bytes] = {}
+#: Facts as they arrive -> dtype, shape, strides, number of elements.
+_facts: dict[bytes, tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]] = {}
+
+
+def encode_tensor(value: Any) -> tuple[bytes, memoryview] | None:
+    """What precedes a tensor's memory, and its memory as bytes; None when it is not for this file.
+
+    Raises RuntimeError when the tensor requires grad.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or type(value) is not torch.Tensor:
+        return None
+    if value.requires_grad:
+        raise RuntimeError(REQUIRES_GRAD)
+    if not is_plain(value):
+        return None
+    if not value.nbytes:
+        return None
+    value, strides = dense(value)
+    key = (value.dtype, value.shape, strides)
+    head = _heads.get(key)
+    if head is None:
+        facts = marshal.dumps((str(value.dtype).removeprefix("torch."), tuple(value.shape), strides))
+        start = _PREFIX.size + len(facts)
+        padding = -start % _ALIGN
+        head = _PREFIX.pack(start + padding, len(facts)) + facts + _PADDING[:padding]
+        if len(_heads) >= _MOST_REMEMBERED:
+            _heads.clear()
+        _heads[key] = head
+    return head, memoryview(memory_of(value)).cast("B")
+
+
+def decode_tensor(source: Any, memory: Any = None, start: int = 0) -> Any:
+    """The tensor whose head begins `source`; its memory follows there, or lies in `memory` from `start` on. It keeps what it lies in.
+
+    What it lies in must be writable, and the reader's own.
+    """
+    begin, size = _PREFIX.unpack_from(source)
+    facts = bytes(memoryview(source)[_PREFIX.size : _PREFIX.size + size])
+    known = _facts.get(facts)
+    if known is None:
+        known = _remember(facts)
+    dtype, shape, strides, count = known
+    import torch  # noqa: PLC0415
+
+    if memory is None:
+        flat = torch.frombuffer(source, dtype=dtype, count=count, offset=begin)
+    else:
+        flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=start)
+    return shaped(flat, shape, strides)
+
+
+def _remember(facts: bytes) -> tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]:
+    import torch  # noqa: PLC0415
+
+    name, shape, strides = marshal.loads(facts)
+    count = 1
+    for size in shape:
+        count *= size
+    if len(_facts) >= _MOST_REMEMBERED:
+        _facts.clear()
+    known = _facts[facts] = getattr(torch, name), shape, strides, count
+    return known

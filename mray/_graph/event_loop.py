@@ -1,0 +1,203 @@
+"""An event loop that waits for graphs: the thread that waits is the thread that reads, here too.
+
+    actor: publish, ring ───▶ bells of this process ───▶ epoll of the door ───▶ selector of the loop ───▶ look, wake the coroutine
+
+A `LoopDoor` watches the doorbells of its process from inside the loop's own selector, so that a result wakes the loop and no other
+thread. While nothing is awaited the loop is not woken. First it looks a few times, once per turn of the loop, so that other coroutines
+go on: an actor that answers at once finds its caller awake (`mray._ipc.spin`).
+
+Whatever else concerns this process (deaths, results that another thread has read) comes from the thread that reads its sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import threading
+import weakref
+from collections.abc import Callable, Generator
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from mray._graph.completion import Callback, Completions
+from mray._graph.host import GraphHost
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mray._ipc.spin import Patience
+
+
+class LoopDoor:
+    """One event loop of this process. For the loop's thread, except `_told`."""
+
+    def __init__(self, host: GraphHost, loop: asyncio.AbstractEventLoop) -> None:
+        self._host = host
+        self._loop = weakref.ref(loop)
+        #: Graphs that coroutines of this loop wait for.
+        self._awaited: set[Completions] = set()
+        self._poll: select.epoll | None = None
+        self._bells: tuple[int, ...] = ()
+        #: Whether the loop's selector watches `_poll`, and whether peers ring for it.
+        self._watches = False
+        self._attends = False
+        self._spinner: Patience | None = None
+        self._until = 0.0
+        #: Whether another thread has asked this one to look.
+        self._asked = False
+
+    def sleep(
+        self,
+        completions: Completions,
+        begin: Callable[[Callback], bool],
+        end: Callable[[Callback], None],
+        spinner: Patience,
+        timeout: float | None = None,
+    ) -> Generator[Any, None, None]:
+        """Suspend the coroutine until it is called back, or `timeout` seconds have passed.
+
+        `begin(callback)` asks for the call, or is False when there is nothing to wait for; `end(callback)` takes it back.
+        """
+        loop = self._loop()
+        assert loop is not None
+        future = loop.create_future()
+        thread = threading.get_ident()
+
+        def wake() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def callback() -> None:
+            if threading.get_ident() == thread:
+                wake()
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(wake)
+
+        if not begin(callback):
+            return
+        timer = None if timeout is None else loop.call_later(timeout, wake)
+        self._awaited.add(completions)
+        try:
+            self._start(loop, spinner)
+            yield from future
+        finally:
+            end(callback)
+            if timer is not None:
+                timer.cancel()
+            self._settle()
+
+    # ------------------------------------------------------------------------------------ looking
+    def _start(self, loop: asyncio.AbstractEventLoop, spinner: Patience) -> None:
+        if self._attends or self._spinner is not None:
+            return
+        if spinner.may_spin():
+            self._spinner = spinner
+            self._until = monotonic() + spinner.window
+            loop.call_soon(self._spin)
+        else:
+            self._attend()
+
+    def _spin(self) -> None:
+        """One look per turn of the loop, for a few microseconds."""
+        spinner = self._spinner
+        loop = self._loop()
+        assert spinner is not None
+        self._look()
+        if not self._awaited or loop is None:
+            self._spinner = None
+            spinner.succeeded()
+        elif monotonic() < self._until:
+            loop.call_soon(self._spin)
+        else:
+            self._spinner = None
+            spinner.failed()
+            self._attend()
+
+    def _look(self) -> None:
+        """Read what has come, wake whom it concerns."""
+        self._host.note_activity()
+        service = self._host.service
+        for completions in tuple(self._awaited):
+            if service is not None:
+                completions.run_here(service)
+            completions.look()
+            if not completions.awaited:
+                self._awaited.discard(completions)
+
+    def _settle(self) -> None:
+        for completions in tuple(self._awaited):
+            if not completions.awaited:
+                self._awaited.discard(completions)
+        if self._attends and not self._awaited:
+            self._attends = False
+            self._host.unattend(self._told)
+
+    # ------------------------------------------------------------------------------------ being woken
+    def _attend(self) -> None:
+        """Have peers ring, and the loop wake up of it."""
+        loop = self._loop()
+        if loop is None:
+            return
+        if self._poll is None or self._bells is not self._host.bells:
+            self._unwatch(loop)
+            self._bells = self._host.bells
+            self._poll = select.epoll(len(self._bells))
+            for fd in self._bells:
+                self._poll.register(fd, select.EPOLLIN | select.EPOLLET)
+        if not self._watches:
+            loop.add_reader(self._poll.fileno(), self._on_ring)
+            self._watches = True
+        self._attends = True
+        self._host.attend(self._told)
+        self._look()
+        self._settle()
+
+    def _unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._poll is not None:
+            if self._watches:
+                loop.remove_reader(self._poll.fileno())
+                self._watches = False
+            self._poll.close()
+            self._poll = None
+
+    def _on_ring(self) -> None:
+        assert self._poll is not None
+        self._poll.poll(0)
+        if not self._awaited:
+            # It rings for other threads: leave the loop alone until it waits again.
+            loop = self._loop()
+            if loop is not None:
+                self._unwatch(loop)
+            return
+        self._look()
+        self._settle()
+
+    def _told(self) -> None:
+        """Any thread, the one that reads: has something happened?"""
+        if self._asked or not any(completions.ready() for completions in tuple(self._awaited)):
+            return
+        self._asked = True
+        loop = self._loop()
+        try:
+            if loop is None:
+                raise RuntimeError("the loop is gone")
+            loop.call_soon_threadsafe(self._on_told)
+        except RuntimeError:  # it is closed: nobody waits any more
+            self._host.unattend(self._told)
+
+    def _on_told(self) -> None:
+        self._asked = False
+        self._look()
+        self._settle()
+
+
+def door_of(host: GraphHost) -> LoopDoor:
+    """The door of the event loop that runs in this thread; RuntimeError when there is none."""
+    import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+
+    loop = asyncio.get_running_loop()
+    door = host.doors.get(loop)
+    if door is None:
+        door = host.doors[loop] = LoopDoor(host, loop)
+    return door

@@ -1,0 +1,439 @@
+"""A compiled graph in another process than the one that compiled it.
+
+    process that was handed the graph                     process that compiled it (the owner)
+    RemoteGraph.execute(value) ── "execute", value ──▶    its reading thread submits, and reads on when results come
+                                                          (`mray._graph.completion`): no thread of the owner's waits
+    RemoteRef.get ◀────────────── values or errors ───    as soon as the execution is finished
+
+A graph crosses processes inside arguments and values, as handles of actors do. It lives where it was compiled, and no longer than its owner
+keeps it: executing a graph that was torn down or dropped raises RayChannelError, and so does waiting for one whose owner has died. Callers
+share the owner's limit of executions in flight: executions that come from other processes queue up for room, and each of these processes
+keeps to the limit by itself.
+
+Values go through the sockets of the two processes, twice: for many megabytes, execute where the graph was compiled, or pass refs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pickle
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mray._api.current import current_backend
+from mray._channel.base import Failed
+from mray._common.messages import FAILED
+from mray._graph.inputs import check_inputs, packer
+from mray._graph.plan import DIRECT, Plan
+from mray._graph.pressure import deadline_of, too_many_text
+from mray._graph.receive import receive_into
+from mray._graph.ref import Claim
+from mray._graph.report import report_of
+from mray._graph.waiting import wait_until
+from mray._objects.remote_error import pickle_error, unpickle_error
+from mray._objects.serializer import deserialize, serialize
+from mray.exceptions import OwnerDiedError, RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
+
+if TYPE_CHECKING:
+    from mray._graph.compiled import CompiledGraph, Limits
+    from mray._graph.host import GraphHost, Pending
+
+EXECUTE = "execute"
+RECEIVED = "received"
+
+#: Answers a request: whether it went well, and the payload or the pickled exception.
+Reply = Callable[[bool, bytes], None]
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What a process is handed of a graph."""
+
+    owner: str
+    plan: Plan
+    limits: Limits
+    #: endpoint -> name of its actor's class, and endpoint -> process.
+    names: Mapping[str, str]
+    processes: Mapping[str, str]
+
+
+def restore_graph(deed: Deed) -> Any:
+    """Unpickles a graph: the graph itself in its owner, elsewhere a `RemoteGraph`."""
+    return current_backend().restore_graph(deed)
+
+
+def find_graph(host: GraphHost, graph_id: str) -> CompiledGraph | None:
+    """The graph of that id that this process has compiled, unless it is gone."""
+    return next((graph for graph in list(host.graphs) if graph.get_id() == graph_id), None)
+
+
+# ----------------------------------------------------------------------------------------- in the owner
+class RemoteCallers:
+    """Serves other processes that execute graphs of this one. In the reading thread, but for `_finished`; holds no lock."""
+
+    def __init__(self, host: GraphHost) -> None:
+        self._host = host
+        #: graph -> executions that wait for room: what is to be done once there is.
+        self._queues: dict[CompiledGraph, deque[tuple[Any, Reply]]] = {}
+        #: graph -> executions on their way.
+        self._flying: dict[CompiledGraph, int] = {}
+        #: Graphs whose next room we are told of.
+        self._waiting: set[CompiledGraph] = set()
+        self._tokens = itertools.count(1)
+        #: Refs inside of answers, until these have been read.
+        self._pins: dict[int, list[Any]] = {}
+
+    def execute(self, payload: bytes, reply: Reply) -> None:
+        """Execute a graph for somebody else."""
+        try:
+            graph_id, form, arguments = pickle.loads(payload)
+            graph = find_graph(self._host, graph_id)
+            if graph is None:
+                raise RayChannelError("Channel closed.")
+            args, kwargs = deserialize(form, arguments)
+            value = graph._checked(args, kwargs)
+        except Exception as error:
+            reply(False, pickle_error(error))
+            return
+        self._queues.setdefault(graph, deque()).append((value, reply))
+        self._submit(graph)
+
+    def received(self, payload: bytes) -> None:
+        """Somebody has read an answer that had refs in it."""
+        self._pins.pop(int(payload), None)
+
+    def _submit(self, graph: CompiledGraph) -> None:
+        """Submit what queues, as far as there is room."""
+        queue = self._queues.get(graph)
+        completions = graph._completions
+        while queue:
+            value, reply = queue[0]
+            try:
+                index = graph._submit_nowait(value, True)
+            except Exception as error:
+                queue.popleft()
+                reply(False, pickle_error(error))
+                continue
+            if index < 0:
+                if graph not in self._waiting:
+                    self._waiting.add(graph)
+                    self._attend(graph)
+                    with graph._lock:
+                        completions.add_room(partial(self._host.defer, partial(self._submit_again, graph)))
+                break
+            queue.popleft()
+            self._attend(graph)
+            finished = partial(self._finished, graph, index, reply)
+            with graph._lock:
+                early = index < graph._results.finished or graph._stopped
+                if not early:
+                    completions.add(index, finished)
+            if early:
+                finished()
+        else:
+            self._queues.pop(graph, None)
+        completions.look()
+
+    def _submit_again(self, graph: CompiledGraph) -> None:
+        self._waiting.discard(graph)
+        self._submit(graph)
+        self._leave(graph)
+
+    def _attend(self, graph: CompiledGraph) -> None:
+        flying = self._flying.get(graph, 0)
+        self._flying[graph] = flying + 1
+        if not flying:
+            self._host.attend(graph._completions.look)
+
+    def _leave(self, graph: CompiledGraph) -> None:
+        self._flying[graph] -= 1
+        if not self._flying[graph]:
+            del self._flying[graph]
+            self._host.unattend(graph._completions.look)
+
+    def _finished(self, graph: CompiledGraph, index: int, reply: Reply) -> None:
+        """Any thread: take the results and send them."""
+        try:
+            reply(True, self._answer(graph, index))
+        except Exception as error:
+            reply(False, pickle_error(error))
+        finally:
+            self._host.defer(partial(self._leave, graph))
+
+    def _answer(self, graph: CompiledGraph, index: int) -> bytes:
+        token = next(self._tokens)
+        answer: list[tuple[int, bytes]] = []
+        for output in graph._several or (None,):
+            with graph._lock:
+                value = graph._claim(None, index, output)
+            if value.__class__ is Failed:
+                graph._error(value)
+                answer.append((FAILED, value.payload))
+            else:
+                serialized = serialize(value)
+                answer.append((serialized.form, serialized.to_bytes()))
+                if serialized.refs:
+                    self._pins.setdefault(token, []).extend(serialized.refs)
+        return pickle.dumps((token if token in self._pins else 0, answer))
+
+
+# ----------------------------------------------------------------------------------- in other processes
+class RemoteGraph:
+    """A graph that another process has compiled: execute it from here. Any thread, any event loop."""
+
+    def __init__(self, host: GraphHost, deed: Deed) -> None:
+        self._host = host
+        self._deed = deed
+        graph = deed.plan.graph
+        self._outputs = range(len(graph.outputs)) if graph.returns_list else None
+        self._direct = graph.form == DIRECT
+        self._pack = packer(graph)
+        self._flying: list[_Flight] = []
+        self._is_closed = False
+
+    def execute(self, *args: Any, **kwargs: Any) -> RemoteRef | list[RemoteRef]:
+        """Send one input to the owner and through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
+
+        Does not wait, unless the graph was compiled with ``_when_full="wait"``. RayCgraphCapacityExceeded when as many executions of this
+        process as the graph may have in flight are not finished. RayChannelError when the owner has died. What the owner finds wrong is
+        raised by `get`.
+        """
+        if self._deed.limits.enable_asyncio:
+            raise ValueError("Use execute_async if enable_asyncio=True")
+        flight = self._send(args, kwargs)
+        if self._outputs is None:
+            return RemoteRef(self, flight, None)
+        return [RemoteRef(self, flight, output) for output in self._outputs]
+
+    async def execute_async(self, *args: Any, **kwargs: Any) -> RemoteFuture | list[RemoteFuture]:
+        """As `execute`, for graphs compiled with ``enable_asyncio=True``."""
+        limits = self._deed.limits
+        if not limits.enable_asyncio:
+            raise ValueError("Use execute if enable_asyncio=False")
+        while limits.wait and self._count() >= limits.in_flight:
+            await _Done([flight.pending for flight in self._flying])
+        flight = self._send(args, kwargs)
+        if self._outputs is None:
+            return RemoteFuture(self, flight, None)
+        return [RemoteFuture(self, flight, output) for output in self._outputs]
+
+    def _send(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Flight:
+        if self._is_closed:
+            raise RayChannelError("Channel closed.")
+        check_inputs(self._deed.plan.graph, args, kwargs)
+        self._make_way()
+        serialized = serialize((args, kwargs))
+        payload = pickle.dumps((self.get_id(), serialized.form, serialized.to_bytes()))
+        try:
+            pending = self._host.request(self._deed.owner, EXECUTE, payload)
+        except OSError:
+            raise self._owner_died() from None
+        flight = _Flight(pending, serialized.refs)
+        self._flying.append(flight)
+        return flight
+
+    def _make_way(self) -> None:
+        limits = self._deed.limits
+        if self._count() >= limits.in_flight:
+            if not limits.wait:
+                raise RayCgraphCapacityExceeded(too_many_text(limits.in_flight, self._count()))
+            timeout = limits.submit_timeout
+            if not self._wait(lambda: self._count() < limits.in_flight, deadline_of(timeout)):
+                raise RayChannelTimeoutError(f"No execution was finished within {timeout} seconds.\n{self.report()}")
+        self._flying = [flight for flight in self._flying if not flight.pending.done()]
+
+    def _count(self) -> int:
+        """Executions of this process that are not finished."""
+        return sum(not flight.pending.done() for flight in self._flying)
+
+    def _wait(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        return wait_until(self._host, self._host.process in self._deed.processes.values(), predicate, deadline)
+
+    def _owner_died(self) -> RayChannelError:
+        return RayChannelError(f"The process {self._deed.owner} that compiled the graph {self.get_id()} has died.")
+
+    # ------------------------------------------------------------------------------------ looking, ending
+    def report(self) -> str:
+        """Who waits for whom, as far as the graph's actors know. Takes a second at most."""
+        deed = self._deed
+        head = f"Compiled graph {self.get_id()}, of the process {deed.owner}:"
+        return head + report_of(self._host, deed.plan, deed.names, deed.processes)
+
+    def teardown(self, kill_actors: bool = False) -> None:
+        """Use the graph no more in this process. Whoever compiled it tears it down. Idempotent."""
+        if kill_actors:
+            raise ValueError("only the process that compiled a graph can kill its actors")
+        self._is_closed = True
+
+    @property
+    def is_teardown(self) -> bool:
+        """Whether `teardown` was called in this process."""
+        return self._is_closed
+
+    def get_id(self) -> str:
+        """The graph's id."""
+        return self._deed.plan.graph_id
+
+    def __str__(self) -> str:
+        return f"CompiledDAG({self.get_id()})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restore_graph, (self._deed,)
+
+
+class _Flight:
+    """One execution on its way, shared by its refs."""
+
+    def __init__(self, pending: Pending, pins: Any) -> None:
+        self.pending = pending
+        #: Refs among the arguments; the owner has read these when it answers.
+        self._pins = pins
+        self._values: list[tuple[int, bytes]] | None = None
+
+    def value(self, graph: RemoteGraph, output: int | None) -> Any:
+        """One output, once `pending` is done."""
+        if self._values is None:
+            try:
+                token, self._values = pickle.loads(self.pending.result())
+            except OwnerDiedError as error:
+                if error.object_ref_hex:
+                    raise
+                raise graph._owner_died() from None
+            finally:
+                self._pins = None
+        else:
+            token = 0
+        form, payload = self._values[output or 0]
+        self._values[output or 0] = (form, b"")
+        if form == FAILED:
+            raise unpickle_error(payload)
+        try:
+            return deserialize(form, payload)
+        finally:
+            if token:
+                with contextlib.suppress(Exception):
+                    graph._host.request(graph._deed.owner, RECEIVED, str(token).encode())
+
+
+class RemoteRef(Claim):
+    """The result of one execution of another process's graph, to be got once. Cannot be copied, pickled or passed to a task."""
+
+    __slots__ = ("_done", "_flight", "_graph", "_held", "_output")
+
+    def __init__(self, graph: RemoteGraph, flight: _Flight, output: int | None) -> None:
+        self._graph = graph
+        self._flight = flight
+        self._output = output
+        self._done = False
+        #: The value, when it did not fit where it was to be received.
+        self._held: list[Any] = []
+
+    def get(self, timeout: float | None = None, out: Any = None) -> Any:
+        """As `CompiledDAGRef.get`; RayChannelError as soon as the process that compiled the graph has died."""
+        if timeout is None:
+            timeout = self._graph._deed.limits.get_timeout
+        value = self._fetch(deadline_of(timeout), timeout)
+        if out is None:
+            return value
+        try:
+            return receive_into(value, out)
+        except BaseException:
+            self._held.append(value)
+            raise
+
+    def get_until(self, deadline: float, timeout: float) -> Any:
+        return self._fetch(deadline, timeout)
+
+    def _fetch(self, deadline: float | None, timeout: float | None) -> Any:
+        if self._held:
+            return self._held.pop()
+        if self._done:
+            raise ValueError("ray.get() can only be called once on a CompiledDAGRef, and it was already called.")
+        if not self.wait_until(self._flight.pending.done, deadline):
+            raise RayChannelTimeoutError(
+                f"The execution of a compiled graph in another process brought no result within {timeout} seconds.\n{self._graph.report()}"
+            )
+        self._done = True
+        return self._flight.value(self._graph, self._output)
+
+    # ------------------------------------------------------------------------------------ waiting
+    @property
+    def host(self) -> GraphHost:
+        return self._graph._host
+
+    @property
+    def runs_here(self) -> bool:
+        return self.host.process in self._graph._deed.processes.values()
+
+    @property
+    def ready(self) -> bool:
+        return self._flight.pending.done()
+
+    def look(self) -> None:
+        pass
+
+    def may_be_ready(self) -> bool:
+        return False
+
+    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        return self._graph._wait(predicate, deadline)
+
+    def __str__(self) -> str:
+        return f"CompiledDAGRef({self._graph.get_id()}, of another process)"
+
+    __repr__ = __str__
+
+    def __copy__(self) -> NoReturn:
+        raise ValueError("CompiledDAGRef cannot be copied.")
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        raise ValueError("CompiledDAGRef cannot be deep copied.")
+
+    def __reduce__(self) -> NoReturn:
+        raise ValueError("CompiledDAGRef cannot be pickled.")
+
+
+class RemoteFuture:
+    """The same, to be awaited once."""
+
+    def __init__(self, graph: RemoteGraph, flight: _Flight, output: int | None) -> None:
+        self._graph = graph
+        self._flight = flight
+        self._output = output
+        self._done = False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self._done:
+            raise ValueError("CompiledDAGFuture can only be awaited upon once, and it has already been awaited upon.")
+        if not self._flight.pending.done():
+            yield from _Done([self._flight.pending]).__await__()
+        self._done = True
+        return self._flight.value(self._graph, self._output)
+
+    def __reduce__(self) -> NoReturn:
+        raise ValueError("CompiledDAGFuture cannot be pickled.")
+
+
+class _Done:
+    """Awaitable: one of these has its answer."""
+
+    def __init__(self, pendings: list[Pending]) -> None:
+        self._pendings = pendings
+
+    def __await__(self) -> Generator[Any, None, None]:
+        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        for pending in self._pendings:
+            pending.when_done(partial(_wake, loop, future))
+        yield from future
+
+
+def _wake(loop: Any, future: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))

@@ -1,0 +1,27 @@
+"""Waiting in a process that may be part of what it waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from mray._graph.host import GraphHost
+
+
+def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], bool], deadline: float | None) -> bool:
+    """Wait until the predicate holds or the deadline has passed; its last value.
+
+    `runs_here`: an actor of the graph lives in this very process. If this thread is the one that runs the actor's program, it does so while
+    it waits.
+    """
+    service = host.service
+    while True:
+        remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
+        if not runs_here or service is None or threading.current_thread() is not threading.main_thread():
+            return host.wait_until(predicate, remaining)
+        service.run(predicate)
+        if predicate():
+            return True
+        if not host.wait_until(lambda: predicate() or service.ready(), remaining):
+            return False

@@ -1,0 +1,350 @@
+"""Collectives between actors and tasks: what ``ray.util.collective`` has.
+
+Every member of a group calls the same collectives in the same order, each with its own tensor. A process may be in several groups.
+
+    init_collective_group(world_size, rank, "gloo", "workers")     in every member: waits until all are there
+    allreduce(tensor, "workers")                                   in every member: blocks, works in place
+    destroy_collective_group("workers")                            in every member
+
+Or the driver declares the actors of a group beforehand (`create_collective_group`), and they join at their first collective.
+
+Whatever waits for others ends when one of them dies or destroys the group, with RayChannelError, and only joining has a time limit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from mray._api.actor import ActorHandle
+from mray._api.current import backend_if_started
+from mray._api.decorator import remote
+from mray._api.verbs import get, get_actor, kill
+from mray._channel.collective_ops import library_of
+from mray._common.log import logger
+from mray.util.collective import types
+from mray.util.collective.backend_registry import backend_class, check_backend, is_registered, register_collective_backend
+from mray.util.collective.collective_group.base_collective_group import BaseGroup
+from mray.util.collective.collective_group.shared_memory_collective_group import SharedMemoryGroup
+
+__all__ = [
+    "allgather",
+    "allgather_multigpu",
+    "allreduce",
+    "allreduce_multigpu",
+    "barrier",
+    "broadcast",
+    "broadcast_multigpu",
+    "create_collective_group",
+    "destroy_collective_group",
+    "get_collective_group_size",
+    "get_group_handle",
+    "get_rank",
+    "gloo_available",
+    "init_collective_group",
+    "is_backend_available",
+    "is_group_initialized",
+    "nccl_available",
+    "recv",
+    "recv_multigpu",
+    "reduce",
+    "reduce_multigpu",
+    "reducescatter",
+    "reducescatter_multigpu",
+    "register_collective_backend",
+    "send",
+    "send_multigpu",
+]
+
+#: Milliseconds that joining waits for the others when nothing else is said: as long as torch.distributed does.
+JOIN_TIMEOUT = 30 * 60 * 1000
+
+#: The groups of this process, by name; None while it is joining.
+_groups: dict[str, BaseGroup | None] = {}
+_lock = threading.Lock()
+
+
+# ---------------------------------------------------------------------------------------------- backends
+def is_backend_available(backend: str) -> bool:
+    """Whether there is a backend of that name that can be used here."""
+    return check_backend(backend)
+
+
+def nccl_available() -> bool:
+    """Whether NCCL can be used."""
+    return check_backend("NCCL")
+
+
+def gloo_available() -> bool:
+    """Whether collectives on the CPU can be used."""
+    return check_backend("GLOO")
+
+
+# ------------------------------------------------------------------------------------------------ groups
+def is_group_initialized(group_name: str) -> bool:
+    """Whether this process is in a group of that name."""
+    with _lock:
+        return _groups.get(group_name) is not None
+
+
+def init_collective_group(
+    world_size: int,
+    rank: int,
+    backend: str = types.Backend.NCCL,
+    group_name: str = "default",
+    gloo_timeout: int | None = None,
+    *,
+    actors: Sequence[ActorHandle] = (),
+) -> None:
+    """Join a group as `rank` of `world_size`, in an actor or a task; waits until all ranks have joined.
+
+    `backend` is ``"gloo"`` (also ``"torch_gloo"``), or one that was registered. `gloo_timeout`: milliseconds to wait for the others, by
+    default half an hour; TimeoutError then names the missing. With `actors`, the handles of all members by rank, it also ends when one of
+    them dies before it joins. RuntimeError outside of actors and tasks, and when the process is in a group of that name.
+    """
+    _check_inside_actor()
+    if not group_name:
+        raise ValueError(f"group_name '{group_name}' needs to be a string.")
+    assert world_size > 0, "the world size must be positive"
+    assert 0 <= rank < world_size, f"the rank must be from 0 to {world_size - 1}"
+    _join(world_size, rank, backend, group_name, gloo_timeout, [actor._id for actor in actors])
+
+
+def _join(world_size: int, rank: int, backend: str, group_name: str, timeout: float | None, actors: Sequence[bytes]) -> BaseGroup:
+    kind = backend_class(backend)
+    with _lock:
+        if group_name in _groups:
+            raise RuntimeError("Trying to initialize a group a second time.")
+        _groups[group_name] = None
+    try:
+        if issubclass(kind, SharedMemoryGroup):
+            group: BaseGroup = kind(world_size, rank, group_name, JOIN_TIMEOUT if timeout is None else timeout, actors)
+        else:
+            group = kind(world_size, rank, group_name)
+    except BaseException:
+        with _lock:
+            del _groups[group_name]
+        raise
+    with _lock:
+        _groups[group_name] = group
+    return group
+
+
+class _Declared:
+    """The actor that knows a declared group."""
+
+    def __init__(self, *facts: Any) -> None:
+        self._facts = facts
+
+    def facts(self) -> tuple[Any, ...]:
+        """Ids of the actors by rank, world size, backend, time limit of joining. No handles: a declaration keeps nobody alive."""
+        return self._facts
+
+
+def _declared_name(group_name: str) -> str:
+    return "info_" + group_name
+
+
+def create_collective_group(
+    actors: Sequence[ActorHandle],
+    world_size: int,
+    ranks: Sequence[int],
+    backend: str = types.Backend.NCCL,
+    group_name: str = "default",
+    gloo_timeout: int | None = None,
+) -> None:
+    """Declare actors a group, `ranks` in the order of `actors`; they join at their first collective. For the driver.
+
+    Raises RuntimeError when the ranks do not fit, or when a group of that name is declared already.
+    """
+    try:
+        get_actor(_declared_name(group_name))
+    except ValueError:
+        pass
+    else:
+        raise RuntimeError("Trying to initialize a group twice.")
+    if len(ranks) != len(actors):
+        raise RuntimeError(f"Each actor should correspond to one rank. Got '{len(ranks)}' ranks but '{len(actors)}' actors")
+    if set(ranks) != set(range(len(ranks))):
+        raise RuntimeError(f"Ranks must be a permutation from 0 to '{len(ranks)}'. Got '{''.join(map(str, ranks))}'.")
+    if world_size <= 0:
+        raise RuntimeError(f"World size must be greater than zero. Got '{world_size}'.")
+    if len(ranks) > world_size:
+        raise RuntimeError("Ranks cannot be greater than world_size.")
+    if not is_registered(backend):
+        backend_class(types.Backend(backend))  # raises for NCCL
+        raise RuntimeError(f"Backend {backend.upper()} is not registered.")
+    if not check_backend(backend):
+        raise RuntimeError(f"Backend {backend.upper()} is registered but not available.")
+    by_rank = [actor._id for _rank, actor in sorted(zip(ranks, actors, strict=True), key=lambda pair: pair[0])]
+    options = {"name": _declared_name(group_name), "lifetime": "detached", "num_cpus": 0}
+    declared = remote(_Declared).options(**options).remote(by_rank, world_size, backend, gloo_timeout)
+    get(declared.facts.remote())
+
+
+def destroy_collective_group(group_name: str = "default") -> None:
+    """Leave a group; members that wait for this one get RayChannelError. The group may then be made again.
+
+    With a warning, nothing happens when this process is in no group of that name. RuntimeError outside of actors and tasks.
+    """
+    _check_inside_actor()
+    with _lock:
+        group = _groups.get(group_name)
+        if group is None:
+            logger.warning("The group '%s' does not exist.", group_name)
+            return
+        del _groups[group_name]
+    group.destroy_group()
+    try:
+        kill(get_actor(_declared_name(group_name)))
+    except ValueError:
+        pass  # it was not declared, or another member was faster
+
+
+def get_rank(group_name: str = "default") -> int:
+    """The rank of this process; -1 when it is in no group of that name."""
+    _check_inside_actor()
+    with _lock:
+        group = _groups.get(group_name)
+    return -1 if group is None else group.rank
+
+
+def get_collective_group_size(group_name: str = "default") -> int:
+    """The number of members; -1 when this process is in no group of that name."""
+    _check_inside_actor()
+    with _lock:
+        group = _groups.get(group_name)
+    return -1 if group is None else group.world_size
+
+
+def get_group_handle(group_name: str = "default") -> BaseGroup:
+    """This process's membership of a group; joins first if the group is declared and this actor one of it. RuntimeError otherwise."""
+    here = _check_inside_actor()
+    with _lock:
+        group = _groups.get(group_name)
+    if group is not None:
+        return group
+    try:
+        declared = get_actor(_declared_name(group_name))
+    except ValueError:
+        raise RuntimeError(f"The collective group '{group_name}' is not initialized in the process.") from None
+    actors, world_size, backend, timeout = get(declared.facts.remote())
+    if here["actor_id"] not in actors:
+        raise RuntimeError(f"The collective group '{group_name}' is not initialized in the process, and this is none of its actors.")
+    return _join(world_size, actors.index(here["actor_id"]), backend, group_name, timeout, actors)
+
+
+# ------------------------------------------------------------------------------------------- collectives
+def allreduce(tensor: Any, group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
+    """Reduce the members' tensors, in place, in every member. The results are the same bit by bit."""
+    _check_tensor(tensor)
+    get_group_handle(group_name).allreduce([tensor], types.AllReduceOptions(op))
+
+
+def barrier(group_name: str = "default") -> None:
+    """Wait until every member is here."""
+    get_group_handle(group_name).barrier(types.BarrierOptions())
+
+
+def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
+    """Reduce the members' tensors into that of `dst_rank`; the others' stay as they are."""
+    _check_tensor(tensor)
+    group = get_group_handle(group_name)
+    _check_rank(group, dst_rank)
+    group.reduce([tensor], types.ReduceOptions(op, dst_rank))
+
+
+def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> None:
+    """The tensor of `src_rank` into that of every member."""
+    _check_tensor(tensor)
+    group = get_group_handle(group_name)
+    _check_rank(group, src_rank)
+    group.broadcast([tensor], types.BroadcastOptions(src_rank))
+
+
+def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") -> None:
+    """The members' tensors into `tensor_list`, which has a tensor for each rank. RuntimeError when it has another length."""
+    _check_tensor(tensor)
+    _check_tensors(tensor_list)
+    group = get_group_handle(group_name)
+    if len(tensor_list) != group.world_size:
+        raise RuntimeError("The length of the tensor list operands to allgather must be equal to world_size.")
+    group.allgather([tensor_list], [tensor], types.AllGatherOptions())
+
+
+def reducescatter(tensor: Any, tensor_list: list[Any], group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
+    """Every member has a tensor for each rank in `tensor_list`; the reduction of those for this rank goes into `tensor`.
+
+    The tensors of the list stay as they are. RuntimeError when the list has not a tensor for each rank.
+    """
+    _check_tensor(tensor)
+    _check_tensors(tensor_list)
+    group = get_group_handle(group_name)
+    if len(tensor_list) != group.world_size:
+        raise RuntimeError("The length of the tensor list operands to reducescatter must not be equal to world_size.")
+    group.reducescatter([tensor], [tensor_list], types.ReduceScatterOptions(op))
+
+
+def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
+    """Send a tensor to a member, which receives it; may return before it does. RuntimeError when that is this process itself."""
+    _check_tensor(tensor)
+    group = get_group_handle(group_name)
+    _check_rank(group, dst_rank)
+    if dst_rank == group.rank:
+        raise RuntimeError(f"The destination rank '{dst_rank}' is self.")
+    group.send([tensor], types.SendOptions(dst_rank))
+
+
+def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
+    """Receive the next tensor of a member into `tensor`; ValueError when it has another size or dtype.
+
+    RuntimeError when the member is this process itself.
+    """
+    _check_tensor(tensor)
+    group = get_group_handle(group_name)
+    _check_rank(group, src_rank)
+    if src_rank == group.rank:
+        raise RuntimeError(f"The destination rank '{src_rank}' is self.")
+    group.recv([tensor], types.RecvOptions(src_rank))
+
+
+# --------------------------------------------------------------------------------------------- many GPUs
+def _refuse_several_gpus(*_arguments: Any, **_options: Any) -> None:
+    """One process, several GPUs: RuntimeError, for there is no such backend."""
+    raise RuntimeError("Multigpu calls requires NCCL and Cupy.")
+
+
+allgather_multigpu = allreduce_multigpu = broadcast_multigpu = recv_multigpu = _refuse_several_gpus
+reduce_multigpu = reducescatter_multigpu = send_multigpu = _refuse_several_gpus
+
+
+# ------------------------------------------------------------------------------------------------ checks
+def _check_inside_actor() -> dict[str, Any]:
+    """Where this is; RuntimeError unless it is in an actor or a task."""
+    backend = backend_if_started()
+    here = {"mode": "driver"} if backend is None else backend.context()
+    if here["mode"] != "worker":
+        raise RuntimeError("The collective APIs shall be only used inside a Ray actor or task.")
+    return here
+
+
+def _check_tensor(tensor: Any) -> None:
+    if library_of(tensor) is None:
+        raise RuntimeError(f"Unrecognized tensor type '{type(tensor)}'. Supported types are: np.ndarray, torch.Tensor, cupy.ndarray.")
+
+
+def _check_tensors(tensors: Any) -> None:
+    if not isinstance(tensors, list):
+        raise RuntimeError(f"The input must be a list of tensors. Got '{type(tensors)}'.")
+    if not tensors:
+        raise RuntimeError("Got an empty list of tensors.")
+    for tensor in tensors:
+        _check_tensor(tensor)
+
+
+def _check_rank(group: BaseGroup, rank: int) -> None:
+    if rank < 0:
+        raise ValueError(f"rank '{rank}' is negative.")
+    if rank >= group.world_size:
+        raise ValueError(f"rank '{rank}' must be less than world size '{group.world_size}'")

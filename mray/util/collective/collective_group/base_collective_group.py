@@ -1,0 +1,88 @@
+"""The contract of a backend: what one process does in a group."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from mray.util.collective.types import (
+    AllGatherOptions,
+    AllReduceOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    RecvOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+    SendOptions,
+)
+
+__all__ = ["BaseGroup"]
+
+
+class BaseGroup(ABC):
+    """A process's membership of a group. Making it joins; tensors come in lists of one, lists of tensors in a list of one list."""
+
+    def __init__(self, world_size: int, rank: int, group_name: str) -> None:
+        self._world_size = world_size
+        self._rank = rank
+        self._group_name = group_name
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of members."""
+        return self._world_size
+
+    @property
+    def group_name(self) -> str:
+        """What the group is called."""
+        return self._group_name
+
+    def destroy_group(self) -> None:  # noqa: B027  (a backend may have nothing to let go of)
+        """Leave the group."""
+
+    @classmethod
+    def backend(cls) -> str:
+        """The name of the backend."""
+        raise NotImplementedError
+
+    @classmethod
+    @abstractmethod
+    def check_backend_availability(cls) -> bool:
+        """Whether it can be used in this process."""
+
+    @abstractmethod
+    def allreduce(self, tensor: list[Any], allreduce_options: AllReduceOptions) -> None:
+        """Reduce the tensor in place, on every rank."""
+
+    @abstractmethod
+    def barrier(self, barrier_options: BarrierOptions) -> None:
+        """Wait for all members."""
+
+    @abstractmethod
+    def reduce(self, tensor: list[Any], reduce_options: ReduceOptions) -> None:
+        """Reduce the tensor in place, on the root."""
+
+    @abstractmethod
+    def allgather(self, tensor_list: list[list[Any]], tensor: list[Any], allgather_options: AllGatherOptions) -> None:
+        """Everybody's tensor into the list, by rank."""
+
+    @abstractmethod
+    def broadcast(self, tensor: list[Any], broadcast_options: BroadcastOptions) -> None:
+        """The root's tensor into everybody's."""
+
+    @abstractmethod
+    def reducescatter(self, tensor: list[Any], tensor_list: list[list[Any]], reducescatter_options: ReduceScatterOptions) -> None:
+        """The reduction of everybody's list, of which this rank gets its own tensor."""
+
+    @abstractmethod
+    def send(self, tensor: list[Any], send_options: SendOptions) -> None:
+        """Send the tensor to a member."""
+
+    @abstractmethod
+    def recv(self, tensor: list[Any], recv_options: RecvOptions) -> None:
+        """Receive into the tensor from a member."""

@@ -1,0 +1,502 @@
+"""Groups of actors and tasks that reduce, gather and exchange tensors."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+np = pytest.importorskip("numpy")
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def collective(ray: Any) -> Any:
+    """``util.collective`` of the module under test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of cupy, which Ray imports, on machines without its libraries
+        return importlib.import_module(f"{ray.__name__}.util.collective")
+
+
+def make_member(ray: Any) -> Any:
+    """The class of the members: each call makes its own tensors and returns what they have become."""
+    name = ray.__name__
+
+    class Member:
+        def __init__(self) -> None:
+            import importlib
+
+            self.collective = importlib.import_module(f"{name}.util.collective")
+            self.types = importlib.import_module(f"{name}.util.collective.types")
+
+        def join(self, world_size: int, rank: int, group: str = "default", **options: Any) -> None:
+            self.collective.init_collective_group(world_size, rank, "gloo", group, **options)
+
+        def call(self, what: str, tensors: Sequence[Any], *arguments: Any, op: str | None = None) -> Any:
+            """Call a collective with copies of the tensors (a list of them counts as one) and return the copies."""
+            import copy
+
+            own = [[copy.deepcopy(each) for each in tensor] if isinstance(tensor, list) else copy.deepcopy(tensor) for tensor in tensors]
+            options = {} if op is None else {"op": self.types.ReduceOp[op]}
+            getattr(self.collective, what)(*own, *arguments, **options)
+            return own
+
+        def ask(self, what: str, *arguments: Any) -> Any:
+            return getattr(self.collective, what)(*arguments)
+
+    return ray.remote(num_cpus=0)(Member)
+
+
+@pytest.fixture
+def members(ray_session: Any) -> Callable[[int], list[Any]]:
+    """Makes so many actors that are in no group yet."""
+    kind = make_member(ray_session)
+    return lambda count: [kind.remote() for _ in range(count)]
+
+
+@pytest.fixture
+def group(ray_session: Any, members: Callable[[int], list[Any]]) -> Callable[[int], list[Any]]:
+    """Makes so many actors that are a group, "default", by rank."""
+
+    def make(count: int) -> list[Any]:
+        made = members(count)
+        ray_session.get([member.join.remote(count, rank) for rank, member in enumerate(made)])
+        return made
+
+    return make
+
+
+def everybody(ray: Any, group: Sequence[Any], what: str, tensors: Callable[[int], Sequence[Any]], *arguments: Any, **options: Any) -> Any:
+    """Have every member call a collective with its own tensors; what they have become, by rank."""
+    return ray.get([member.call.remote(what, tensors(rank), *arguments, **options) for rank, member in enumerate(group)])
+
+
+MAKERS = {"torch": torch.tensor, "numpy": np.array}
+makers = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+
+
+def same(left: Any, right: Any) -> bool:
+    return bool(np.array_equal(np.asarray(left), np.asarray(right)))
+
+
+# ------------------------------------------------------------------------------------------- collectives
+@makers
+def test_allreduce_combines_the_tensors_of_all_in_place(ray_session, group, make):
+    pair = group(2)
+    expected = {"SUM": [5.0, 5.0], "PRODUCT": [6.0, -14.0], "MIN": [2.0, -2.0], "MAX": [3.0, 7.0]}
+    for op, result in expected.items():
+        for (tensor,) in everybody(ray_session, pair, "allreduce", lambda rank: [make([[2.0, -2.0], [3.0, 7.0]][rank])], op=op):
+            assert type(tensor) is type(make([1.0]))
+            assert same(tensor, result)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "float32", "float64"])
+def test_tensors_keep_their_dtype(ray_session, group, dtype):
+    for (tensor,) in everybody(ray_session, group(2), "allreduce", lambda rank: [torch.tensor([1, 2]).to(getattr(torch, dtype))]):
+        assert tensor.dtype == getattr(torch, dtype)
+        assert tensor.tolist() == [2, 4]
+
+
+@makers
+def test_reduce_changes_the_tensor_of_one_member_only(ray_session, group, make):
+    first, second = everybody(ray_session, group(2), "reduce", lambda rank: [make([1.0 + rank])], 1)
+    assert same(first[0], [1.0])
+    assert same(second[0], [3.0])
+
+
+@makers
+def test_broadcast_gives_all_the_tensor_of_one(ray_session, group, make):
+    pair = group(2)
+    for root in (0, 1):
+        for (tensor,) in everybody(ray_session, pair, "broadcast", lambda rank: [make([[1.0], [2.0]][rank])], root):
+            assert same(tensor, [[1.0], [2.0]][root])
+
+
+@makers
+def test_allgather_collects_the_tensors_of_all_in_a_list(ray_session, group, make):
+    for gathered, own in everybody(ray_session, group(2), "allgather", lambda rank: [[make([0, 0]), make([0, 0])], make([rank, 7])]):
+        assert [list(tensor) for tensor in gathered] == [[0, 7], [1, 7]]
+        assert own[1] == 7
+
+
+@makers
+def test_reducescatter_gives_each_member_its_part_of_the_reduction(ray_session, group, make):
+    lists = [[make([1.0, 2.0]), make([3.0, 4.0])], [make([10.0, 20.0]), make([30.0, 40.0])]]
+    first, second = everybody(ray_session, group(2), "reducescatter", lambda rank: [make([0.0, 0.0]), lists[rank]])
+    assert same(first[0], [11.0, 22.0])
+    assert same(second[0], [33.0, 44.0])
+
+
+@makers
+def test_what_one_member_sends_another_receives(ray_session, group, make):
+    first, second = group(2)
+    sent = first.call.remote("send", [make([1.0, 2.0])], 1)
+    received = second.call.remote("recv", [make([0.0, 0.0])], 0)
+    assert same(ray_session.get(received)[0], [1.0, 2.0])
+    ray_session.get(sent)
+    # And the other way round.
+    back = second.call.remote("send", [make([3.0])], 0)
+    assert same(ray_session.get(first.call.remote("recv", [make([0.0])], 1))[0], [3.0])
+    ray_session.get(back)
+
+
+def test_nobody_passes_a_barrier_before_all_have_come(ray_session, group):
+    first, second = group(2)
+    waiting = first.call.remote("barrier", [])
+    ready, _rest = ray_session.wait([waiting], timeout=0.2)
+    assert not ready
+    ray_session.get([waiting, second.call.remote("barrier", [])])
+
+
+def test_calls_of_different_kinds_follow_each_other(ray_session, group):
+    trio = group(3)
+    for round_ in range(3):
+        for root in range(3):
+            calls = [
+                everybody(ray_session, trio, "broadcast", lambda rank: [torch.tensor([rank + 10 * round_])], root),  # noqa: B023
+                everybody(ray_session, trio, "reduce", lambda rank: [torch.tensor([rank])], root),
+                everybody(ray_session, trio, "allreduce", lambda rank: [torch.tensor([rank])]),
+            ]
+            assert [int(tensor) for (tensor,) in calls[0]] == [root + 10 * round_] * 3
+            assert [int(tensor) for (tensor,) in calls[1]] == [3 if rank == root else rank for rank in range(3)]
+            assert [int(tensor) for (tensor,) in calls[2]] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("length", [0, 1, 1000, 300_000, 700_001])
+def test_lengths_are_no_matter(ray_session, group, ranks, length):
+    made = group(ranks)
+    shares = [torch.arange(length, dtype=torch.float32) * (rank + 1) for rank in range(ranks)]
+    for (tensor,) in everybody(ray_session, made, "allreduce", lambda rank: [shares[rank]]):
+        assert torch.equal(tensor, torch.arange(length, dtype=torch.float32) * sum(range(ranks + 1)))
+    zeros = torch.zeros(length)
+    for gathered, _own in everybody(ray_session, made, "allgather", lambda rank: [[zeros] * ranks, shares[rank]]):
+        assert all(torch.equal(tensor, share) for tensor, share in zip(gathered, shares, strict=True))
+    for (tensor,) in everybody(ray_session, made, "broadcast", lambda rank: [shares[rank]], ranks - 1):
+        assert torch.equal(tensor, shares[-1])
+    for rank, (tensor, _parts) in enumerate(everybody(ray_session, made, "reducescatter", lambda rank: [zeros, [shares[rank]] * ranks])):
+        assert torch.equal(tensor, sum(shares)), rank
+    sent = made[0].call.remote("send", [shares[0]], ranks - 1)
+    assert torch.equal(ray_session.get(made[-1].call.remote("recv", [zeros], 0))[0], shares[0])
+    ray_session.get(sent)
+
+
+# ------------------------------------------------------------------------------------------------ groups
+def test_a_member_knows_its_rank_and_the_size_of_its_group(ray_session, group):
+    for rank, member in enumerate(group(2)):
+        assert ray_session.get(member.ask.remote("get_rank")) == rank
+        assert ray_session.get(member.ask.remote("get_collective_group_size")) == 2
+        assert ray_session.get(member.ask.remote("is_group_initialized", "default")) is True
+        assert ray_session.get(member.ask.remote("get_rank", "another")) == -1
+        assert ray_session.get(member.ask.remote("get_collective_group_size", "another")) == -1
+        assert ray_session.get(member.ask.remote("is_group_initialized", "another")) is False
+
+
+def test_a_group_can_be_destroyed_and_made_again(ray_session, group):
+    pair = group(2)
+    for _again in range(3):
+        assert [int(tensor) for (tensor,) in everybody(ray_session, pair, "allreduce", lambda rank: [torch.tensor([1])])] == [2, 2]
+        ray_session.get([member.ask.remote("destroy_collective_group") for member in pair])
+        assert not ray_session.get(pair[0].ask.remote("is_group_initialized", "default"))
+        pair.reverse()
+        ray_session.get([member.join.remote(2, rank) for rank, member in enumerate(pair)])
+
+
+def test_a_process_may_be_in_several_groups(ray_session, group):
+    pair = group(2)
+    ray_session.get([member.join.remote(2, rank, "second") for rank, member in enumerate(pair)])
+    for name in ("second", "default", "second"):
+        for (tensor,) in everybody(ray_session, pair, "allreduce", lambda rank: [torch.tensor([rank + 1])], name):
+            assert int(tensor) == 3
+
+
+def test_declared_actors_join_at_their_first_collective(ray_session, members, collective):
+    pair = members(2)
+    collective.create_collective_group(pair, 2, [1, 0], "gloo", "declared")
+    with pytest.raises(RuntimeError, match="Trying to initialize a group twice"):
+        collective.create_collective_group(pair, 2, [1, 0], "gloo", "declared")
+    assert [int(tensor) for (tensor,) in everybody(ray_session, pair, "allreduce", lambda rank: [torch.tensor([1])], "declared")] == [2, 2]
+    assert ray_session.get([member.ask.remote("get_rank", "declared") for member in pair]) == [1, 0]
+    ray_session.get([member.ask.remote("destroy_collective_group", "declared") for member in pair])
+    with pytest.raises(ValueError, match="info_declared"):
+        ray_session.get_actor("info_declared")
+
+
+def test_tasks_can_be_members(ray_session):
+    name = ray_session.__name__
+
+    @ray_session.remote(num_cpus=1, max_calls=1)
+    def train(rank):
+        import importlib
+
+        import torch
+
+        collective = importlib.import_module(f"{name}.util.collective")
+        collective.init_collective_group(2, rank, "gloo", "tasks")
+        tensor = torch.tensor([rank + 1.0])
+        collective.allreduce(tensor, "tasks")
+        collective.destroy_collective_group("tasks")
+        return tensor.item()
+
+    assert ray_session.get([train.remote(rank) for rank in range(2)]) == [3.0, 3.0]
+
+
+# ------------------------------------------------------------------------------------------------ checks
+def test_collectives_are_for_actors_and_tasks(ray_session, collective):
+    for call in (
+        lambda: collective.init_collective_group(1, 0, "gloo"),
+        collective.destroy_collective_group,
+        collective.get_rank,
+        collective.get_collective_group_size,
+        collective.barrier,
+        lambda: collective.allreduce(torch.zeros(1)),
+    ):
+        with pytest.raises(RuntimeError, match="shall be only used inside a Ray actor or task"):
+            call()
+
+
+def test_a_group_that_does_not_exist_is_an_error(ray_session, members):
+    (member,) = members(1)
+    with pytest.raises(RuntimeError, match="The collective group 'nobody' is not initialized in the process"):
+        ray_session.get(member.call.remote("allreduce", [torch.zeros(1)], "nobody"))
+
+
+def test_a_process_joins_a_group_once(ray_session, group):
+    (member,) = group(1)
+    with pytest.raises(RuntimeError, match="Trying to initialize a group a second time"):
+        ray_session.get(member.join.remote(1, 0))
+
+
+@pytest.mark.parametrize(("world_size", "rank"), [(0, 0), (2, 2), (2, -1)])
+def test_a_rank_lies_within_the_world(ray_session, members, world_size, rank):
+    with pytest.raises(AssertionError):
+        ray_session.get(members(1)[0].join.remote(world_size, rank))
+
+
+def test_a_group_has_a_name(ray_session, members):
+    with pytest.raises(ValueError, match="needs to be a string"):
+        ray_session.get(members(1)[0].join.remote(1, 0, ""))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "world_size", "text"),
+    [
+        ([0], 2, "Each actor should correspond to one rank"),
+        ([0, 2], 2, "Ranks must be a permutation"),
+        ([0, 1], 0, "World size must be greater than zero"),
+    ],
+)
+def test_declared_ranks_must_fit(ray_session, members, collective, ranks, world_size, text):
+    with pytest.raises(RuntimeError, match=text):
+        collective.create_collective_group(members(2), world_size, ranks, "gloo", "unfit")
+
+
+def test_arguments_are_checked(ray_session, group):
+    (member,) = group(1)
+    tensor = torch.zeros(1)
+    refused = [
+        ("allreduce", [1], (), RuntimeError, "Unrecognized tensor type"),
+        ("broadcast", [tensor], (1,), ValueError, "must be less than world size '1'"),
+        ("broadcast", [tensor], (-1,), ValueError, "rank '-1' is negative"),
+        ("reduce", [tensor], (1,), ValueError, "must be less than world size '1'"),
+        ("allgather", [tensor, tensor], (), RuntimeError, "The input must be a list of tensors"),
+        ("allgather", [[], tensor], (), RuntimeError, "Got an empty list of tensors"),
+        ("allgather", [[tensor, tensor], tensor], (), RuntimeError, "must be equal to world_size"),
+        ("reducescatter", [tensor, [tensor, tensor]], (), RuntimeError, "equal to world_size"),
+        ("reducescatter", [tensor, [torch.zeros(2)]], (), ValueError, "Output tensor has wrong shape"),
+        ("send", [tensor], (0,), RuntimeError, "The destination rank '0' is self"),
+        ("recv", [tensor], (0,), RuntimeError, "The destination rank '0' is self"),
+        ("send", [tensor], (7,), ValueError, "must be less than world size '1'"),
+    ]
+    for what, tensors, arguments, kind, text in refused:
+        with pytest.raises(kind, match=text):
+            ray_session.get(member.call.remote(what, tensors, *arguments))
+
+
+def test_backends_have_names(collective):
+    types = collective.types
+    assert types.Backend("gloo") == types.Backend("torch_gloo") == types.Backend.GLOO == "GLOO"
+    assert types.Backend("nccl") == types.Backend.NCCL == "NCCL"
+    with pytest.raises(ValueError, match="Unrecognized backend: 'smoke'"):
+        types.Backend("smoke")
+    assert collective.is_backend_available("gloo")
+    assert collective.gloo_available()
+    assert not collective.is_backend_available("smoke")
+
+
+def test_a_backend_can_be_brought_along(ray_session, members, collective):
+    name = ray_session.__name__
+
+    def work(_actor):
+        import importlib
+
+        collective = importlib.import_module(f"{name}.util.collective")
+        base = importlib.import_module(f"{name}.util.collective.collective_group.base_collective_group")
+
+        class Alone(base.BaseGroup):
+            @classmethod
+            def check_backend_availability(cls):
+                return True
+
+            def allreduce(self, tensor, allreduce_options):
+                tensor[0][...] = self.world_size
+
+            def barrier(self, barrier_options): ...
+            def reduce(self, tensor, reduce_options): ...
+            def allgather(self, tensor_list, tensor, allgather_options): ...
+            def broadcast(self, tensor, broadcast_options): ...
+            def reducescatter(self, tensor, tensor_list, reducescatter_options): ...
+            def send(self, tensor, send_options): ...
+            def recv(self, tensor, recv_options): ...
+
+        collective.register_collective_backend("alone", Alone)
+        collective.init_collective_group(5, 3, "ALONE", "own")
+        import numpy
+
+        array = numpy.zeros(2)
+        collective.allreduce(array, "own")
+        try:
+            collective.register_collective_backend("Alone", Alone)
+        except ValueError as error:
+            return collective.get_rank("own"), array.tolist(), str(error)
+
+    (member,) = members(1)
+    rank, values, refusal = ray_session.get(member.__ray_call__.remote(work))
+    assert rank == 3
+    assert values == [5.0, 5.0]
+    assert refusal == "Backend ALONE already registered"
+
+
+# -------------------------------------------------------------------------------- what mray does otherwise
+@pytest.mark.only("mray")
+def test_nccl_is_refused_with_what_to_use_instead(ray_session, members, collective):
+    (member,) = members(1)
+    with pytest.raises(NotImplementedError, match="backend='gloo'"):
+        ray_session.get(member.ask.remote("init_collective_group", 1, 0, "nccl"))
+    with pytest.raises(NotImplementedError, match="backend='gloo'"):
+        collective.create_collective_group([member], 1, [0])
+    assert not collective.nccl_available()
+
+
+@pytest.mark.only("mray")
+@pytest.mark.parametrize("what", ["allreduce", "broadcast", "reduce", "allgather", "reducescatter", "send", "recv"])
+def test_several_gpus_of_one_process_are_refused(collective, what):
+    with pytest.raises(RuntimeError, match="Multigpu calls requires NCCL and Cupy"):
+        getattr(collective, what + "_multigpu")([np.zeros(1)])
+
+
+@pytest.mark.only("mray")
+def test_who_is_missing_is_named(ray_session, members):
+    first, second = members(2)
+    late = [first.join.remote(4, 0, gloo_timeout=300), second.join.remote(4, 2, gloo_timeout=300)]
+    for ref in late:
+        with pytest.raises(TimeoutError, match=r"waiting for the ranks \[.*\b1\b.*3\] of the group"):
+            ray_session.get(ref)
+    # Nothing of it is left in the way of the next attempt.
+    ray_session.get([first.join.remote(2, 0), second.join.remote(2, 1)])
+
+
+@pytest.mark.only("mray")
+def test_members_that_disagree_on_the_world_are_told(ray_session, members):
+    first, second = members(2)
+    joining = [first.join.remote(2, 0, gloo_timeout=20_000), second.join.remote(3, 1, gloo_timeout=20_000)]
+    for ref in joining:
+        with pytest.raises(ValueError, match="joins the group 'collective default' with world size"):
+            ray_session.get(ref)
+
+
+@pytest.mark.only("mray")
+def test_members_that_call_different_collectives_are_told(ray_session, group):
+    first, second = group(2)
+    calls = [first.call.remote("allreduce", [torch.zeros(4)]), second.call.remote("allreduce", [torch.zeros(5)])]
+    for ref in calls:
+        with pytest.raises(ValueError, match=r"call different collectives: .* allreduce SUM of \d+ bytes of float32"):
+            ray_session.get(ref)
+    with pytest.raises(ray_session.exceptions.RayChannelError, match="is broken"):
+        ray_session.get(first.call.remote("barrier", []))
+
+
+@pytest.mark.only("mray")
+def test_what_is_received_must_be_what_was_sent(ray_session, group):
+    first, second = group(2)
+    ray_session.get(first.call.remote("send", [torch.zeros(4)], 1))
+    with pytest.raises(ValueError, match="sent 4 elements of float32, and rank 1 .* receives 3 of float32"):
+        ray_session.get(second.call.remote("recv", [torch.zeros(3)], 0))
+
+
+@pytest.mark.only("mray")
+def test_tensors_that_are_not_contiguous_are_reduced_in_place(ray_session, group):
+    def work(actor, rank):
+        import numpy
+        import torch
+
+        whole = torch.zeros(4, 6)
+        part = whole.t()[1:3]
+        part[...] = rank + 1
+        actor.collective.allreduce(part)
+        halves = torch.zeros(4, dtype=torch.bfloat16)
+        halves[::2] = 1
+        actor.collective.allreduce(halves[::2])
+        array = numpy.zeros((3, 3))
+        array[:, 1] = rank
+        actor.collective.broadcast(array[:, 1], 1)
+        weight = torch.ones(2, requires_grad=True)
+        actor.collective.allreduce(weight)
+        return whole, halves, array, weight.detach(), weight.requires_grad
+
+    expected = torch.zeros(4, 6)
+    expected[:, 1:3] = 3
+    for whole, halves, array, weight, grad in ray_session.get(
+        [member.__ray_call__.remote(work, rank) for rank, member in enumerate(group(2))]
+    ):
+        assert torch.equal(whole, expected)
+        assert halves.tolist() == [2, 0, 2, 0]
+        assert array.tolist() == [[0, 1, 0]] * 3
+        assert weight.tolist() == [2, 2]
+        assert grad
+
+
+@pytest.mark.only("mray")
+def test_an_array_that_cannot_be_written_to_is_refused(ray_session, group):
+    def work(actor, array):
+        actor.collective.allreduce(array)
+
+    (member,) = group(1)
+    with pytest.raises(ValueError, match="read-only"):
+        ray_session.get(member.__ray_call__.remote(work, np.zeros(1 << 16)))
+
+
+@pytest.mark.only("mray")
+def test_every_dtype_and_operation_gives_the_same_bits_everywhere(ray_session, group):
+    trio = group(3)
+    generator = torch.Generator().manual_seed(3)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        shares = [torch.randn(50_001, generator=generator).to(dtype) for _ in range(3)]
+        for op in ("SUM", "PRODUCT", "MIN", "MAX"):
+            first, second, third = [tensor for (tensor,) in everybody(ray_session, trio, "allreduce", lambda rank: [shares[rank]], op=op)]  # noqa: B023
+            assert torch.equal(first, second)
+            assert torch.equal(first, third)
+            if op == "SUM":
+                assert torch.equal(first, shares[0] + shares[1] + shares[2])
+
+
+@pytest.mark.only("mray")
+def test_several_messages_wait_for_their_receiver(ray_session, group):
+    first, second = group(2)
+    sizes = [1, 100_000, 3, 500_000]
+    ray_session.get([first.call.remote("send", [torch.full((size,), float(size))], 1) for size in sizes])
+    for size in sizes:
+        (tensor,) = ray_session.get(second.call.remote("recv", [torch.zeros(size)], 0))
+        assert torch.equal(tensor, torch.full((size,), float(size)))
+
+
+@pytest.mark.only("mray")
+def test_a_sender_far_ahead_waits_for_its_receiver(ray_session, group):
+    first, second = group(2)
+    sent = [first.call.remote("send", [torch.tensor([number])], 1) for number in range(40)]
+    for number in range(40):
+        assert int(ray_session.get(second.call.remote("recv", [torch.tensor([0])], 0))[0]) == number
+    ray_session.get(sent)

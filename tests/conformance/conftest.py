@@ -1,0 +1,62 @@
+"""What the tests of shared-memory channels share: both ends of rings, in one process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from mray._channel.base import ChannelReader, ChannelWriter
+from mray._channel.shm import ShmReader, ShmWriter
+from mray._ipc.doorbell import Doorbell, new_bell_fd
+from mray._ipc.layout import RingLayout
+from mray._ipc.ring import RingWriter
+from mray._ipc.segment import Segment
+from mray._ipc.slots import unlink_all
+from mray._ipc.table import SessionTable
+
+Ends = tuple[ChannelWriter, list[ChannelReader]]
+
+
+class Shared:
+    """What shared-memory channels of one test use; ends with it."""
+
+    #: Messages that a channel has room for.
+    entries = 4
+
+    def __init__(self) -> None:
+        self.prefix = f"/mray-test-channel-{os.getpid()}-{id(self):x}-"
+        self.table = SessionTable.create(self.prefix + "table")
+        #: Row 0 is the writer's, row r + 1 reader r's.
+        self.bells = [Doorbell(new_bell_fd(), self.table, row) for row in range(8)]
+        self._rings: list[tuple[Segment, ShmWriter, list[ShmReader]]] = []
+
+    def make(self, readers: int) -> Ends:
+        layout = RingLayout(self.entries, 1024, readers, 6)
+        segment = Segment.create(self.prefix + "ring", layout.size)
+        RingWriter.format(segment, 0, layout)
+        prefix = f"{self.prefix}s{len(self._rings)}-"
+        writer = ShmWriter(segment, 0, layout, prefix, self.bells[1 : readers + 1])
+        ends = [ShmReader(segment, 0, layout, number, prefix, self.bells[0], pickle.dumps) for number in range(readers)]
+        segment.unlink()
+        self._rings.append((segment, writer, ends))
+        return writer, list(ends)
+
+    def close(self) -> None:
+        for segment, writer, readers in self._rings:
+            for end in (writer, *readers):
+                end.close()
+            segment.close()
+        for bell in self.bells:
+            bell.close()
+        self.table.close()
+        unlink_all(self.prefix)
+
+
+@pytest.fixture
+def shm() -> Iterator[Shared]:
+    shared = Shared()
+    yield shared
+    shared.close()

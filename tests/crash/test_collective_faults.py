@@ -1,0 +1,291 @@
+"""Members of a group that die or leave in the middle of a collective: who waits for them is told who and how, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mray
+from mray.exceptions import ActorDiedError, RayChannelError
+
+LARGE = 4 << 20
+
+
+@pytest.fixture
+def session() -> Iterator[None]:
+    mray.init(num_cpus=4, log_to_driver=False)
+    yield
+    mray.shutdown()
+
+
+class Member:
+    """Does collectives, and says in a file when it begins."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        from mray.util import collective
+
+        self.collective = collective
+        self.child: Any = None
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def join(self, world_size: int, rank: int, actors: Any = ()) -> None:
+        self.begin(f"join{rank}")
+        self.collective.init_collective_group(world_size, rank, "gloo", actors=actors)
+
+    def begin(self, what: str) -> None:
+        Path(self.folder, what).touch()
+
+    def call(self, what: str) -> None:
+        """One collective, or one after the other without end."""
+        self.begin(what)
+        tensor, large = np.ones(3), np.ones(LARGE, np.float32)
+        if what == "allreduce":
+            self.collective.allreduce(tensor)
+        elif what == "allreduces":
+            while True:
+                self.collective.allreduce(large)
+        elif what == "broadcasts":
+            while True:
+                self.collective.broadcast(large, 1)
+        elif what == "barrier":
+            self.collective.barrier()
+        elif what == "broadcast":
+            self.collective.broadcast(tensor, 1)
+        elif what == "reduce":
+            self.collective.reduce(tensor, self.collective.get_rank())
+        elif what == "recv":
+            self.collective.recv(tensor, 1)
+        elif what == "send":
+            while True:
+                self.collective.send(large, 1)
+
+    def sum(self) -> float:
+        array = np.ones(1)
+        self.collective.allreduce(array)
+        return float(array[0])
+
+    def destroy(self) -> None:
+        self.collective.destroy_collective_group()
+
+    def destroy_soon(self, what: str) -> None:
+        """Wait in a collective, and have another thread of this process destroy the group meanwhile."""
+        import threading
+
+        group = self.collective.get_group_handle()
+        timer = threading.Timer(0.05, group.destroy_group)
+        timer.start()
+        try:
+            self.call(what)
+        finally:
+            timer.join()
+
+    def leave_child(self) -> None:
+        """A process that inherits the descriptors of this one and outlives it."""
+        self.child = subprocess.Popen(["sleep", "1000"], close_fds=False)
+
+    def end(self) -> None:
+        os._exit(3)
+
+
+@pytest.fixture
+def make(session: None, tmp_path: Path) -> Callable[..., list[Any]]:
+    """Makes so many members of the group."""
+    kind = mray.remote(num_cpus=0, max_restarts=0)(Member)
+
+    def made(count: int, *, joined: bool = True, **options: Any) -> list[Any]:
+        members = [kind.options(**options).remote(str(tmp_path)) for _ in range(count)]
+        if joined:
+            mray.get([member.join.remote(count, rank) for rank, member in enumerate(members)])
+        return members
+
+    return made
+
+
+WAITS = ["allreduce", "barrier", "broadcast", "reduce", "recv", "send", "allreduces", "broadcasts"]
+ENDLESS = {"allreduces", "broadcasts"}
+
+
+@pytest.mark.parametrize("what", WAITS)
+@pytest.mark.parametrize("manner", ["SIGKILL", "SIGSEGV", "exit"])
+def test_members_that_wait_for_the_dead_are_told(make, tmp_path, eventually, what, manner):
+    first, victim, third = make(3)
+    pid = mray.get(victim.pid.remote())
+    others = [first, third] if what not in ("recv", "send") else [first]
+    calls = [member.call.remote(what) for member in others]
+    if what in ENDLESS:
+        calls.append(victim.call.remote(what))
+    eventually(lambda: (tmp_path / what).exists())
+    if manner == "exit" and what not in ENDLESS:
+        victim.end.remote()
+    else:
+        os.kill(pid, signal.SIGKILL if manner == "exit" else getattr(signal, manner))
+        manner = "SIGKILL" if manner == "exit" else manner
+    for call in calls[: len(others)]:
+        with pytest.raises(RayChannelError) as caught:
+            mray.get(call)
+        text = str(caught.value)
+        assert f"rank 1 (actor Member, pid {pid}) has died" in text
+        assert manner in text or manner == "exit"
+    # They are as usable as before, also together.
+    for member in (first, third):
+        with pytest.raises(RayChannelError, match="has died"):
+            mray.get(member.call.remote("barrier"))
+    mray.get([member.destroy.remote() for member in (first, third)])
+    mray.get([member.join.remote(2, rank) for rank, member in enumerate((first, third))])
+    assert mray.get([member.sum.remote() for member in (first, third)]) == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("what", ["allreduce", "barrier", "broadcast", "recv", "send"])
+def test_members_that_wait_for_one_that_leaves_are_told(make, tmp_path, eventually, what):
+    first, second = make(2)
+    call = first.call.remote(what)
+    eventually(lambda: (tmp_path / what).exists())
+    mray.get(second.destroy.remote())
+    with pytest.raises(RayChannelError, match=r"rank 1 \(actor Member, pid \d+\) destroyed the group"):
+        mray.get(call)
+
+
+@pytest.mark.parametrize("what", ["allreduce", "recv", "send", "allreduces"])
+def test_destroying_wakes_the_own_thread_that_waits(make, what):
+    first, second = make(2)
+    calls = [first.destroy_soon.remote(what)]
+    if what in ENDLESS:
+        calls.append(second.call.remote(what))
+    with pytest.raises(RayChannelError, match="has been destroyed in this process"):
+        mray.get(calls[0])
+    for call in calls[1:]:
+        with pytest.raises(RayChannelError, match="rank 0 .* destroyed the group"):
+            mray.get(call)
+
+
+def boards(pid: int) -> set[str]:
+    """The boards of a group that a process has mapped."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {path for line in lines if "-group" in (path := line.split()[-1].removesuffix("(deleted)"))}
+
+
+def test_a_member_that_dies_while_others_join_is_named(make, tmp_path, eventually):
+    first, victim = make(2, joined=False)
+    own, pid = mray.get([first.pid.remote(), victim.pid.remote()])
+    joining = first.join.remote(3, 0), victim.join.remote(3, 1)
+    eventually(lambda: len(boards(own)) == 2)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RayChannelError, match=rf"(?s)rank 1 \(actor Member, pid {pid}\) has died.*SIGKILL"):
+        mray.get(joining[0])
+    with pytest.raises(ActorDiedError):
+        mray.get(joining[1])
+    # What it has left is in nobody's way.
+    second = make(1, joined=False)[0]
+    mray.get([first.join.remote(2, 0), second.join.remote(2, 1)])
+    assert mray.get([first.sum.remote(), second.sum.remote()]) == [2.0, 2.0]
+
+
+def test_a_known_member_that_dies_before_it_joins_is_named(make, tmp_path, eventually):
+    members = make(2, joined=False)
+    joining = members[0].join.remote(2, 0, members)
+    eventually(lambda: (tmp_path / "join0").exists())
+    os.kill(mray.get(members[1].pid.remote()), signal.SIGKILL)
+    with pytest.raises(RayChannelError, match="(?s)rank 1 has died before it joined.*SIGKILL"):
+        mray.get(joining)
+
+
+def test_a_restarted_actor_joins_again(make):
+    first, second = make(2, max_restarts=1, max_task_retries=1)
+    pid = mray.get(second.pid.remote())
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RayChannelError, match=f"pid {pid}.* has died"):
+        mray.get(first.call.remote("barrier"))
+    mray.get(first.destroy.remote())
+    mray.get([first.join.remote(2, 0), second.join.remote(2, 1)])
+    assert mray.get([member.sum.remote() for member in (first, second)]) == [2.0, 2.0]
+
+
+def test_a_child_that_a_dead_member_leaves_behind_hides_nothing(make, tmp_path, eventually):
+    first, victim = make(2)
+    mray.get(victim.leave_child.remote())
+    pid = mray.get(victim.pid.remote())
+    call = first.call.remote("allreduce")
+    eventually(lambda: (tmp_path / "allreduce").exists())
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RayChannelError, match=f"pid {pid}.* has died"):
+        mray.get(call)
+
+
+def test_a_member_that_is_stopped_is_slow_and_not_dead(make, tmp_path, eventually):
+    first, second = make(2)
+    pid = mray.get(second.pid.remote())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        call = first.sum.remote()
+        _ready, rest = mray.wait([call], timeout=1.0)
+        assert rest
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert mray.get([call, second.sum.remote()]) == [2.0, 2.0]
+
+
+def test_a_task_that_dies_is_named(session, tmp_path, eventually):
+    @mray.remote(max_retries=0)
+    def task(rank: int, folder: str) -> None:
+        from mray.util import collective
+
+        collective.init_collective_group(2, rank, "gloo")
+        Path(folder, str(rank)).write_text(str(os.getpid()))
+        while True:
+            collective.allreduce(np.ones(LARGE, np.float32))
+
+    calls = [task.remote(rank, str(tmp_path)) for rank in range(2)]
+    eventually(lambda: (tmp_path / "0").exists() and (tmp_path / "1").exists() and (tmp_path / "1").read_text())
+    pid = int((tmp_path / "1").read_text())
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RayChannelError, match=rf"rank 1 \(task task, pid {pid}\) has died"):
+        mray.get(calls[0])
+
+
+def test_the_driver_may_die_in_the_middle(run_text):
+    run = run_text(
+        """
+        import sys
+        from pathlib import Path
+        import mray, numpy
+
+        @mray.remote(num_cpus=0)
+        class Member:
+            def work(self, rank, folder):
+                from mray.util import collective
+                collective.init_collective_group(2, rank, "gloo")
+                collective.send(numpy.ones(1 << 20), 1 - rank)
+                Path(folder, f"member{rank}").touch()
+                while True:
+                    collective.allreduce(numpy.ones(1 << 20))
+
+        mray.init(num_cpus=2)
+        members = [Member.remote() for _ in range(2)]
+        mray.get([member.work.remote(rank, sys.argv[-1]) for rank, member in enumerate(members)])
+        """
+    )
+    run.wait_for("member0")
+    run.wait_for("member1")
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    run.assert_nothing_left()
+
+
+def test_a_group_leaves_no_name_in_shared_memory(make):
+    before = set(os.listdir("/dev/shm"))
+    members = make(3)
+    for _again in range(3):
+        assert mray.get([member.sum.remote() for member in members]) == [3.0] * 3
+        assert not [name for name in set(os.listdir("/dev/shm")) - before if "group" in name]
+        mray.get([member.destroy.remote() for member in members])
+        mray.get([member.join.remote(3, rank) for rank, member in enumerate(members)])

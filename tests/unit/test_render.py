@@ -1,0 +1,273 @@
+"""Figures of plans: numbers of the DAG nodes, DOT text, drawings made of characters, the order of operations."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from mray._graph import render
+from mray._graph.compile import plan_graph
+from mray._graph.dot import attributes, quote, write_picture
+from mray._graph.grid import COLUMN, draw
+from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Plan, Source, Step, Transfer
+from tests.unit.test_schedule import GRAPHS
+
+A, B = "aaaaaa" + "0" * 26, "bbbbbb" + "0" * 26
+NAMES = {A: "Worker", B: "Trainer"}
+
+
+def step(index: int, actor: str, *sources: int | Source | Argument, method: str = "m", num_returns: int = 1, function: int = -1) -> Step:
+    """A step whose arguments are results of steps by number (-1: the input), sources or arguments."""
+    arguments = [Argument(Source(each)) if isinstance(each, int) else each for each in sources]
+    arguments = [each if isinstance(each, Argument) else Argument(each) for each in arguments]
+    return Step(index, actor, method, index, tuple(arguments), num_returns=num_returns, function=function)
+
+
+def plan_of(
+    *steps: Step, outputs: tuple[Source, ...] | None = None, form: str = DIRECT, transfers: dict[Source, Transfer] | None = None
+) -> Plan:
+    ends = outputs if outputs is not None else (Source(len(steps) - 1),)
+    graph = Graph(steps, tuple(map(Argument, ends)), outputs is not None, 1, (), form, (), transfers or {})
+    return plan_graph(graph, 4)
+
+
+def boxes_in(text: str) -> dict[str, str]:
+    """DOT text -> number and label of each box."""
+    return {number: label.partition("\n")[2] for number, label in re.findall(r'^\t(\d+) \[label="([^"]*)"', text, re.MULTILINE)}
+
+
+def edges_in(text: str) -> list[tuple[int, int]]:
+    """DOT text or the list of the drawing made of characters -> its edges, in order of their numbers."""
+    return sorted((int(source), int(target)) for source, target in re.findall(r"^\s*(\d+) (?:->|--->|\+\+\+>) (\d+)", text, re.MULTILINE))
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+def test_a_graph_with_one_output_ends_in_a_node_of_its_own() -> None:
+    text = render.dot(plan_of(step(0, A, -1), step(1, B, 0)), NAMES)
+    assert boxes_in(text) == {
+        "0": "InputNode",
+        "1": "Actor: Worker\nID: aaaaaa...\nMethod: m",
+        "2": "Actor: Trainer\nID: bbbbbb...\nMethod: m",
+        "3": "MultiOutputNode",
+    }
+    assert edges_in(text) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_each_of_several_results_is_a_node() -> None:
+    plan = plan_of(step(0, A, -1, num_returns=2), step(1, B, Source(0, 0)), step(2, B, Source(0, 1)), outputs=(Source(1), Source(2)))
+    text = render.dot(plan, NAMES)
+    assert [label.rpartition("\n")[2] for label in boxes_in(text).values()] == [
+        "InputNode",
+        "Method: m",
+        "ClassMethodOutputNode[0]",
+        "ClassMethodOutputNode[1]",
+        "Method: m",
+        "Method: m",
+        "MultiOutputNode",
+    ]
+    assert edges_in(text) == [(0, 1), (1, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 6)]
+
+
+def test_nodes_are_numbered_breadth_first() -> None:
+    text = render.dot(plan_of(step(0, A, -1), step(1, B, -1), step(2, A, 0, 1), step(3, B, 2, -1)), NAMES)
+    # The last step takes the input, too: it is found before the one above it.
+    assert edges_in(text) == [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 5), (4, 3)]
+
+
+def test_parts_of_the_input_are_nodes_each_once() -> None:
+    x, y = Argument(INPUT, "x", by=PART), Argument(INPUT, 0, by=PART)
+    text = render.dot(plan_of(step(0, A, x, y), step(1, B, x, 0), form=SPLIT), NAMES)
+    assert list(boxes_in(text).values())[:3] == ["InputNode", "InputAttributeNode[x]", "InputAttributeNode[0]"]
+    assert edges_in(text) == [(0, 1), (0, 2), (1, 3), (1, 4), (2, 3), (3, 4), (4, 5)]
+
+
+def test_nodes_inside_of_containers_and_keywords_are_arguments() -> None:
+    nested = Argument(None, constant=0, nested=(Argument(Source(0)), Argument(INPUT, "x", by=PART)))
+    last = replace(step(1, B, nested), keywords=(("word", Argument(INPUT)),))
+    text = render.dot(plan_of(step(0, A, -1), last, form=MIXED), NAMES)
+    number = {label.rpartition("\n")[2]: int(number) for number, label in boxes_in(text).items()}
+    part, whole = number["InputAttributeNode[x]"], number["InputNode"]
+    into = [source for source, target in edges_in(text) if (target, number["MultiOutputNode"]) in edges_in(text)]
+    assert len(into) == 3
+    assert {part, whole} < set(into)
+
+
+def test_a_graph_without_input_has_no_node_for_it() -> None:
+    text = render.dot(plan_of(step(0, A), step(1, B, 0), form=SIGNAL), NAMES)
+    assert "InputNode" not in text
+    assert edges_in(text) == [(0, 1), (1, 2)]
+
+
+def test_a_function_is_shown_with_its_worker() -> None:
+    plan = plan_of(step(0, "function-0", -1, method="double", function=0))
+    assert boxes_in(render.dot(plan, {}))["1"] == "Function: double\nWorker: function-0"
+    assert '1 [label="Task 1  Worker: function-0 Function: double"]' in render.ascii(plan)
+    assert "1:function-0:double" in render.ascii(plan)
+
+
+def test_a_step_that_takes_a_value_twice_has_two_edges() -> None:
+    plan = plan_of(step(0, A, -1), step(1, A, 0, 0))
+    assert edges_in(render.dot(plan, NAMES)) == edges_in(render.ascii(plan)) == [(0, 1), (1, 2), (1, 2), (2, 3)]
+
+
+@given(GRAPHS)
+@settings(max_examples=100, deadline=None)
+def test_every_node_and_edge_of_any_graph_is_shown_in_both_forms(graph: Graph) -> None:
+    plan = plan_graph(graph, 4)
+    shown = render.boxes(graph)
+    several = sum(step.num_returns for step in graph.steps if step.num_returns > 1)
+    assert sum(box.kind in ("call", "result") for box in shown) == len(graph.steps) + several
+    numbers = {box: number for number, box in enumerate(shown)}
+    wanted = sorted((numbers[source], numbers[box]) for box, sources in shown.items() for source in sources)
+    assert edges_in(render.dot(plan, {})) == edges_in(render.ascii(plan)) == wanted
+    assert list(boxes_in(render.dot(plan, {}, with_channels=True))) == [str(number) for number in range(len(shown))]
+    drawing = render.ascii(plan).partition("Graph Built:\n")[2]
+    assert sorted(map(int, re.findall(r"(?<!\S)(\d+):", drawing))) == list(range(len(shown)))
+
+
+# ------------------------------------------------------------------------------------------------ colours, channels
+def test_actors_differ_in_colour() -> None:
+    text = render.dot(plan_of(step(0, A, -1), step(1, B, 0), step(2, A, 1)), NAMES)
+    colours = re.findall(r"fillcolor=(\S+) shape=oval", text)
+    assert colours[0] == colours[2] != colours[1]
+
+
+def test_edges_tell_what_carries_them() -> None:
+    plan = plan_of(step(0, A, -1), step(1, A, 0), step(2, B, 1), transfers={Source(1): Transfer()})
+    labels = re.findall(r'^\t(\d+ -> \d+)(?: \[label="([^"]*)"\])?', render.dot(plan, NAMES, with_channels=True), re.MULTILINE)
+    ring = plan.channels[0].layout
+    measures = f"{ring.entries} entries of {ring.entry_bytes} bytes"
+    assert dict(labels) == {
+        "0 -> 1": f"SharedMemoryType\nBufferedSharedMemoryChannel\n{measures}",
+        "1 -> 2": "SharedMemoryType\nIntraProcessChannel",
+        "2 -> 3": f"TorchTensorType\nBufferedSharedMemoryChannel\n{measures}",
+        "3 -> 4": f"SharedMemoryType\nBufferedSharedMemoryChannel\n{measures}",
+    }
+
+
+def test_channel_details_name_the_side_of_the_channel() -> None:
+    plan = plan_of(step(0, A, -1), step(1, B, 0))
+    channel = plan.channel_of(Source(0))
+    assert "BufferedSharedMemoryChannel" in render.channel_details(plan, channel, B)
+    assert "IntraProcessChannel" in render.channel_details(plan, channel, A)
+    assert render.channel_details(plan, None, A) == "IntraProcessChannel"
+    with pytest.raises(ValueError, match="the driver neither writes nor reads channel 1, which aaaaaa... writes"):
+        render.channel_details(plan, channel, DRIVER)
+
+
+def test_an_edge_through_an_accelerator_has_an_arrow_of_its_own() -> None:
+    plan = plan_of(step(0, A, -1), step(1, B, 0), transfers={Source(0): Transfer("accelerator")})
+    told = render.ascii(plan)
+    assert "\n1 +++> 2\n" in told
+    assert "\n0 ---> 1\n" in told
+
+
+# ------------------------------------------------------------------------------------------------ characters
+def test_the_drawing_reads_as_the_graph_does() -> None:
+    plan = plan_of(step(0, A, -1, num_returns=2), step(1, B, Source(0, 0)), outputs=(Source(1), Source(0, 1)))
+    assert render.ascii(plan).partition("Graph Built:\n")[2].split("\n") == [
+        "0:InputNode",
+        "|",
+        "1:Actor_aaaaaa:m",
+        "|---------------------------->|",
+        "2:Output[0]                   3:Output[1]",
+        "|                             |",
+        "4:Actor_bbbbbb:m              |",
+        "|<----------------------------|",
+        "5:MultiOutputNode",
+    ]
+
+
+def test_a_line_that_crosses_another_does_not_join_it() -> None:
+    lines = draw(["a", "b", "c", "d", "e"], [(0, 3), (2, 3), (1, 4)]).split("\n")
+    dashes = "-" * (COLUMN - 1)
+    assert lines[1] == f"|<{dashes[1:]}:{dashes}|"
+    assert lines[2] == f"{'d':<{COLUMN}}e"
+
+
+def test_lines_to_the_same_node_join() -> None:
+    assert draw(["a", "b", "c", "d"], [(0, 3), (1, 3), (2, 3)]).split("\n")[1].count("|") == 3
+
+
+def test_a_node_with_two_lines_down_has_a_row_for_each_that_cannot_share() -> None:
+    lines = draw(["a", "b", "c", "d"], [(0, 2), (0, 3), (1, 2), (1, 3)]).split("\n")
+    assert lines[0].split() == ["a", "b"]
+    assert lines[-1].split() == ["c", "d"]
+    assert sorted(line.count("<") - line.count(">") for line in lines[1:-1]) == [-1, 1]
+
+
+def test_long_labels_stay_apart() -> None:
+    first = draw(["x" * 50, "y" * 50], []).split("\n")[0]
+    assert first == "x" * 50 + "  " + "y" * 50
+
+
+def test_an_empty_drawing_is_empty() -> None:
+    assert draw([], []) == ""
+
+
+# ------------------------------------------------------------------------------------------------ order of operations
+def test_the_order_of_operations_is_told_line_by_line() -> None:
+    plan = plan_of(step(0, A, -1, method="load", num_returns=2), step(1, B, Source(0, 1), method="train"), step(2, A, 1, method="save"))
+    assert render.operations(plan, {A: "Worker"}).split("\n") == [
+        "Worker aaaaaa...:",
+        "    0  READ     [0] load: the input from the driver",
+        "    1  COMPUTE  [0] load",
+        "    2  WRITE    [0] load: result 1 of [0] to bbbbbb...",
+        "    3  READ     [2] save: result of [1] from bbbbbb...",
+        "    4  COMPUTE  [2] save",
+        "    5  WRITE    [2] save: result of [2] to the driver",
+        "Actor bbbbbb...:",
+        "    0  READ     [1] train: result 1 of [0] from aaaaaa...",
+        "    1  COMPUTE  [1] train",
+        "    2  WRITE    [1] train: result of [1] to aaaaaa...",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ DOT
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("name_1", "name_1"),
+        ("-1.5", "-1.5"),
+        ("node", '"node"'),
+        ("two words", '"two words"'),
+        ("#005DC0", '"#005DC0"'),
+        ('say "x"', r'"say \"x\""'),
+        ("back\\slash", r'"back\\slash"'),
+        ("", '""'),
+    ],
+)
+def test_what_dot_would_misread_is_quoted(text: str, quoted: str) -> None:
+    assert quote(text) == quoted
+
+
+def test_attributes_are_left_out_when_there_are_none() -> None:
+    assert attributes() == ""
+    assert attributes(label="a b", shape="oval") == ' [label="a b" shape=oval]'
+
+
+# ------------------------------------------------------------------------------------------------ files
+def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setitem(sys.modules, "graphviz", None)
+    with pytest.raises(ImportError, match=r"pip install graphviz.*the program `dot`.*format=\"ascii\""):
+        render.visualize(plan_of(step(0, A, -1)), NAMES, str(tmp_path / "graph"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_program_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    pytest.importorskip("graphviz")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImportError, match="apt install graphviz"):
+        write_picture("digraph {}", str(tmp_path / "graph"), "png")
+
+
+def test_characters_need_no_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "graphviz", None)
+    text = render.visualize(plan_of(step(0, A, -1)), NAMES, picture_format="ascii", view=True)
+    assert capsys.readouterr().out == text + "\n"
+    with pytest.raises(ValueError, match="'channel_details' are not compatible with 'ascii' format"):
+        render.visualize(plan_of(step(0, A, -1)), NAMES, picture_format="ascii", with_channels=True)
