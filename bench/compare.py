@@ -22,6 +22,8 @@ from pathlib import Path
 from rows import BY_KEY, ROWS, Row
 
 HERE = Path(__file__).resolve().parent
+#: Seconds after which a measurement hangs.
+PATIENCE = 300
 Samples = dict[str, dict[str, list[list[float]]]]  # row -> engine -> one list per round
 
 
@@ -72,7 +74,12 @@ def measure(engine: str, row: Row, arguments: argparse.Namespace) -> list[float]
     """Samples of one fresh process; an engine that fails is reported and left out of this round."""
     python = arguments.ray_python if engine == "ray" else sys.executable
     environment = dict(os.environ, MRAY_BENCH_MARK=f"{os.getpid()}-{engine}-{row.key}")
-    done = subprocess.run([python, str(HERE / "measure.py"), engine, row.key], capture_output=True, text=True, env=environment, check=False)
+    command = [python, str(HERE / "measure.py"), engine, row.key]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        print(f"{engine} {row.key} did not end within {PATIENCE} s", file=sys.stderr)
+        return []
     if done.returncode != 0:
         print(f"{engine} {row.key} failed ({done.returncode}):\n{done.stderr[-2000:]}", file=sys.stderr)
         return []

@@ -249,8 +249,8 @@ class DAGNode(ABC):
         """Compile the graph that ends here: its actors wait for inputs in loops, and `execute` is a matter of microseconds.
 
         `_max_inflight_executions` bounds the executions whose results have not been read (10), `_max_buffered_results` the results
-        that are kept for a later `get` (1000). With ``_when_full="wait"`` one execution too many waits (`_submit_timeout` seconds)
-        instead of raising RayCgraphCapacityExceeded: it keeps the oldest result for a later `get` as soon as it is there, and when no
+        that are kept for a later `get` (1000). With ``_when_full="wait"`` one execution too many waits (for ever, or as long as the
+        `_submit_timeout` given here) instead of raising RayCgraphCapacityExceeded: it keeps the oldest result for a later `get` as soon as it is there, and when no
         more may be kept it waits for another thread or coroutine to get one. With `enable_asyncio` it is `execute_async` that executes,
         and results are awaited. Raises ValueError or NotImplementedError when the graph cannot be compiled.
         """

@@ -9,6 +9,9 @@ A channel has one writing end and a reading end for each reader; nothing in it b
 between any two instructions. `base` is the contract, each mechanism is one file, `select` alone names them all, and one suite
 (``tests/conformance/test_channel.py``) has a row for each.
 
+Collectives are beside channels, not on them: each member of a group has a board that all others read (`board`, `group`, `rendezvous`), and
+`cpu_communicator` reduces straight out of the others' boards what `collective_ops` says.
+
 Rejected: one channel per pair of processes (a value for four readers would be serialized and copied four times); a count of readers
 that have read, shared by them (a count that several processes write needs a lock, and who dies holding it blocks the others); acknowledging
 each message (the reader's CONSUMED word says the same without a system call).

@@ -11,8 +11,9 @@ The group works in *steps*, which all members take in the same order. A board ha
     A3 ARRIVED = k + 1                             visible
     A4 wait until ARRIVED >= k + 1 of whom it reads from, then read their halves
 
-A member arrives at a step when it is done with reading in the step before. So A1 holds already after a step in which everybody
-waited for everybody, and a member may be a step ahead of the others. Who writes nothing in a step may leave out A1.
+A member arrives at a step when it is done with reading in the step before. So A1 holds already after a step in which everybody waited
+for everybody, and a member may be a step ahead of the others. Who has nothing to write may leave out A1, and so be two steps ahead of
+somebody who still compares its SIGNATURE: those are kept for four.
 
 NEED says what a member waits for (before it sleeps), so that a member that arrives rings only those whose wait that ends. The words
 have one writer each, the board's member, except the readers' words of the rings.
@@ -42,8 +43,9 @@ ARRIVED = LINE_WORDS
 NEED = LINE_WORDS + 1
 #: How the member left, see below.
 LEFT = LINE_WORDS + 2
-#: What the member calls in the steps of each half.
+#: What the member calls in step k, for ``k % SIGNATURES``.
 SIGNATURE = LINE_WORDS + 3
+SIGNATURES = 4
 
 #: Values of LEFT.
 HERE, DESTROYED, BROKEN = range(3)

@@ -27,7 +27,7 @@ from typing import Any
 
 from mray._api.communicator import ReduceOp
 from mray._channel.base import NOTHING, Failed
-from mray._channel.board import ALIGN, BLOCK, LEFT, RING, SIGNATURE
+from mray._channel.board import ALIGN, BLOCK, LEFT, RING, SIGNATURE, SIGNATURES
 from mray._channel.collective_ops import check_same_dtype, check_tensors, is_contiguous, library_of, reduce_into
 from mray._channel.group import ALL, Group, GroupHost, Machine
 from mray._channel.rendezvous import Member, new_nonce
@@ -47,9 +47,17 @@ _DTYPES = (
 _TORCH_ONLY = frozenset({"float16", "bfloat16"})
 
 
+_dtype_names: dict[Any, str] = {}
+_OPERATIONS = {op: number for number, op in enumerate(ReduceOp, 1)}
+
+
 def dtype_name(tensor: Any) -> str:
     """``"float32"`` and so on, for torch tensors and numpy arrays alike."""
-    return str(tensor.dtype).removeprefix("torch.")
+    dtype = tensor.dtype
+    name = _dtype_names.get(dtype)
+    if name is None:
+        name = _dtype_names[dtype] = str(dtype).removeprefix("torch.")
+    return name
 
 
 def _flat(tensor: Any) -> Any:
@@ -117,7 +125,7 @@ class SharedMemoryGroup(Group):
     def _compare(self, signature: int, rank: int = ALL) -> None:
         """Whether those whose halves are about to be read called the same as this member. After the wait for them (A4)."""
         # SYNC POINT block: write the half, fence, ARRIVED | read ARRIVED, fence, read the half.
-        index = SIGNATURE + (self._step - 1 & 1)
+        index = SIGNATURE + (self._step - 1) % SIGNATURES
         for peer, words, _bell in self._peers:
             if rank in (ALL, peer) and words[index] != signature:
                 raise ValueError(
@@ -164,7 +172,11 @@ class SharedMemoryGroup(Group):
 
     def allreduce(self, source: Any, out: Any, op: ReduceOp) -> None:
         """The reduction of everybody's `source` into everybody's `out`, which may be the same tensor. Bit by bit the same on all ranks."""
-        _check_fit([source, out], (source, out))
+        if out is source:
+            check_tensors([source])
+        else:
+            _check_fit([source, out], (source, out))
+        _check_reducible(out)
         output = _Output(out)
         flat = output.flat if out is source else _flat(source)
         size = len(flat)
@@ -241,6 +253,7 @@ class SharedMemoryGroup(Group):
         if len(sources) != self.world_size:
             raise ValueError(f"Expected {self.world_size} tensors to scatter, but got {len(sources)}")
         _check_fit([*sources, out], (sources[self.rank], out))
+        _check_reducible(out)
         output = _Output(out)
         self._call(self._scatter([_flat(source) for source in sources], output.flat, op), output)
 
@@ -288,6 +301,7 @@ class SharedMemoryGroup(Group):
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
         """The reduction of everybody's `tensor` into the root's; the others' stay as they are."""
         check_tensors([tensor])
+        _check_reducible(tensor)
         output = _Output(tensor) if self.rank == root else None
         flat = _flat(tensor) if output is None else output.flat
         self._call(self._reduce_to(flat, root, op), *(() if output is None else (output,)))
@@ -317,16 +331,14 @@ class SharedMemoryGroup(Group):
                 board = self._board
                 prefix = f"{self._own.board}p{peer:x}-"
                 writer = self._senders[peer] = ShmWriter(board.segment, board.ring(peer), RING, prefix, [self._bells[peer]])
-            self._send(writer, (dtype_name(tensor), len(flat)), peer)
-            self._send(writer, _bytes_of(flat), peer)
+            # numpy arrays are the quickest message; what numpy has no name for goes as bytes.
+            message = flat if library_of(flat) == "numpy" else (dtype_name(flat), _bytes_of(flat))
+            while not writer.try_write(message):
+                self._host.wait_until(lambda: writer.has_room() or self._gone(peer), None, spin=True)
+                if self._gone(peer) and not writer.has_room():
+                    self._raise_loss()
         finally:
             self._exit("send")
-
-    def _send(self, writer: ShmWriter, message: Any, peer: int) -> None:
-        while not writer.try_write(message):
-            self._host.wait_until(lambda: writer.has_room() or self._gone(peer), None, spin=True)
-            if self._gone(peer) and not writer.has_room():
-                self._raise_loss()
 
     def recv(self, tensor: Any, peer: int) -> None:
         """Wait for the next tensor of a member, into `tensor`. ValueError when it is another one in size or dtype."""
@@ -341,13 +353,15 @@ class SharedMemoryGroup(Group):
                 reader = self._receivers[peer] = ShmReader(
                     board.segment, board.ring(self.rank), RING, 0, prefix, self._bells[peer], lambda error: host.failure(error, "recv")
                 )
-            facts, memory = self._receive(reader, peer), self._receive(reader, peer)
-            if facts != (dtype_name(tensor), len(output.flat)):
+            message = self._receive(reader, peer)
+            name, memory = message if message.__class__ is tuple else (dtype_name(message), message.view("u1"))
+            into = _bytes_of(output.flat)
+            if name != dtype_name(tensor) or len(memory) != len(into):
                 raise ValueError(
-                    f"{self._members[peer]} sent {facts[1]} elements of {facts[0]}, "
-                    f"and {self._own} receives {len(output.flat)} of {dtype_name(tensor)}."
+                    f"{self._members[peer]} sent {len(memory)} bytes of {name}, "
+                    f"and {self._own} receives {len(into)} of {dtype_name(tensor)}."
                 )
-            _bytes_of(output.flat)[...] = memory
+            into[...] = memory
         finally:
             self._exit("receive")
         output.put_back()
@@ -408,6 +422,12 @@ def _check_fit(tensors: Sequence[Any], pair: Sequence[Any]) -> None:
         raise ValueError(f"Expected as many elements to receive as are sent, but the shapes are {[tuple(tensor.shape) for tensor in pair]}")
 
 
+def _check_reducible(tensor: Any) -> None:
+    """ValueError when there is no arithmetic for a dtype."""
+    if dtype_name(tensor) not in _DTYPES:
+        raise ValueError(f"Tensors of {dtype_name(tensor)} cannot be reduced.")
+
+
 def _count(tensor: Any) -> int:
     return int(tensor.numel() if library_of(tensor) == "torch" else tensor.size)
 
@@ -418,18 +438,16 @@ def _signature(kind: int, tensor: Any = None, op: ReduceOp | None = None, *, roo
     dtype = 0
     if tensor is not None:
         name = dtype_name(tensor)
-        if op is not None and name not in _DTYPES:
-            raise ValueError(f"Tensors of {name} cannot be reduced")
         dtype = _DTYPES.index(name) if name in _DTYPES else 0
         size = _count(tensor) * tensor.itemsize if size is None else size
-    return kind | (0 if op is None else op.value + 1) << 4 | dtype << 8 | root << 16 | ((size or 0) & 0xFFFFFFFF) << 32
+    return kind | (0 if op is None else _OPERATIONS[op]) << 4 | dtype << 8 | root << 16 | ((size or 0) & 0xFFFFFFFF) << 32
 
 
 def _describe(signature: int) -> str:
     kind, op, dtype = signature & 15, signature >> 4 & 15, signature >> 8 & 255
     words = [_NAMES[kind]]
     if op:
-        words.append(ReduceOp(op - 1).name)
+        words.append(list(ReduceOp)[op - 1].name)
     if kind != BARRIER:
         words.append(f"of {signature >> 32} bytes of {_DTYPES[dtype]}")
     if kind in (BROADCAST, REDUCE):

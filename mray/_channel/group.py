@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from mray._channel.board import ARRIVED, BROKEN, DESTROYED, HERE, LEFT, NEED, PARTNER, SIGNATURE, Board
+from mray._channel.board import ARRIVED, BROKEN, DESTROYED, HERE, LEFT, NEED, PARTNER, SIGNATURE, SIGNATURES, Board
 from mray._channel.rendezvous import Meeting, Member
 from mray._common.log import logger
 from mray._ipc.memory_order import fence, publish_fence, trust_fence
@@ -311,7 +311,7 @@ class Group:
     def _arrive(self, signature: int) -> None:
         """The own half is written (A2, A3); ring those who wait for just that."""
         words = self._board.words
-        words[SIGNATURE + (self._step & 1)] = signature
+        words[SIGNATURE + self._step % SIGNATURES] = signature
         # SYNC POINT half: read the others' halves, fence, ARRIVED of the next step | read ARRIVED, fence, overwrite the own half.
         # SYNC POINT block: write the half, fence, ARRIVED | read ARRIVED, fence, read the half.
         publish_fence()

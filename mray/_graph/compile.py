@@ -75,6 +75,7 @@ def compile_graph(
         get_timeout=context.get_timeout,
         teardown_timeout=context.teardown_timeout,
         wait=when_full == "wait",
+        wait_timeout=submit_timeout,
         enable_asyncio=bool(enable_asyncio),
     )
     default = default_communicator if isinstance(default_communicator, Communicator) else None

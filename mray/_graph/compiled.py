@@ -53,8 +53,10 @@ class Limits:
     submit_timeout: float | None = None
     get_timeout: float | None = None
     teardown_timeout: float = 30.0
-    #: With too many executions in flight, the next one waits instead of raising.
+    #: With too many executions in flight, the next one waits instead of raising: so many seconds. Slow is not dead: not `submit_timeout`,
+    #: which has a default.
     wait: bool = False
+    wait_timeout: float | None = None
     enable_asyncio: bool = False
 
 
@@ -195,10 +197,11 @@ class CompiledGraph:
 
     def _write_later(self, value: Any) -> None:
         """The input channel is full: an actor is behind by a whole ring."""
-        deadline = deadline_of(self._limits.submit_timeout)
+        timeout = self._limits.submit_timeout
+        deadline = deadline_of(timeout)
         while not self._try_write(value):
             if not self._wait_unlocked(self._writer.has_room, deadline):
-                raise self._unlocked(lambda: submit_timed_out(self))
+                raise self._unlocked(lambda: submit_timed_out(self, timeout))
             if self._stopped:
                 self._raise_stopped()
 

@@ -118,15 +118,15 @@ class _Room:
 
 
 async def submit_when_there_is_room(graph: CompiledGraph, value: Any) -> int:
-    """Submit an execution and return its index, waiting as long as there are too many; RayChannelTimeoutError after the submit timeout."""
+    """Submit an execution and return its index, waiting as long as there are too many; RayChannelTimeoutError after `wait_timeout`."""
     begun = monotonic()
-    limit = graph._limits.submit_timeout
+    limit = graph._limits.wait_timeout
     deadline = None if limit is None or limit < 0 else begun + limit
     complaint: float | None = begun + PATIENCE
     while (index := graph._submit_nowait(value, True)) < 0:
         now = monotonic()
         if deadline is not None and now >= deadline:
-            raise await _in_a_thread(partial(submit_timed_out, graph))
+            raise await _in_a_thread(partial(submit_timed_out, graph, limit))
         if complaint is not None and now >= complaint:
             complaint = None
             await _in_a_thread(partial(complain_of_waiting, graph))

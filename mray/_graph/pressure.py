@@ -47,7 +47,8 @@ def way_is_clear(graph: CompiledGraph) -> bool:
 
 def make_way(graph: CompiledGraph) -> None:
     """Too many are in flight: refuse, or wait for the first of them, giving the lock away meanwhile."""
-    deadline = deadline_of(graph._limits.submit_timeout)
+    timeout = graph._limits.wait_timeout
+    deadline = deadline_of(timeout)
     complaint: float | None = monotonic() + PATIENCE
     graph._want_room(1)
     try:
@@ -64,7 +65,7 @@ def make_way(graph: CompiledGraph) -> None:
             if _wait(graph, stuck, min(moments, default=None)):
                 continue
             if deadline is not None and monotonic() >= deadline:
-                raise graph._unlocked(lambda: submit_timed_out(graph))
+                raise graph._unlocked(lambda: submit_timed_out(graph, timeout))
             complaint = None
             graph._unlocked(lambda: complain_of_waiting(graph))
     finally:
@@ -126,9 +127,8 @@ def _alone(graph: CompiledGraph) -> RayCgraphCapacityExceeded:
 
 
 # ----------------------------------------------------------------------- with a report: without the lock
-def submit_timed_out(graph: CompiledGraph) -> RayChannelTimeoutError:
+def submit_timed_out(graph: CompiledGraph, timeout: float | None) -> RayChannelTimeoutError:
     """The error of an execution that could not be submitted in time."""
-    timeout = graph._limits.submit_timeout
     return RayChannelTimeoutError(
         f"The compiled graph took no input within {timeout} seconds. If the execution is expected to take a long time, increase "
         f"RAY_CGRAPH_submit_timeout. Otherwise, this may indicate that execution is hanging.\n{report(graph, timeout)}"

@@ -241,7 +241,7 @@ class RemoteGraph:
         if self._count() >= limits.in_flight:
             if not limits.wait:
                 raise RayCgraphCapacityExceeded(too_many_text(limits.in_flight, self._count()))
-            timeout = limits.submit_timeout
+            timeout = limits.wait_timeout
             if not self._wait(lambda: self._count() < limits.in_flight, deadline_of(timeout)):
                 raise RayChannelTimeoutError(f"No execution was finished within {timeout} seconds.\n{self.report()}")
         self._flying = [flight for flight in self._flying if not flight.pending.done()]

@@ -93,11 +93,13 @@ def test_allreduce_combines_the_tensors_of_all_in_place(ray_session, group, make
             assert same(tensor, result)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "float32", "float64"])
-def test_tensors_keep_their_dtype(ray_session, group, dtype):
-    for (tensor,) in everybody(ray_session, group(2), "allreduce", lambda rank: [torch.tensor([1, 2]).to(getattr(torch, dtype))]):
-        assert tensor.dtype == getattr(torch, dtype)
-        assert tensor.tolist() == [2, 4]
+def test_tensors_keep_their_dtype(ray_session, group):
+    pair = group(2)
+    for dtype in (torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64):
+        own = torch.tensor([1, 2]).to(dtype)
+        for (tensor,) in everybody(ray_session, pair, "allreduce", lambda rank: [own]):  # noqa: B023
+            assert tensor.dtype == dtype
+            assert tensor.tolist() == [2, 4]
 
 
 @makers
@@ -166,9 +168,14 @@ def test_calls_of_different_kinds_follow_each_other(ray_session, group):
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-@pytest.mark.parametrize("length", [0, 1, 1000, 300_000, 700_001])
-def test_lengths_are_no_matter(ray_session, group, ranks, length):
+def test_lengths_are_no_matter(ray_session, group, ranks):
     made = group(ranks)
+    for length in (0, 1, 1000, 300_000, 700_001):
+        check_length(ray_session, made, length)
+
+
+def check_length(ray_session, made, length):
+    ranks = len(made)
     shares = [torch.arange(length, dtype=torch.float32) * (rank + 1) for rank in range(ranks)]
     for (tensor,) in everybody(ray_session, made, "allreduce", lambda rank: [shares[rank]]):
         assert torch.equal(tensor, torch.arange(length, dtype=torch.float32) * sum(range(ranks + 1)))
@@ -423,7 +430,7 @@ def test_members_that_call_different_collectives_are_told(ray_session, group):
 def test_what_is_received_must_be_what_was_sent(ray_session, group):
     first, second = group(2)
     ray_session.get(first.call.remote("send", [torch.zeros(4)], 1))
-    with pytest.raises(ValueError, match="sent 4 elements of float32, and rank 1 .* receives 3 of float32"):
+    with pytest.raises(ValueError, match="sent 16 bytes of float32, and rank 1 .* receives 12 of float32"):
         ray_session.get(second.call.remote("recv", [torch.zeros(3)], 0))
 
 
@@ -481,6 +488,53 @@ def test_every_dtype_and_operation_gives_the_same_bits_everywhere(ray_session, g
             assert torch.equal(first, third)
             if op == "SUM":
                 assert torch.equal(first, shares[0] + shares[1] + shares[2])
+
+
+@pytest.mark.only("mray")
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_members_may_be_ahead_of_each_other(ray_session, group, ranks):
+    def work(actor, rank, ranks):
+        import random
+
+        import numpy
+
+        agreed, own = random.Random(5), random.Random(rank)
+        wrong = []
+        for number in range(400):
+            what = agreed.choice(["broadcast", "reduce", "allreduce", "allgather", "barrier", "broadcast"])
+            size, root = agreed.choice([1, 100, 70_000, 600_000]), agreed.randrange(ranks)
+            for _pause in range(own.randrange(4) * 2000):
+                pass
+            array = numpy.full(size, rank + number, "f4")
+            total = sum(each + number for each in range(ranks))
+            if what == "barrier":
+                actor.collective.barrier()
+            elif what == "allgather":
+                parts = [numpy.zeros(size, "f4") for _ in range(ranks)]
+                actor.collective.allgather(parts, array)
+                if any((part != each + number).any() for each, part in enumerate(parts)):
+                    wrong.append(number)
+            else:
+                getattr(actor.collective, what)(array, *(() if what == "allreduce" else (root,)))
+                expected = root + number if what == "broadcast" else total if what == "allreduce" or rank == root else rank + number
+                if (array != expected).any():
+                    wrong.append(number)
+        return wrong
+
+    assert ray_session.get([member.__ray_call__.remote(work, rank, ranks) for rank, member in enumerate(group(ranks))]) == [[]] * ranks
+
+
+@pytest.mark.only("mray")
+def test_tensors_of_any_dtype_are_sent(ray_session, group):
+    first, second = group(2)
+    for dtype in (torch.bool, torch.uint8, torch.bfloat16, torch.float16, torch.complex64):
+        for length in (0, 3, 100_000):
+            tensor = (torch.arange(length) % 3).to(dtype)
+            sent = first.call.remote("send", [tensor], 1)
+            (received,) = ray_session.get(second.call.remote("recv", [torch.zeros_like(tensor)], 0))
+            assert received.dtype == dtype
+            assert torch.equal(received, tensor)
+            ray_session.get(sent)
 
 
 @pytest.mark.only("mray")

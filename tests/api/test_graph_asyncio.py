@@ -45,7 +45,20 @@ def actor(ray_session):
 
 
 @pytest.fixture
-def compiled():
+def run():
+    """Runs a coroutine in the event loop of the test; Ray's graphs are compiled for the current one."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield loop.run_until_complete
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@pytest.fixture
+def compiled(run):
     """Compiles for asyncio, and tears down at the end."""
     graphs = []
 
@@ -71,17 +84,17 @@ def echo(ray_session, actor, compiled):
 
 
 # ------------------------------------------------------------------------------------------ futures
-def test_execute_async_gives_a_future_and_the_future_the_value(echo):
+def test_execute_async_gives_a_future_and_the_future_the_value(run, echo):
     async def main():
         for value in (1, b"bytes", "x" * 300_000, {"a": [1, 2]}):
             future = await echo.execute_async(value)
             assert type(future).__name__ == "CompiledDAGFuture"
             assert await future == value
 
-    asyncio.run(main())
+    run(main())
 
 
-def test_several_outputs_give_a_list_of_futures(ray_session, actor, compiled):
+def test_several_outputs_give_a_list_of_futures(run, ray_session, actor, compiled):
     a, b = actor(), actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(ray_session.dag.MultiOutputNode([a.echo.bind(inp), b.add_one.bind(inp)]))
@@ -94,29 +107,29 @@ def test_several_outputs_give_a_list_of_futures(ray_session, actor, compiled):
         assert await second == 6
         assert await first == 5
 
-    asyncio.run(main())
+    run(main())
 
 
-def test_a_future_says_which_execution_it_is(echo):
+def test_a_future_says_which_execution_it_is(run, echo):
     async def main():
         future = await echo.execute_async(1)
         assert str(future) == f"CompiledDAGFuture({echo.get_id()}, execution_index=0, channel_index=None)"
         await future
 
-    asyncio.run(main())
+    run(main())
 
 
-def test_a_future_is_awaited_once(echo):
+def test_a_future_is_awaited_once(run, echo):
     async def main():
         future = await echo.execute_async(1)
         assert await future == 1
         with pytest.raises(ValueError, match="CompiledDAGFuture can only be awaited upon once, and it has already been awaited upon."):
             await future
 
-    asyncio.run(main())
+    run(main())
 
 
-def test_a_future_is_neither_copied_nor_pickled(echo):
+def test_a_future_is_neither_copied_nor_pickled(run, echo):
     async def main():
         future = await echo.execute_async(1)
         with pytest.raises(ValueError, match="CompiledDAGFuture cannot be copied."):
@@ -127,10 +140,10 @@ def test_a_future_is_neither_copied_nor_pickled(echo):
             pickle.dumps(future)
         assert await future == 1
 
-    asyncio.run(main())
+    run(main())
 
 
-def test_a_future_is_not_for_get_or_wait_or_tasks(ray_session, echo):
+def test_a_future_is_not_for_get_or_wait_or_tasks(run, ray_session, echo):
     ray = ray_session
 
     @ray.remote(num_cpus=0)
@@ -147,10 +160,10 @@ def test_a_future_is_not_for_get_or_wait_or_tasks(ray_session, echo):
             task.remote(future)
         assert await future == 1
 
-    asyncio.run(main())
+    run(main())
 
 
-def test_execute_is_for_graphs_without_asyncio_and_execute_async_for_those_with(ray_session, actor, echo):
+def test_execute_is_for_graphs_without_asyncio_and_execute_async_for_those_with(run, ray_session, actor, echo):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         plain = a.echo.bind(inp).experimental_compile()
@@ -159,21 +172,21 @@ def test_execute_is_for_graphs_without_asyncio_and_execute_async_for_those_with(
         with pytest.raises(ValueError, match="Use execute if enable_asyncio=False"):
             await plain.execute_async(1)
 
-    asyncio.run(main())
+    run(main())
     with pytest.raises(ValueError, match="Use execute_async if enable_asyncio=True"):
         echo.execute(1)
     plain.teardown()
 
 
-def test_arguments_are_checked(echo):
+def test_arguments_are_checked(run, echo):
     async def main():
         with pytest.raises(ValueError, match=r"dag.execute\(\) or dag.execute_async\(\) must be called with 1 positional args, got 2"):
             await echo.execute_async(1, 2)
 
-    asyncio.run(main())
+    run(main())
 
 
-def test_an_exception_is_raised_at_await_and_the_graph_goes_on(ray_session, actor, compiled):
+def test_an_exception_is_raised_at_await_and_the_graph_goes_on(run, ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.fail.bind(inp))
@@ -185,20 +198,20 @@ def test_an_exception_is_raised_at_await_and_the_graph_goes_on(ray_session, acto
                 await future
             assert isinstance(caught.value, ray_session.exceptions.RayTaskError)
 
-    asyncio.run(main())
+    run(main())
 
 
 # ---------------------------------------------------------------------------------------- many at once
-def test_gather_gives_results_in_its_own_order(echo):
+def test_gather_gives_results_in_its_own_order(run, echo):
     async def main():
         futures = [await echo.execute_async(number) for number in range(8)]
         assert await asyncio.gather(*reversed(futures)) == list(reversed(range(8)))
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.differs("Ray's coroutines wait for each other's results in the order of execution; these for their own alone")
-def test_many_coroutines_get_their_own_results(engine, ray_session, actor, compiled):
+def test_many_coroutines_get_their_own_results(run, engine, ray_session, actor, compiled):
     a, b = actor(), actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(b.add_one.bind(a.add_one.bind(inp)), _max_inflight_executions=10)
@@ -212,11 +225,11 @@ def test_many_coroutines_get_their_own_results(engine, ray_session, actor, compi
         users = 8 if engine == "mray" else 1
         assert await asyncio.gather(*(user(number, 20) for number in range(users))) == list(range(users))
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
-def test_other_coroutines_run_while_one_waits(actor, ray_session, compiled, tmp_path):
+def test_other_coroutines_run_while_one_waits(run, actor, ray_session, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.wait_for.bind(inp))
@@ -229,7 +242,7 @@ def test_other_coroutines_run_while_one_waits(actor, ray_session, compiled, tmp_
         (tmp_path / "go").touch()
         assert await waiting == str(tmp_path / "go")
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
@@ -269,7 +282,7 @@ def test_a_future_is_awaited_in_another_event_loop(echo):
 
 
 @pytest.mark.only("mray")
-def test_several_graphs_are_awaited_at_once(ray_session, actor, compiled):
+def test_several_graphs_are_awaited_at_once(run, ray_session, actor, compiled):
     graphs = []
     for _ in range(3):
         a = actor()
@@ -283,7 +296,7 @@ def test_several_graphs_are_awaited_at_once(ray_session, actor, compiled):
         lists = await asyncio.gather(*(user(graph, 100 * number) for number, graph in enumerate(graphs)))
         assert lists == [[100 * number + turn for turn in range(30)] for number in range(3)]
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
@@ -309,7 +322,7 @@ def test_a_result_that_another_thread_has_read_reaches_the_coroutine(ray_session
 
 
 @pytest.mark.only("mray")
-def test_coroutines_and_threads_share_a_process(ray_session, actor, echo):
+def test_coroutines_and_threads_share_a_process(run, ray_session, actor, echo):
     """Threads that wait for other graphs and tasks read, and stop reading, while the loop waits."""
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -335,7 +348,7 @@ def test_coroutines_and_threads_share_a_process(ray_session, actor, echo):
     for thread in threads:
         thread.start()
     try:
-        asyncio.run(main())
+        run(main())
     finally:
         stop.set()
         for thread in threads:
@@ -346,7 +359,7 @@ def test_coroutines_and_threads_share_a_process(ray_session, actor, echo):
 
 # ---------------------------------------------------------------------------------------- cancellation
 @pytest.mark.only("mray")
-def test_wait_for_that_times_out_loses_nothing(ray_session, actor, compiled, tmp_path):
+def test_wait_for_that_times_out_loses_nothing(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.wait_for.bind(inp))
@@ -360,11 +373,11 @@ def test_wait_for_that_times_out_loses_nothing(ray_session, actor, compiled, tmp
         assert await future == path
         assert await (await graph.execute_async(path)) == path
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
-def test_a_cancelled_wait_leaves_the_future_and_the_others_alone(ray_session, actor, compiled, tmp_path):
+def test_a_cancelled_wait_leaves_the_future_and_the_others_alone(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.wait_for.bind(inp))
@@ -380,11 +393,11 @@ def test_a_cancelled_wait_leaves_the_future_and_the_others_alone(ray_session, ac
         (tmp_path / "go").touch()
         assert [await tasks[0], await tasks[2], await futures[1]] == [path] * 3
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
-def test_two_coroutines_cannot_await_one_future(ray_session, actor, compiled, tmp_path):
+def test_two_coroutines_cannot_await_one_future(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.wait_for.bind(inp))
@@ -398,10 +411,14 @@ def test_two_coroutines_cannot_await_one_future(ray_session, actor, compiled, tm
         (tmp_path / "go").touch()
         assert await task == str(tmp_path / "go")
 
-    asyncio.run(main())
+    run(main())
 
 
-def test_futures_that_are_dropped_free_their_results(echo):
+@pytest.mark.differs("Ray's graph for asyncio breaks")
+def test_futures_that_are_dropped_free_their_results(engine, run, echo):
+    if engine == "ray":
+        return
+
     async def main():
         for number in range(50):
             future = await echo.execute_async(number)
@@ -409,7 +426,7 @@ def test_futures_that_are_dropped_free_their_results(echo):
                 assert await future == number
             del future
 
-    asyncio.run(main())
+    run(main())
     assert echo._result_buffer == {}
 
 
@@ -422,8 +439,9 @@ def test_a_loop_that_ends_in_the_middle_leaves_the_graph_usable(ray_session, act
 
     async def leave():
         future = await graph.execute_async(path)
-        asyncio.ensure_future(future)
+        waiting = asyncio.ensure_future(future)
         await asyncio.sleep(0)
+        assert not waiting.done()
 
     async def use():
         return await (await graph.execute_async(path))
@@ -434,7 +452,7 @@ def test_a_loop_that_ends_in_the_middle_leaves_the_graph_usable(ray_session, act
 
 
 # -------------------------------------------------------------------------------------------- limits
-def test_one_execution_too_many_is_refused(ray_session, actor, compiled):
+def test_one_execution_too_many_is_refused(run, ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.sleep.bind(inp), _max_inflight_executions=2)
@@ -445,11 +463,11 @@ def test_one_execution_too_many_is_refused(ray_session, actor, compiled):
             await graph.execute_async(0)
         assert await asyncio.gather(*futures) == [0.2, 0.2]
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
-def test_execute_async_waits_for_room_when_asked_to(ray_session, actor, compiled):
+def test_execute_async_waits_for_room_when_asked_to(run, ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.echo.bind(inp), _max_inflight_executions=2, _max_buffered_results=2, _when_full="wait")
@@ -460,11 +478,11 @@ def test_execute_async_waits_for_room_when_asked_to(ray_session, actor, compiled
     async def main():
         assert await asyncio.gather(*(user(number) for number in range(40))) == list(range(40))
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
-def test_execute_async_that_waits_in_vain_says_who_waits_for_whom(ray_session, actor, compiled, tmp_path):
+def test_execute_async_that_waits_in_vain_says_who_waits_for_whom(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.wait_for.bind(inp), _max_inflight_executions=1, _submit_timeout=0.2, _when_full="wait")
@@ -476,12 +494,12 @@ def test_execute_async_that_waits_in_vain_says_who_waits_for_whom(ray_session, a
         (tmp_path / "go").touch()
         assert await future == str(tmp_path / "go")
 
-    asyncio.run(main())
+    run(main())
 
 
 # ------------------------------------------------------------------------------------------- streams
 @pytest.mark.only("mray")
-def test_a_stream_gives_the_results_in_the_order_of_its_inputs(echo):
+def test_a_stream_gives_the_results_in_the_order_of_its_inputs(run, echo):
     async def numbers():
         for number in range(30):
             yield number
@@ -491,33 +509,33 @@ def test_a_stream_gives_the_results_in_the_order_of_its_inputs(echo):
         assert [value async for value in echo.stream(range(30))] == list(range(30))
         assert [value async for value in echo.stream(numbers())] == list(range(30))
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
-def test_a_stream_is_left_in_the_middle(echo):
+def test_a_stream_is_left_in_the_middle(run, echo):
     async def main():
         async for value in echo.stream(range(1000)):
             if value == 5:
                 break
         assert await (await echo.execute_async("after")) == "after"
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
-def test_streams_share_the_limit_of_their_graph(echo):
+def test_streams_share_the_limit_of_their_graph(run, echo):
     async def main():
         async def total(start):
             return sum([value async for value in echo.stream(range(start, start + 50))])
 
         assert await asyncio.gather(*(total(start) for start in (0, 100, 200))) == [sum(range(s, s + 50)) for s in (0, 100, 200)]
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
-def test_a_stream_raises_what_a_method_raises(ray_session, actor, compiled):
+def test_a_stream_raises_what_a_method_raises(run, ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.fail.bind(inp))
@@ -527,12 +545,12 @@ def test_a_stream_raises_what_a_method_raises(ray_session, actor, compiled):
             async for _ in graph.stream(range(3)):
                 pytest.fail("there is no result")
 
-    asyncio.run(main())
+    run(main())
 
 
 # -------------------------------------------------------------------------------------------- endings
 @pytest.mark.only("mray")
-def test_an_await_ends_when_an_actor_dies(ray_session, actor, compiled, tmp_path):
+def test_an_await_ends_when_an_actor_dies(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     pid = ray_session.get(a.pid.remote())
     with ray_session.dag.InputNode() as inp:
@@ -548,11 +566,11 @@ def test_an_await_ends_when_an_actor_dies(ray_session, actor, compiled, tmp_path
         with pytest.raises(ray_session.exceptions.ActorDiedError):
             await graph.execute_async(1)
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")
-def test_an_await_ends_with_teardown(ray_session, actor, compiled, tmp_path):
+def test_an_await_ends_with_teardown(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.wait_for.bind(inp))
@@ -570,7 +588,7 @@ def test_an_await_ends_with_teardown(ray_session, actor, compiled, tmp_path):
         with pytest.raises(ray_session.exceptions.RayChannelError, match="Channel closed"):
             await graph.execute_async(1)
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.only("mray")

@@ -47,6 +47,24 @@ RAY: dict[str, str] = {
         NVIDIA_TESLA_V100
     """,
     "mray.util.check_serialize": "FailureTuple inspect_serializability",
+    "mray.util.collective": """
+        allgather allgather_multigpu allreduce allreduce_multigpu barrier broadcast broadcast_multigpu create_collective_group
+        destroy_collective_group get_collective_group_size get_group_handle get_rank gloo_available init_collective_group
+        is_backend_available is_group_initialized nccl_available recv recv_multigpu reduce reduce_multigpu reducescatter
+        reducescatter_multigpu register_collective_backend send send_multigpu
+    """,
+    "mray.util.collective.backend_registry": "register_collective_backend",
+    "mray.util.collective.collective": """
+        allgather allgather_multigpu allreduce allreduce_multigpu barrier broadcast broadcast_multigpu create_collective_group
+        destroy_collective_group get_collective_group_size get_group_handle get_rank gloo_available init_collective_group
+        is_backend_available is_group_initialized nccl_available recv recv_multigpu reduce reduce_multigpu reducescatter
+        reducescatter_multigpu register_collective_backend send send_multigpu
+    """,
+    "mray.util.collective.collective_group.base_collective_group": "BaseGroup",
+    "mray.util.collective.types": """
+        AllGatherOptions AllReduceOptions Backend BarrierOptions BroadcastOptions RecvOptions ReduceOp ReduceOptions
+        ReduceScatterOptions SendOptions cupy_available torch_available unset_timeout_ms
+    """,
     "mray.util.helpers": "as_completed map_unordered",
     "mray.util.serialization": "StandaloneSerializationContext deregister_serializer register_serializer",
     "mray.util.queue": "Empty Full Queue",

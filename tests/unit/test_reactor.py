@@ -264,3 +264,65 @@ def test_a_deferred_callback_may_wait(pair):
     assert reactor.wait_until(lambda: bool(ran), 20)
     assert ran == [True]
     assert got == [(1,), (2,)]
+
+
+def test_who_is_attended_is_rung_for_and_called_whoever_reads(table):
+    from mray._ipc.doorbell import Doorbell
+    from mray._ipc.table import AWAKE, PARKED, ROW_WORDS
+
+    reactor = Reactor()
+    reactor.join_table(table, 1)
+    calls = []
+
+    def attendant():
+        calls.append(True)
+
+    try:
+        reactor.attend(attendant)
+        assert table.words[ROW_WORDS] == PARKED
+        Doorbell(os.dup(reactor.bell_fd), table, 1).ring()
+        assert reactor.wait_until(lambda: bool(calls), 10)
+        assert table.words[ROW_WORDS] == PARKED, "it is rung for as long as it is attended"
+        reactor.unattend(attendant)
+        assert table.words[ROW_WORDS] == AWAKE
+        calls.clear()
+        reactor.turn(0)
+        assert calls == []
+        reactor.unattend(attendant)
+    finally:
+        reactor.close()
+
+
+def test_the_relief_thread_calls_who_is_attended(table):
+    from mray._ipc.doorbell import Doorbell
+
+    reactor = Reactor()
+    reactor.join_table(table, 1)
+    called = threading.Event()
+    reactor.start_relief()
+    try:
+        reactor.attend(called.set)
+        Doorbell(os.dup(reactor.bell_fd), table, 1).ring()
+        assert called.wait(10)
+    finally:
+        reactor.close()
+
+
+def test_an_attendant_that_fails_does_not_end_the_reader(table, caplog):
+    reactor = Reactor()
+    reactor.join_table(table, 1)
+    called = []
+
+    def attendant():
+        called.append(True)
+        raise ValueError("a bug")
+
+    try:
+        reactor.attend(attendant)
+        reactor.turn(0)
+        reactor.turn(0)
+        reactor.unattend(attendant)
+    finally:
+        reactor.close()
+    assert len(called) == 2
+    assert "a callback failed" in caplog.text

@@ -73,3 +73,17 @@ def test_outputs_are_dropped_one_by_one() -> None:
     assert results.kept == {1: [2, TAKEN]}
     assert results.take(1, 0) == 2
     assert results.kept == {}
+
+
+def test_what_was_taken_is_put_back_and_taken_again() -> None:
+    results, (one, two) = make(2)
+    one.append("a")
+    two.append("b")
+    assert results.advance()
+    for _ in range(2):
+        value = results.take(0, 1)
+        results.put_back(0, 1, value)
+    assert results.take(0, 0) == "a"
+    assert results.take(0, 1) == "b"
+    results.put_back(0, 1, "b")
+    assert results.kept == {0: [TAKEN, "b"]}

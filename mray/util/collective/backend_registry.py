@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mray.util.collective.collective_group._shared_memory import SharedMemoryGroup
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
-from mray.util.collective.collective_group.shared_memory_collective_group import SharedMemoryGroup
 from mray.util.collective.types import Backend
 
-__all__ = ["backend_class", "check_backend", "is_registered", "register_collective_backend"]
+__all__ = ["register_collective_backend"]
 
 _classes: dict[str, type[BaseGroup]] = {"GLOO": SharedMemoryGroup}
 

@@ -25,8 +25,8 @@ from mray._channel.collective_ops import library_of
 from mray._common.log import logger
 from mray.util.collective import types
 from mray.util.collective.backend_registry import backend_class, check_backend, is_registered, register_collective_backend
+from mray.util.collective.collective_group._shared_memory import SharedMemoryGroup
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
-from mray.util.collective.collective_group.shared_memory_collective_group import SharedMemoryGroup
 
 __all__ = [
     "allgather",
@@ -220,11 +220,11 @@ def get_collective_group_size(group_name: str = "default") -> int:
 
 def get_group_handle(group_name: str = "default") -> BaseGroup:
     """This process's membership of a group; joins first if the group is declared and this actor one of it. RuntimeError otherwise."""
-    here = _check_inside_actor()
     with _lock:
         group = _groups.get(group_name)
     if group is not None:
         return group
+    here = _check_inside_actor()
     try:
         declared = get_actor(_declared_name(group_name))
     except ValueError:
