@@ -288,6 +288,8 @@ class Host:
         """The session ends."""
         for graph in list(self.graphs):
             graph.abandon()
+        for door in list(self.doors.values()):
+            door.close()
         if self._own_bell is not None:
             self._own_bell.close()
             self._own_bell = None

@@ -255,6 +255,10 @@ class ShmWriter(ChannelWriter):
             ring.want_room(False)
         return True
 
+    def end_loans(self) -> None:
+        """Let go of values that were passed on and that every reader has released; otherwise the next large message does."""
+        self._slots.end_loans()
+
     def statistics(self) -> dict[str, int]:
         """Messages written, messages not yet consumed, and what the payload slots hold (`SlotWriter.statistics`)."""
         ring = self._ring

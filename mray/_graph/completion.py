@@ -10,8 +10,10 @@ look: that the execution is finished, or that the graph has stopped.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -37,11 +39,13 @@ class Completions:
         self._seen = 0
         #: Of those who want to submit one more.
         self._room: list[Callback] = []
+        #: What is to be called. Kept, so that an interrupt in one thread loses nothing of another's.
+        self._due: deque[Callback] = deque()
 
     @property
     def awaited(self) -> bool:
         """Whether anybody waits for a callback."""
-        return bool(self._wanted or self._room)
+        return bool(self._wanted or self._room or self._due)
 
     def add(self, index: int, callback: Callback) -> None:
         """Call back when execution `index`, which is not finished yet, may be. Graph's lock held."""
@@ -86,18 +90,19 @@ class Completions:
         if graph is None or not self.awaited:
             return
         with graph._lock:
-            due = self._due(graph)
-        for callback in due:
-            callback()
+            self._find_due(graph)
+        while self._due:
+            with contextlib.suppress(IndexError):  # another thread has called the last one
+                self._due.popleft()()
 
     def ready(self) -> bool:
         """Whether `look` would perhaps call back. Takes no lock."""
         graph = self._of()
         if graph is None or not self.awaited:
             return False
-        return graph._stopped or self._seen < graph._results.finished or graph._any_ready() or bool(self._room and graph._takes_input())
+        return bool(self._due) or graph._stopped or self._seen < graph._results.finished or graph._any_ready() or bool(self._room and graph._takes_input())
 
-    def _due(self, graph: CompiledGraph) -> list[Callback]:
+    def _find_due(self, graph: CompiledGraph) -> None:
         results = graph._results
         if not graph._is_teardown:
             if results.dropped:
@@ -105,7 +110,7 @@ class Completions:
             while self._wanted and results.finished <= self._furthest:
                 if not results.advance():
                     break
-        due: list[Callback] = []
+        due = self._due
         if self._wanted:
             if graph._stopped:
                 due.extend(callback for callbacks in self._wanted.values() for callback in callbacks)
@@ -118,4 +123,3 @@ class Completions:
             due.extend(self._room)
             graph._want_room(-len(self._room))
             self._room.clear()
-        return due

@@ -16,16 +16,20 @@ import select
 import threading
 import weakref
 from collections.abc import Callable, Generator
+from os import sched_yield
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mray._graph.completion import Callback, Completions
 from mray._graph.host import GraphHost
+from mray._ipc.spin import SELFISH, Patience
 
 if TYPE_CHECKING:
     import asyncio
 
-    from mray._ipc.spin import Patience
+
+#: Seconds after which a coroutine that never has to wait lets the others run.
+FAIRNESS = 1e-3
 
 
 class LoopDoor:
@@ -45,6 +49,17 @@ class LoopDoor:
         self._until = 0.0
         #: Whether another thread has asked this one to look.
         self._asked = False
+        self._turned = 0.0
+        #: Whether a coroutine looks for a few microseconds before it lets others run.
+        self.patience = Patience(SELFISH)
+
+    def is_due(self) -> bool:
+        """Whether it is time that a coroutine lets others run, though what it waits for may be there: once in `FAIRNESS` seconds."""
+        now = monotonic()
+        if now - self._turned < FAIRNESS:
+            return False
+        self._turned = now
+        return True
 
     def sleep(
         self,
@@ -81,6 +96,7 @@ class LoopDoor:
         try:
             self._start(loop, spinner)
             yield from future
+            self._turned = monotonic()
         finally:
             end(callback)
             if timer is not None:
@@ -104,6 +120,9 @@ class LoopDoor:
         loop = self._loop()
         assert spinner is not None
         self._look()
+        if self._awaited:
+            sched_yield()  # the actor may be on this very core
+            self._look()
         if not self._awaited or loop is None:
             self._spinner = None
             spinner.succeeded()
@@ -162,7 +181,8 @@ class LoopDoor:
             self._poll = None
 
     def _on_ring(self) -> None:
-        assert self._poll is not None
+        if self._poll is None:
+            return
         self._poll.poll(0)
         if not self._awaited:
             # It rings for other threads: leave the loop alone until it waits again.
@@ -172,6 +192,13 @@ class LoopDoor:
             return
         self._look()
         self._settle()
+
+    def close(self) -> None:
+        """Any thread: the session ends."""
+        loop = self._loop()
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(self._unwatch, loop)
 
     def _told(self) -> None:
         """Any thread, the one that reads: has something happened?"""

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable
 from functools import partial
+from os import sched_yield
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._channel.base import NOTHING
 from mray._graph.completion import Callback
-from mray._graph.event_loop import door_of
+from mray._graph.event_loop import LoopDoor, door_of
 from mray._graph.pressure import PATIENCE, complain_of_waiting, submit_timed_out, way_is_clear
+from mray._ipc.spin import Patience
 
 if TYPE_CHECKING:
     from mray._graph.compiled import CompiledGraph
@@ -43,19 +45,42 @@ class CompiledDAGFuture:
         if self._done or self._awaited:
             raise ValueError("CompiledDAGFuture can only be awaited upon once, and it has already been awaited upon.")
         graph = self._graph
+        door = door_of(graph._host)
         self._awaited = True
         try:
-            while True:
+            if door.is_due():
+                yield  # before anything is claimed: a cancellation that comes here loses nothing
+            value = self._spin(door.patience)
+            while value is NOTHING:
+                yield from self._sleep(door)
                 with graph._lock:
                     value = graph._claim(self, self._index, self._channel)
-                if value is not NOTHING:
-                    break
-                yield from self._sleep()
         finally:
             self._awaited = False
         return graph._open(value)
 
-    def _sleep(self) -> Generator[Any, None, None]:
+    def _spin(self, patience: Patience) -> Any:
+        """The value, if it is there or comes within less time than a turn of the loop takes."""
+        graph = self._graph
+        with graph._lock:
+            value = graph._claim(self, self._index, self._channel)
+        if value is not NOTHING or not graph._spinner.may_spin():
+            return value
+        if patience.may_spin():
+            until = monotonic() + patience.window
+            while value is NOTHING and monotonic() < until:
+                with graph._lock:
+                    value = graph._claim(self, self._index, self._channel)
+            if value is not NOTHING:
+                patience.succeeded()
+                graph._spinner.succeeded()
+                return value
+            patience.failed()
+        sched_yield()  # the actor may be on this very core
+        with graph._lock:
+            return graph._claim(self, self._index, self._channel)
+
+    def _sleep(self, door: LoopDoor) -> Generator[Any, None, None]:
         graph = self._graph
         index = self._index
         completions = graph._completions
@@ -71,7 +96,7 @@ class CompiledDAGFuture:
             with graph._lock:
                 completions.discard(index, callback)
 
-        return door_of(graph._host).sleep(completions, begin, end, graph._spinner)
+        return door.sleep(completions, begin, end, graph._spinner)
 
     def __str__(self) -> str:
         return f"CompiledDAGFuture({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"

@@ -142,11 +142,11 @@ class SlotWriter:
         slot.use = 0
         if slot.keep is not None:
             self.passed_on -= 1
-            self._end_loans()
+            self.end_loans()
 
     def lend(self, keep: object) -> Slot | None:
         """A slot without memory that keeps something alive until every reader has released it; None: none is left."""
-        self._end_loans()
+        self.end_loans()
         if len(self._loans) >= self._most // 2:
             return None
         slot = next((slot for slot in self._slots if slot.segment is None and slot.keep is None), None)
@@ -176,8 +176,8 @@ class SlotWriter:
                 return slot
         return None
 
-    def _end_loans(self) -> None:
-        """Let go of what every reader has released."""
+    def end_loans(self) -> None:
+        """Let go of what every reader has released. Happens with every large message, too."""
         if self._loans:
             ended = [slot for slot in self._loans if self._free(slot)]
             if ended:
@@ -199,7 +199,7 @@ class SlotWriter:
         if self._named:
             self._tidy()
         if self._loans:
-            self._end_loans()
+            self.end_loans()
         fitting: Slot | None = None
         least = 0
         other: Slot | None = None
@@ -243,12 +243,14 @@ class SlotWriter:
 
     def held(self) -> int:
         """Bytes of shared memory in the slots."""
-        return sum(slot.segment.size for slot in self._slots if slot.segment is not None)
+        return sum(slot.segment.size for slot in list(self._slots) if slot.segment is not None)
 
     def statistics(self) -> dict[str, int]:
-        """Slots with memory, those of them in use, their bytes, slots given away; messages passed on, and those not yet released."""
-        self._end_loans()
-        filled = [slot for slot in self._slots if slot.segment is not None]
+        """Slots with memory, those of them in use, their bytes, slots given away; messages passed on, and those not yet released.
+
+        Changes nothing, so any thread may ask.
+        """
+        filled = [slot for slot in list(self._slots) if slot.segment is not None]
         in_use = sum(not self._free(slot) for slot in filled)
         return {
             "slots": len(filled),
@@ -256,7 +258,7 @@ class SlotWriter:
             "bytes": self.held(),
             "given_away": self.given_away,
             "passed_on": self.passed_on,
-            "on_loan": len(self._loans),
+            "on_loan": sum(not self._free(slot) for slot in self._loans),
         }
 
     def close(self) -> None:

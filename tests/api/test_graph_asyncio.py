@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import importlib
 import os
 import pickle
 import signal
@@ -246,6 +247,25 @@ def test_other_coroutines_run_while_one_waits(run, actor, ray_session, compiled,
 
 
 @pytest.mark.only("mray")
+def test_a_coroutine_that_never_waits_lets_others_run(run, echo):
+    async def main():
+        stop = False
+
+        async def stopper():
+            nonlocal stop
+            for _ in range(10):
+                await asyncio.sleep(0)
+            stop = True
+
+        task = asyncio.ensure_future(stopper())
+        while not stop:
+            assert await (await echo.execute_async(1)) == 1
+        await task
+
+    run(main())
+
+
+@pytest.mark.only("mray")
 def test_several_event_loops_in_several_threads_use_one_graph(echo):
     failures = []
 
@@ -431,6 +451,45 @@ def test_futures_that_are_dropped_free_their_results(engine, run, echo):
 
 
 @pytest.mark.only("mray")
+def test_execute_async_that_waits_for_long_says_so_in_the_log(run, engine, ray_session, actor, compiled, monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr(importlib.import_module(f"{engine}._graph.future"), "PATIENCE", 0.05)
+    a = actor()
+    with ray_session.dag.InputNode() as inp:
+        graph = compiled(a.wait_for.bind(inp), _max_inflight_executions=1, _when_full="wait")
+
+    async def main():
+        first = await graph.execute_async(str(tmp_path / "go"))
+        second = asyncio.ensure_future(graph.execute_async(str(tmp_path / "go")))
+        while "execute() has waited" not in caplog.text:
+            await asyncio.sleep(0.005)
+        (tmp_path / "go").touch()
+        assert await first == await (await second) == str(tmp_path / "go")
+
+    run(main())
+    assert caplog.text.count("execute() has waited") == 1
+
+
+@pytest.mark.only("mray")
+def test_a_session_ends_and_begins_in_one_event_loop(run, fresh, init):
+    async def use(graph):
+        return [await (await graph.execute_async(number)) for number in range(200)]
+
+    for _ in range(2):
+        init(num_cpus=1)
+
+        @fresh.remote(num_cpus=0)
+        class Echo:
+            def echo(self, value):
+                return value
+
+        a = Echo.remote()
+        with fresh.dag.InputNode() as inp:
+            graph = a.echo.bind(inp).experimental_compile(enable_asyncio=True)
+        assert run(use(graph)) == list(range(200))
+        fresh.shutdown()
+
+
+@pytest.mark.only("mray")
 def test_a_loop_that_ends_in_the_middle_leaves_the_graph_usable(ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -549,6 +608,29 @@ def test_a_stream_raises_what_a_method_raises(run, ray_session, actor, compiled)
 
 
 # -------------------------------------------------------------------------------------------- endings
+@pytest.mark.only("mray")
+def test_a_failed_operation_that_actors_share_ends_the_graph(run, engine, ray_session, actor, compiled):
+    """The await raises it, once; other awaits and submissions are told that the graph has ended."""
+    ray = ray_session
+    actors = [actor(), actor()]
+    group = importlib.import_module(f"{engine}.experimental.channel.cpu_communicator").CPUCommunicator(2, actors)
+    with ray.dag.InputNode() as inp:
+        made = actors[0].echo.bind(inp).with_tensor_transport(transport=group, _direct_return=True)
+        graph = compiled(actors[1].echo.bind(made))
+
+    async def main():
+        first, second = await graph.execute_async("no tensor"), await graph.execute_async("no tensor")
+        with pytest.raises(ValueError, match="must return a torch.Tensor"):
+            await first
+        with pytest.raises((ray.exceptions.RayChannelError, ValueError)):
+            await second
+        with pytest.raises(ray.exceptions.RayChannelError, match="Channel closed"):
+            await graph.execute_async(1)
+
+    run(main())
+    assert ray.get([each.echo.remote(1) for each in actors]) == [1, 1]
+
+
 @pytest.mark.only("mray")
 def test_an_await_ends_when_an_actor_dies(run, ray_session, actor, compiled, tmp_path):
     a = actor()

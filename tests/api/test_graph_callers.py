@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import os
 import pickle
 import signal
@@ -213,10 +214,10 @@ def test_wait_in_one_thread_while_another_gets(ray_session, graph_of):
 @pytest.mark.differs("Ray's timeout is for each ref of the list")
 def test_the_timeout_of_get_is_for_the_whole_list(engine, ray_session, graph_of):
     graph = graph_of("sleep")
-    refs = [graph.execute(0.2) for _ in range(3)]
     if engine == "ray":
-        assert ray_session.get(refs, timeout=0.5) == [0.2] * 3
+        assert ray_session.get([graph.execute(0.4) for _ in range(3)], timeout=1) == [0.4] * 3
         return
+    refs = [graph.execute(0.2) for _ in range(3)]
     with pytest.raises(ray_session.exceptions.RayChannelTimeoutError, match="within 0.3 seconds"):
         ray_session.get(refs, timeout=0.3)
     assert ray_session.get(refs[1:], timeout=60) == [0.2] * 2
@@ -326,6 +327,21 @@ def test_execute_that_waits_ends_with_the_graph(ray_session, actor, compiled, ev
     assert len(raised) == 1
     with pytest.raises(ray_session.exceptions.ActorDiedError):
         ref.get()
+
+
+@pytest.mark.only("mray")
+def test_execute_that_waits_for_long_says_so_in_the_log(engine, graph_of, monkeypatch, caplog, eventually, tmp_path):
+    monkeypatch.setattr(importlib.import_module(f"{engine}._graph.pressure"), "PATIENCE", 0.05)
+    graph = graph_of("wait_for", _max_inflight_executions=1, _when_full="wait")
+    refs = [graph.execute(str(tmp_path / "go"))]
+    thread = threading.Thread(target=lambda: refs.append(graph.execute(str(tmp_path / "go"))))
+    thread.start()
+    eventually(lambda: "execute() has waited" in caplog.text)
+    (tmp_path / "go").touch()
+    thread.join()
+    assert [ref.get() for ref in refs] == [str(tmp_path / "go")] * 2
+    assert caplog.text.count("execute() has waited") == 1
+    assert "computes wait_for() (COMPUTE)" in caplog.text
 
 
 @pytest.mark.only("mray")
@@ -646,6 +662,21 @@ def test_the_death_of_an_actor_is_told_in_other_processes(ray_session, actor, co
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(ray.exceptions.ActorDiedError):
         ray.get(pending)
+
+
+@pytest.mark.only("mray")
+def test_a_failed_operation_that_actors_share_ends_the_graph_for_everybody(engine, ray_session, actor, compiled, user):
+    ray = ray_session
+    u, actors = user(), [actor(), actor()]
+    group = importlib.import_module(f"{engine}.experimental.channel.cpu_communicator").CPUCommunicator(2, actors)
+    with ray.dag.InputNode() as inp:
+        made = actors[0].echo.bind(inp).with_tensor_transport(transport=group, _direct_return=True)
+        graph = compiled(actors[1].echo.bind(made))
+    with pytest.raises(ValueError, match="must return a torch.Tensor"):
+        ray.get(u.run.remote(graph, ["no tensor"]))
+    for use in (lambda: ray.get(u.run.remote(graph, [1])), lambda: graph.execute(1)):
+        with pytest.raises(ray.exceptions.RayChannelError, match="Channel closed"):
+            use()
 
 
 @pytest.mark.only("mray")

@@ -186,9 +186,10 @@ def test_what_one_actor_writes_another_does_not_see(ray_session, actor, compiled
     assert ray.get(keeper.sums.remote()) == [number * size for number in range(4)]
 
 
+@pytest.mark.only("mray")
 @pytest.mark.parametrize("size", [4, LARGE])
 def test_a_result_that_was_passed_on_may_be_written_to_by_all(ray_session, actor, compiled, size):
-    """The keeper passes on what it keeps; behind it, each has a value of its own."""
+    """On Ray, a graph whose results are kept cannot be torn down."""
     ray = ray_session
     first, second = actor.remote(), actor.remote()
     graph = compiled(lambda value: second.increment_and_return.bind(first.echo.bind(value)))
@@ -197,6 +198,7 @@ def test_a_result_that_was_passed_on_may_be_written_to_by_all(ray_session, actor
     assert [float(result[-1]) for result in results] == [101.0, *[float(number + 1) for number in range(1, 12)]]
 
 
+@pytest.mark.only("mray")
 def test_results_that_are_kept_never_change_and_block_nothing(ray_session, actor, compiled):
     ray = ray_session
     graph = compiled(actor.remote().echo.bind)
@@ -207,8 +209,8 @@ def test_results_that_are_kept_never_change_and_block_nothing(ray_session, actor
 
 # ----------------------------------------------------------------------------------------------- copies
 def counters(graph) -> tuple[int, int]:
-    """Values that the driver has passed on, and the memory that it has for those it copied."""
-    statistics = graph.statistics()
+    """Inputs that the driver has passed on, and the memory that it has for those it copied."""
+    statistics = graph._writer.statistics()
     return statistics["passed_on"], statistics["bytes"]
 
 
@@ -238,7 +240,7 @@ def test_results_of_a_graph_are_inputs_of_another_without_a_copy(ray_session, ac
         assert bool((back == (make() + number)[100:]).all())
         del back
     assert counters(second) == (5, 0)
-    assert first.statistics()["given_away"] == 0
+    assert all(channel["given_away"] == 0 for channel in first.statistics()["channels"].values())
 
 
 @pytest.mark.parametrize("make", [lambda: np.arange(LARGE), lambda: torch.arange(LARGE)], ids=["array", "tensor"])
@@ -256,6 +258,7 @@ def test_a_value_goes_through_many_hands(ray_session, actor, compiled, make):
         back = ray.get(graph.execute(make() + number))
         assert back["more"] == [1, "text"]
         assert bool((back["value"] == (make() + number)[300:]).all())
+        del back
 
 
 @pytest.mark.parametrize("make", [lambda: np.arange(LARGE), lambda: torch.arange(LARGE)], ids=["array", "tensor"])
@@ -268,6 +271,7 @@ def test_an_actor_returns_what_it_got_from_the_object_store(ray_session, actor, 
     back = ray.get(graph.execute([ref]))
     del ref
     assert bool((back == make()).all())
+    del back
 
 
 def test_sizes_may_change_with_every_execution(ray_session, actor, compiled):

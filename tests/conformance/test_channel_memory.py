@@ -289,6 +289,7 @@ def test_what_was_received_is_passed_on_without_a_copy(shm: Any, sent: Any, make
         assert first[0].statistics()["in_use"] >= 1
         del one, other
         assert second[0].statistics()["on_loan"] == 0
+        second[0].end_loans()
         assert first[0].statistics()["in_use"] == 0
     assert second[0].statistics()["bytes"] <= 2 * 128 * 1024
     assert first[0].statistics()["slots"] == 1
@@ -306,6 +307,7 @@ def test_a_value_is_passed_on_along_a_chain_and_its_slot_stays_pinned(shm: Any) 
     assert channels[0][0].statistics()["slots"] <= len(channels)
     del value
     for writer, _readers in reversed(channels):
+        writer.end_loans()
         statistics = writer.statistics()
         assert (statistics["in_use"], statistics["on_loan"]) == (0, 0)
     assert [writer.statistics()["passed_on"] for writer, _readers in channels] == [0, 6, 6, 6]
