@@ -277,5 +277,5 @@ def test_calls_of_one_actor_are_made_in_the_order_of_binding(ray_session, engine
         second = log.note.bind(other.note.bind("second"))
         third = log.note.bind("third", first)
         dag = ray.dag.MultiOutputNode([third, second, first])
-    ray.get(dag.execute("first"))
+    ray.get(execute(ray, dag, "first"))
     assert ray.get(log.all.remote()) == (["first", "second", "third"] if engine == "mray" else ["first", "third", "second"])
