@@ -119,7 +119,7 @@ TASK_MAX_RETRIES = _declare(
     "MRAY_TASK_MAX_RETRIES", int, 3, "How often a task whose worker died is started again, unless it says itself.", "RAY_TASK_MAX_RETRIES"
 )
 SPIN = _declare(
-    "MRAY_SPIN", _flag, True, "Whether who waits looks again and again for some microseconds, while a core is free for it, before it sleeps."
+    "MRAY_SPIN", _flag, True, "Whether a wait looks again for some microseconds, while a core is free for it, before it sleeps."
 )
 CGRAPH_SUBMIT_TIMEOUT = _declare(
     "MRAY_CGRAPH_SUBMIT_TIMEOUT", float, 10.0, "Seconds that `execute` of a compiled graph waits for room.", "RAY_CGRAPH_submit_timeout"

@@ -385,10 +385,14 @@ class CompiledGraph:
         until = monotonic() + spinner.window
         if deadline is not None and deadline < until:
             until = deadline
+        is_crowded = self._host.spinner.is_crowded
         while monotonic() < until:
             if predicate():
                 spinner.succeeded()
                 return True
+            if is_crowded():
+                # Actors compute at the same time, and one of them waits for the core that this loop would hold.
+                return False
             sched_yield()
         spinner.failed()
         return False

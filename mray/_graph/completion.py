@@ -100,7 +100,9 @@ class Completions:
         graph = self._of()
         if graph is None or not self.awaited:
             return False
-        return bool(self._due) or graph._stopped or self._seen < graph._results.finished or graph._any_ready() or bool(self._room and graph._takes_input())
+        if self._due or graph._stopped or self._seen < graph._results.finished:
+            return True
+        return graph._any_ready() or bool(self._room and graph._takes_input())
 
     def _find_due(self, graph: CompiledGraph) -> None:
         results = graph._results

@@ -1,6 +1,7 @@
 """Mechanisms between processes: shared memory, doorbells, rings, connections, and the kernel's view of processes.
 
     segment, table          named shared memory; the session's table of one-writer words
+    mapped                  what others wrote, mapped copy-on-write: whose memory a value lies in, and how to pass it on
     layout, ring, slots     rings of slots in a segment: how graphs pass values
     connection, reactor     framed messages over unix sockets; the one place where a process waits
     doorbell, spin          how a sleeper is woken, and when not to sleep

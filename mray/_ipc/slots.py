@@ -243,14 +243,14 @@ class SlotWriter:
 
     def held(self) -> int:
         """Bytes of shared memory in the slots."""
-        return sum(slot.segment.size for slot in list(self._slots) if slot.segment is not None)
+        return sum(segment.size for segment in [slot.segment for slot in self._slots] if segment is not None)
 
     def statistics(self) -> dict[str, int]:
         """Slots with memory, those of them in use, their bytes, slots given away; messages passed on, and those not yet released.
 
         Changes nothing, so any thread may ask.
         """
-        filled = [slot for slot in list(self._slots) if slot.segment is not None]
+        filled = [slot for slot in self._slots if slot.segment is not None]
         in_use = sum(not self._free(slot) for slot in filled)
         return {
             "slots": len(filled),

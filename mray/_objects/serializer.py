@@ -195,7 +195,7 @@ def _pickle_fast(value: Any, table: Table | None) -> tuple[bytes | None, list[me
         # What cloudpickle cannot pickle either is reported by its attempt.
         return None, []
     # Whatever is named by its module may be the user's script, whose name means another module in a worker.
-    if b"__main__" in pickled or b"__mp_main__" in pickled:
+    if b"main__" in pickled and (b"__main__" in pickled or b"__mp_main__" in pickled):  # one search, as a rule
         return None, []
     return pickled, buffers
 

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import gc
 import importlib
+import logging
 import os
 import pickle
 import signal
@@ -453,6 +454,7 @@ def test_futures_that_are_dropped_free_their_results(engine, run, echo):
 @pytest.mark.only("mray")
 def test_execute_async_that_waits_for_long_says_so_in_the_log(run, engine, ray_session, actor, compiled, monkeypatch, caplog, tmp_path):
     monkeypatch.setattr(importlib.import_module(f"{engine}._graph.future"), "PATIENCE", 0.05)
+    caplog.set_level(logging.WARNING, logger=engine)
     a = actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(a.wait_for.bind(inp), _max_inflight_executions=1, _when_full="wait")
