@@ -141,7 +141,7 @@ def main() -> int:
             memory = " ".join(f"{size:8.1f}" for size in tenth.processes)
             print(f"{number + 1:>5}/10{latency}   {memory}   {tenth.shared:11.2f}", flush=True)
         resting = idle()
-        print(f"idle graph: {resting:.2f} % of a core; statistics: {graph.statistics()}")
+        print(f"submitted and finished: {graph.statistics()['submitted']}, {graph.statistics()['finished']}")
         graph.teardown()
     finally:
         mray.shutdown()

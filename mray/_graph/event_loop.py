@@ -172,11 +172,11 @@ class LoopDoor:
         self._look()
         self._settle()
 
-    def _unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _unwatch(self, loop: asyncio.AbstractEventLoop | None) -> None:
         if self._poll is not None:
-            if self._watches:
+            if self._watches and loop is not None and not loop.is_closed():
                 loop.remove_reader(self._poll.fileno())
-                self._watches = False
+            self._watches = False
             self._poll.close()
             self._poll = None
 
@@ -194,11 +194,13 @@ class LoopDoor:
         self._settle()
 
     def close(self) -> None:
-        """Any thread: the session ends."""
+        """Any thread: the session ends, or the loop is closed."""
         loop = self._loop()
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it is closed
+        if loop is not None and loop.is_running():
+            with contextlib.suppress(RuntimeError):  # it has just been closed
                 loop.call_soon_threadsafe(self._unwatch, loop)
+                return
+        self._unwatch(loop)
 
     def _told(self) -> None:
         """Any thread, the one that reads: has something happened?"""
@@ -226,5 +228,8 @@ def door_of(host: GraphHost) -> LoopDoor:
     loop = asyncio.get_running_loop()
     door = host.doors.get(loop)
     if door is None:
+        for other in list(host.doors):
+            if other.is_closed():
+                host.doors.pop(other).close()
         door = host.doors[loop] = LoopDoor(host, loop)
     return door

@@ -10,8 +10,8 @@ from mray._channel.select import COMMUNICATOR, SHM, remote_readers
 from mray._graph.plan import DRIVER, Channel, Graph, Source, Transfer
 from mray._ipc.layout import RingLayout, entries_for
 
-#: Bytes of an entry: payloads up to almost this travel inside the ring.
-ENTRY_BYTES = 4096
+#: Bytes of an entry: payloads up to almost this travel inside the ring, such as 4 KiB and what describes them.
+ENTRY_BYTES = 4096 + 256
 #: The same for rings of very many entries.
 SMALL_ENTRY_BYTES = 1024
 MANY_ENTRIES = 64

@@ -472,7 +472,7 @@ def test_execute_async_that_waits_for_long_says_so_in_the_log(run, engine, ray_s
 
 
 @pytest.mark.only("mray")
-def test_a_session_ends_and_begins_in_one_event_loop(run, fresh, init):
+def test_a_session_ends_and_begins_in_one_event_loop(fresh, init, run):
     async def use(graph):
         return [await (await graph.execute_async(number)) for number in range(200)]
 
