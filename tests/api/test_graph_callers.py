@@ -212,12 +212,9 @@ def test_wait_in_one_thread_while_another_gets(ray_session, graph_of):
     assert early.get() == 0.05
 
 
-@pytest.mark.differs("Ray's timeout is for each ref of the list")
-def test_the_timeout_of_get_is_for_the_whole_list(engine, ray_session, graph_of):
+@pytest.mark.only("mray")
+def test_the_timeout_of_get_is_for_the_whole_list(ray_session, graph_of):
     graph = graph_of("sleep")
-    if engine == "ray":
-        assert ray_session.get([graph.execute(0.4) for _ in range(3)], timeout=1) == [0.4] * 3
-        return
     refs = [graph.execute(0.2) for _ in range(3)]
     with pytest.raises(ray_session.exceptions.RayChannelTimeoutError, match="within 0.3 seconds"):
         ray_session.get(refs, timeout=0.3)
