@@ -250,9 +250,9 @@ class DAGNode(ABC):
 
         `_max_inflight_executions` bounds the executions whose results have not been read (10), `_max_buffered_results` the results
         that are kept for a later `get` (1000). With ``_when_full="wait"`` one execution too many waits (for ever, or as long as the
-        `_submit_timeout` given here) instead of raising RayCgraphCapacityExceeded: it keeps the oldest result for a later `get` as soon as it is there, and when no
-        more may be kept it waits for another thread or coroutine to get one. With `enable_asyncio` it is `execute_async` that executes,
-        and results are awaited. Raises ValueError or NotImplementedError when the graph cannot be compiled.
+        `_submit_timeout` given here) instead of raising RayCgraphCapacityExceeded: it keeps the oldest result for a later `get` as soon
+        as it is there, and when no more may be kept it waits for another thread or coroutine to get one. With `enable_asyncio` it is
+        `execute_async` that executes, and results are awaited. Raises ValueError or NotImplementedError when the graph cannot be compiled.
         """
         if self.is_cgraph_output_node:
             raise ValueError(

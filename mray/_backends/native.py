@@ -307,7 +307,8 @@ class NativeBackend(Backend):
         actor_id = handle._id
         task_id = new_task_id(actor_id)
         if method.is_async or not isinstance(num_returns, int):
-            raise NotImplementedError(f"{method.name}, num_returns={num_returns!r}: {_NO_COROUTINES if method.is_async else _NO_GENERATORS}")
+            why = _NO_COROUTINES if method.is_async else _NO_GENERATORS
+            raise NotImplementedError(f"{method.name}, num_returns={num_returns!r}: {why}")
         call, returned = _new_call(client, task_id, method.name, num_returns)
         call.handle = handle._token
         pack_arguments(client, call, args, kwargs or None, method.name)

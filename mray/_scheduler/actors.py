@@ -229,6 +229,8 @@ class Actors:
         if no_restart:
             actor.restarts_left = 0
         if actor.worker is not None:
+            if no_restart:
+                self._free_name(actor)  # it is as good as dead: nobody finds it any more
             self._floor.kill(actor, CAUSE_KILL, KILL_TEXT, may_restart=not no_restart)
         elif no_restart or not actor.restarts_left:
             self._withdraw(actor)
@@ -267,12 +269,15 @@ class Actors:
         actor.over = True
         self._announce_death(actor, cause)
 
+    def _free_name(self, actor: ActorRecord) -> None:
+        if actor.name is not None and self._names.get((actor.namespace, actor.name)) is actor:
+            del self._names[actor.namespace, actor.name]
+
     def _announce_death(self, actor: ActorRecord, cause: Cause) -> None:
         if self.records.get(actor.id) is not actor:
             return
         del self.records[actor.id]
-        if actor.name is not None:
-            del self._names[actor.namespace, actor.name]
+        self._free_name(actor)
         actor.state = DEAD
         actor.cause = cause
         self._announce(actor)
@@ -330,8 +335,8 @@ class Actors:
         ]
 
     def validate(self) -> None:
-        named = {(actor.namespace, actor.name): actor for actor in self.records.values() if actor.name is not None}
-        assert named == self._names
+        for key, actor in self._names.items():
+            assert self.records.get(actor.id) is actor and key == (actor.namespace, actor.name), key
         for actor in self.records.values():
             assert not actor.over and actor.state in (PENDING, ALIVE, RESTARTING), (actor.id, actor.state)
             assert actor.id not in self._tombstones

@@ -212,3 +212,19 @@ def test_a_handle_from_a_name_is_weak(ray_session, named, eventually):
     eventually(lambda: not os.path.exists(f"/proc/{pid}"))
     with pytest.raises(ray.exceptions.RayActorError):
         ray.get(found.read.remote())
+
+
+def test_a_killed_actor_gives_its_name_up_at_once(ray_session):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class Named:
+        def who(self, number):
+            return number
+
+    for number in range(5):
+        actor = Named.options(name="short-lived").remote()
+        assert ray.get(actor.who.remote(number)) == number
+        ray.kill(actor)
+        with pytest.raises(ValueError, match="short-lived"):
+            ray.get_actor("short-lived")

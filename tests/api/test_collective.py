@@ -12,6 +12,8 @@ import pytest
 np = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch")
 
+PRELOAD = ["torch"]
+
 
 @pytest.fixture
 def collective(ray: Any) -> Any:

@@ -10,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+PRELOAD = ["torch"]
+
 
 @pytest.fixture
 def communicators(ray: Any) -> Any:

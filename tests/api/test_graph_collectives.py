@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+PRELOAD = ["torch"]
+
 
 @pytest.fixture
 def collective(ray_session, engine):

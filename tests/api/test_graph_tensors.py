@@ -12,6 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+PRELOAD = ["torch"]
+
 LARGE = 1 << 18
 
 
