@@ -62,7 +62,8 @@ def compile_program(
     if fused is not None:
         read, step, write = fused
         reader, writer = readers[read.channel], writers[write.channel]
-        actions = _relay(reader.try_read, methods[step.index], writer.try_write, names[step.index], failure)
+        call = _call_on(step, methods[step.index], constants)
+        actions = _relay(reader.try_read, call, writer.try_write, names[step.index], failure)
         return Code(actions, [reader.ready, writer.has_room], [], [])
 
     numbers: dict[Source, int] = {}
@@ -143,16 +144,35 @@ def _callable_of(instance: Any, step: Step, constants: list[Any], communicators:
 
 # ------------------------------------------------------------------------------------------ actions
 def _fuse(assignment: Assignment, steps: dict[int, Step], channels: dict[int, Channel]) -> tuple[Operation, Step, Operation] | None:
-    """READ, COMPUTE, WRITE of one step with one argument: the whole program, or None."""
+    """READ, COMPUTE, WRITE of one step that needs one value: the whole program, or None."""
     operations = assignment.operations
     if [operation.kind for operation in operations] != ["READ", "COMPUTE", "WRITE"]:
         return None
     read, compute, write = operations
     step = steps[compute.step]
-    whole = (Argument(channels[read.channel].source),)
-    if step.arguments != whole or step.keywords or step.num_returns != 1 or channels[write.channel].bare:
+    if step.keywords or step.num_returns != 1 or step.group >= 0 or channels[write.channel].bare:
+        return None
+    if any(argument.nested for argument in step.arguments):
         return None
     return read, step, write
+
+
+def _call_on(step: Step, method: Callable[..., Any], constants: list[Any]) -> Callable[[Any], Any]:
+    """The call of a step as a function of the one value that it needs."""
+    if len(step.arguments) == 1 and step.arguments[0] == Argument(step.sources[0]):
+        return method
+    parts = [_part(argument, constants) for argument in step.arguments]
+    if len(parts) == 1:
+        only = parts[0]
+        return lambda value: method(only(value))
+    return lambda value: method(*[part(value) for part in parts])
+
+
+def _part(argument: Argument, constants: list[Any]) -> Callable[[Any], Any]:
+    if argument.source is None:
+        constant = constants[argument.constant]
+        return lambda _value: constant
+    return (lambda value: value) if argument.key is None else picker(argument.key, argument.by)
 
 
 def _relay(
