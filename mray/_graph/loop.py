@@ -22,11 +22,11 @@ from mray._channel.base import ChannelReader
 from mray._graph.communicators import join
 from mray._graph.ends import Ends, open_ends
 from mray._graph.host import GraphHost
-from mray._graph.plan import Assignment
+from mray._graph.plan import READ, Assignment
 from mray._graph.program import compile_program
 from mray._graph.report import STATISTICS, statistics
 from mray._ipc.segment import Segment
-from mray._ipc.spin import SELFISH
+from mray._ipc.spin import MOST_CROWDED, SELFISH, Patience
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import deserialize
 
@@ -50,6 +50,9 @@ class Program:
         self._cells = code.cells
         self._blank = [None] * len(code.cells)
         self._readers: tuple[ChannelReader, ...] = tuple(ends.readers.values())
+        lone = {channel.index for channel in assignment.channels if len(channel.readers) == 1}
+        #: For each operation, whether it reads what is for this actor alone.
+        self._alone = [operation.kind == READ and operation.channel in lone for operation in assignment.operations]
         self._place = 0
         #: How many executions this actor has finished.
         self.executions = 0
@@ -65,6 +68,11 @@ class Program:
         for reader in self._readers:
             reader.ready()
         return False
+
+    @property
+    def waits_alone(self) -> bool:
+        """Whether it has come to an operation that reads what is for this actor alone."""
+        return self._alone[self._place]
 
     def run(self, pending: Callable[[], object]) -> bool:
         """Go on until blocked, or until an execution ends while `pending()`; whether it got anywhere."""
@@ -105,10 +113,12 @@ class GraphService:
 
     def __init__(self, host: GraphHost) -> None:
         self._host = host
-        self._spinner = host.spinner
+        self._spinner: Patience = host.spinner
+        #: What decides in its place in a crowded graph.
+        self._patience = Patience()
         self._programs: tuple[Program, ...] = ()
-        #: One of the graphs has more processes than there are cores: its caller alone spins (see `mray._ipc.spin`).
-        self._crowded = False
+        #: How many processes the largest of the graphs has for each core (see `mray._ipc.spin`).
+        self._crowd = 0.0
         self._gone: deque[str] = deque()
 
     # ------------------------------------------------------------------------------------ requests
@@ -140,7 +150,7 @@ class GraphService:
 
     def _set_programs(self, programs: tuple[Program, ...]) -> None:
         self._programs = programs
-        self._crowded = max((program.assignment.crowd for program in programs), default=1) > usable_cores()
+        self._crowd = max((program.assignment.crowd for program in programs), default=0) / usable_cores()
 
     def _stop(self, graph_id: str) -> bytes:
         for program in self._programs:
@@ -200,13 +210,18 @@ class GraphService:
 
     def _spin(self, pending: Callable[[], object]) -> bool:
         """Wait a few microseconds for something to do; whether there is."""
-        spinner = self._spinner
-        if self._crowded or not spinner.may_spin():
+        if self._crowd <= 1:
+            spinner, politeness = self._spinner, SELFISH
+        elif self._crowd <= MOST_CROWDED and all(program.waits_alone for program in self._programs):
+            spinner, politeness = self._patience, 0.0
+        else:
+            return False
+        if not spinner.may_spin():
             return False
         ready = self._programs[0].ready if len(self._programs) == 1 else self.ready
         begun = monotonic()
         until = begun + spinner.window
-        politely = begun + SELFISH
+        politely = begun + politeness
         while True:
             if ready() or ready() or ready() or ready():
                 spinner.succeeded()

@@ -16,8 +16,13 @@ A graph with more processes than cores has one spinner all the same: its caller,
 two cores with four actors: the caller takes its results without being woken, its core does not fall asleep (in a virtual machine that is
 what makes the next wake-up slow), and the actors hand the other core to each other. Chain of four 46 to 66 µs, against 101 to 130 with the
 rules above and 68 to 151 with nobody spinning; fan-out to four 67 to 76 against 65 to 118; two actors with eight in flight 120,000 a
-second against 58,000 to 132,000. The actors of such a graph do not spin: each would find its message within the window, and so learn
-to, on a core that the others need to send it. A caller that waits for several outputs stops spinning when it sees more processes awake
+second against 58,000 to 132,000.
+
+The actors of such a graph spin too, if they yield their core at every look and wait for a message that is for them alone: in a chain one
+actor computes at a time, and the others leave it the cores that they do not need (chain of four 36 to 58 µs against 59 to 108; two
+actors with eight in flight 73,000 to 201,000 a second against 76,000 to 128,000). They do not spin for what several wait for, because then all of
+them compute at once (fan-out 79 µs against 59, 10 KB to four actors 299 against 239), nor where there are more than `MOST_CROWDED`
+processes for each core (chain of sixteen 609 µs against 489). A caller that waits for several outputs stops spinning when it sees more processes awake
 than cores, for then its actors compute side by side and one of them lacks the caller's core (10 KB to four actors: 333 µs against 365).
 
 The same object serves all waits of a process; it is not locked, for a lost update costs one wait at most.
@@ -37,6 +42,8 @@ SELFISH = 10e-6
 #: Seconds a wait spins when it is the caller of a graph with more processes than cores. (A chain of 16 takes 0.3 to 0.4 ms. With a window
 #: that it does not fit into, its caller gives up spinning, and an actor of it costs half as much again as one of a chain of 8.)
 CALLER_WINDOW = 1e-3
+#: Processes of a graph for each core above which its actors do not spin.
+MOST_CROWDED = 3
 #: Failures in a row before spinning pauses.
 PATIENCE = 3
 #: Waits without spinning after the first such series, and at most.
