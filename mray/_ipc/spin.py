@@ -19,11 +19,12 @@ rules above and 68 to 151 with nobody spinning; fan-out to four 67 to 76 against
 second against 58,000 to 132,000.
 
 The actors of such a graph spin too, if they yield their core at every look and wait for a message that is for them alone: in a chain one
-actor computes at a time, and the others leave it the cores that they do not need (chain of four 36 to 58 µs against 59 to 108; two
-actors with eight in flight 73,000 to 201,000 a second against 76,000 to 128,000). They do not spin for what several wait for, because then all of
-them compute at once (fan-out 79 µs against 59, 10 KB to four actors 299 against 239), nor where there are more than `MOST_CROWDED`
-processes for each core (chain of sixteen 609 µs against 489). A caller that waits for several outputs stops spinning when it sees more processes awake
-than cores, for then its actors compute side by side and one of them lacks the caller's core (10 KB to four actors: 333 µs against 365).
+actor computes at a time, and the others leave it the cores that they do not need (chain of four 36 to 58 µs against 59 to 108; two actors
+with eight in flight 73,000 to 201,000 a second against 76,000 to 128,000). They do not spin for what several wait for, because then all
+of them compute at once (fan-out 79 µs against 59, 10 KB to four actors 299 against 239), nor where there are more than `MOST_CROWDED`
+processes for each core (chain of sixteen 609 µs against 489). A caller that waits for several outputs stops spinning when it sees more
+processes awake than cores, for then its actors compute side by side and one of them lacks the caller's core (10 KB to four actors: 333 µs
+against 365).
 
 The same object serves all waits of a process; it is not locked, for a lost update costs one wait at most.
 """
