@@ -8,9 +8,11 @@ that somebody else may need: with more awake processes than cores, spinning make
   a number of waits that doubles with each further failed trial, so that an actor in the middle of a long chain stops spinning
   and one that answers at once goes on.
 
-Whoever spins for long yields its core between looks. Mostly nobody wants it; but the kernel may have put both processes on one core
-(whoever is woken often lands beside who woke it), and then the spinner would wait for a message that it keeps its peer from sending,
-learn that spinning brings nothing, and the two would stay where they are: 17 µs a round trip instead of 3.
+Whoever spins for more than `SELFISH` yields its core between looks. Mostly nobody wants it; but the kernel may have put both processes on
+one core (whoever is woken often lands beside who woke it), and then the spinner would wait for a message that it keeps its peer from
+sending, learn that spinning brings nothing, and the two would stay where they are: 25 to 50 µs a round trip instead of 3. Yielding after 3
+µs and not after 10, the two on one core take 25 instead of 32 to 57, and the kernel parts them within some milliseconds if the other
+core is idle.
 
 A graph with more processes than cores has one spinner all the same: its caller, for somewhat longer, by the second rule alone. Measured on
 two cores with four actors: the caller takes its results without being woken, its core does not fall asleep (in a virtual machine that is
@@ -39,7 +41,7 @@ from mray._ipc.table import SessionTable, usable_cores
 #: Seconds a wait spins at most.
 WINDOW = 100e-6
 #: Seconds after which it yields between looks.
-SELFISH = 10e-6
+SELFISH = 3e-6
 #: Seconds a wait spins when it is the caller of a graph with more processes than cores. (A chain of 16 takes 0.3 to 0.4 ms. With a window
 #: that it does not fit into, its caller gives up spinning, and an actor of it costs half as much again as one of a chain of 8.)
 CALLER_WINDOW = 1e-3
