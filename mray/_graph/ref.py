@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Claim(GraphRef):
-    """A result as `mray.wait` sees it."""
+    """A result as `mray.wait` sees it. Cannot be copied or pickled."""
 
     __slots__ = ()
 
@@ -54,6 +54,15 @@ class Claim(GraphRef):
         from mray._graph.wait import wait  # noqa: PLC0415  (it knows this class)
 
         return wait(refs, num_returns, timeout)
+
+    def __copy__(self) -> NoReturn:
+        raise ValueError("CompiledDAGRef cannot be copied.")
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        raise ValueError("CompiledDAGRef cannot be deep copied.")
+
+    def __reduce__(self) -> NoReturn:
+        raise ValueError("CompiledDAGRef cannot be pickled.")
 
 
 class CompiledDAGRef(Claim):
@@ -123,15 +132,6 @@ class CompiledDAGRef(Claim):
         return f"CompiledDAGRef({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"
 
     __repr__ = __str__
-
-    def __copy__(self) -> NoReturn:
-        raise ValueError("CompiledDAGRef cannot be copied.")
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        raise ValueError("CompiledDAGRef cannot be deep copied.")
-
-    def __reduce__(self) -> NoReturn:
-        raise ValueError("CompiledDAGRef cannot be pickled.")
 
     def __del__(self) -> None:
         if not self._done:

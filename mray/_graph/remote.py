@@ -387,15 +387,6 @@ class RemoteRef(Claim):
 
     __repr__ = __str__
 
-    def __copy__(self) -> NoReturn:
-        raise ValueError("CompiledDAGRef cannot be copied.")
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        raise ValueError("CompiledDAGRef cannot be deep copied.")
-
-    def __reduce__(self) -> NoReturn:
-        raise ValueError("CompiledDAGRef cannot be pickled.")
-
 
 class RemoteFuture:
     """The same, to be awaited once."""
