@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from mray._api.actor import ActorHandle
 from mray._api.communicator import Communicator, ReduceOp
-from mray._api.dag_calls import ClassMethodNode
+from mray._api.dag_calls import ClassMethodNode, next_bind_index
 from mray._api.dag_node import (
     BIND_INDEX_KEY,
     COLLECTIVE_OPERATION_KEY,
@@ -167,9 +167,7 @@ def bind_collective(inputs: Any, op: CollectiveOp, transport: str | Communicator
     name = op.name if op.reduction is None else f"{op.name}.{op.reduction}"
     calls = []
     for handle, row in zip(operation.actor_handles, zip(*columns, strict=True), strict=True):
-        index = handle.__dict__.get("_ray_dag_bind_index", 0)
-        handle.__dict__["_ray_dag_bind_index"] = index + 1
-        others = {PARENT_CLASS_NODE_KEY: handle, BIND_INDEX_KEY: index, COLLECTIVE_OPERATION_KEY: operation}
+        others = {PARENT_CLASS_NODE_KEY: handle, BIND_INDEX_KEY: next_bind_index(handle), COLLECTIVE_OPERATION_KEY: operation}
         calls.append(CollectiveOutputNode(name, row, {}, {}, others))
     operation.nodes = tuple(calls)
     return [call if len(columns) == 1 else _results_of(call, len(columns)) for call in calls]

@@ -185,6 +185,13 @@ class ClassMethodNode(DAGNode):
 _UNSET = object()
 
 
+def next_bind_index(handle: ActorHandle) -> int:
+    """The place of one more call among those that were bound to this handle."""
+    index: int = handle.__dict__.get("_ray_dag_bind_index", 0)
+    handle.__dict__["_ray_dag_bind_index"] = index + 1
+    return index
+
+
 def bind_method(method: ActorMethod, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
     """``handle.method.bind(...)``: a node, or a tuple of nodes when the method returns several values."""
     spec, handle = method._spec, method._handle
@@ -196,9 +203,7 @@ def bind_method(method: ActorMethod, args: tuple[Any, ...], kwargs: dict[str, An
             f"args: {args}. kwargs: {kwargs}."
         ) from None
     num_returns = options.get("num_returns") or spec.num_returns
-    index = handle.__dict__.get("_ray_dag_bind_index", 0)
-    handle.__dict__["_ray_dag_bind_index"] = index + 1
-    others = {PARENT_CLASS_NODE_KEY: handle, PREV_CLASS_METHOD_CALL_KEY: None, BIND_INDEX_KEY: index}
+    others = {PARENT_CLASS_NODE_KEY: handle, PREV_CLASS_METHOD_CALL_KEY: None, BIND_INDEX_KEY: next_bind_index(handle)}
     node = ClassMethodNode(spec.name, args, kwargs, {**options, "num_returns": num_returns}, others)
     if not isinstance(num_returns, int) or num_returns <= 1:
         return node

@@ -74,8 +74,6 @@ class DAGNode(ABC):
         self._type_hint = ChannelOutputType()
         #: A weak reference to what `experimental_compile` made of the graph that ends in this very node.
         self._compiled: weakref.ref[Any] | None = None
-        #: Whether a positional argument holds a DAG node inside of a container.
-        self._args_contain_nested_dag_node = any(not isinstance(arg, DAGNode) and find_nodes(arg) for arg in self._bound_args)
         self._downstream_nodes: list[DAGNode] = []
         self._upstream_nodes = self._get_all_child_nodes()
         for upstream in self._upstream_nodes:

@@ -99,3 +99,21 @@ class ChannelReader(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of the end; values that were read stay valid. Idempotent."""
+
+
+class WrappedReader(ChannelReader):
+    """A reader that changes what another one, `inner`, reads: of its own it has `try_read`."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: ChannelReader) -> None:
+        self._inner = inner
+
+    def ready(self) -> bool:
+        return self._inner.ready()
+
+    def failed(self) -> bool:
+        return self._inner.failed()
+
+    def close(self) -> None:
+        self._inner.close()

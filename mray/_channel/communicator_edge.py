@@ -16,7 +16,7 @@ from typing import Any
 
 from mray._api.communicator import Communicator
 from mray._api.dag_scan import ObjectScanner
-from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, WrappedReader
 
 
 class Gap:
@@ -101,13 +101,13 @@ class CommunicatorWriter(ChannelWriter):
         self._inner.close()
 
 
-class CommunicatorReader(ChannelReader):
+class CommunicatorReader(WrappedReader):
     """In an actor that receives; `rank` is the writer's."""
 
-    __slots__ = ("_communicator", "_failure", "_inner", "_rank")
+    __slots__ = ("_communicator", "_failure", "_rank")
 
     def __init__(self, inner: ChannelReader, communicator: Communicator, rank: int, failure: Callable[[BaseException], bytes]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._communicator = communicator
         self._rank = rank
         self._failure = failure
@@ -125,15 +125,6 @@ class CommunicatorReader(ChannelReader):
         except Exception as error:
             return Failed.fatally(self._failure(error))
         return scanner.replace_nodes(received)
-
-    def ready(self) -> bool:
-        return self._inner.ready()
-
-    def failed(self) -> bool:
-        return self._inner.failed()
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def _take_out(value: Any) -> tuple[list[Any], list[Gap], Any]:

@@ -10,19 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._api.dag_scan import ObjectScanner
-from mray._channel.base import NOTHING, ChannelReader, Failed
+from mray._channel.base import NOTHING, ChannelReader, Failed, WrappedReader
 
 #: The words of `mray._api.type_hint.Device` that name a device, and torch's for them.
 DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}
 
 
-class PlacedReader(ChannelReader):
+class PlacedReader(WrappedReader):
     """Reads through `inner`."""
 
-    __slots__ = ("_device", "_failure", "_inner")
+    __slots__ = ("_device", "_failure")
 
     def __init__(self, inner: ChannelReader, device: str, failure: Callable[[BaseException], bytes]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._device = DEVICES[device]
         self._failure = failure
 
@@ -40,22 +40,12 @@ class PlacedReader(ChannelReader):
         if torch is None:
             return value
         scanner = ObjectScanner(torch.Tensor)
-        moving = [tensor for tensor in scanner.find_nodes(value) if tensor.device.type != self._device]
-        if not moving:
+        tensors = scanner.find_nodes(value)
+        if all(tensor.device.type == self._device for tensor in tensors):
             return value
         if self._device == "cuda" and not torch.cuda.is_available():
             raise RuntimeError(
                 f"The tensors of this edge shall arrive on device={self._device!r}, but the process that reads them has no GPU: give its "
                 'actor num_gpus, or leave the device out, or say device="cpu".'
             )
-        placed = {tensor: tensor.to(self._device) for tensor in moving}
-        return scanner.replace_nodes({tensor: placed.get(tensor, tensor) for tensor in scanner.find_nodes(value)})
-
-    def ready(self) -> bool:
-        return self._inner.ready()
-
-    def failed(self) -> bool:
-        return self._inner.failed()
-
-    def close(self) -> None:
-        self._inner.close()
+        return scanner.replace_nodes({tensor: tensor.to(self._device) for tensor in tensors})  # `to` leaves what is there already

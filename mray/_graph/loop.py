@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any
 
 from mray._channel.base import ChannelReader
-from mray._graph.communicators import join
+from mray._graph.communicators import join, leave
 from mray._graph.ends import Ends, open_ends
 from mray._graph.host import GraphHost
 from mray._graph.plan import READ, Assignment
@@ -135,8 +135,12 @@ class GraphService:
     def _allocate(self, assignment: Assignment, instance: Any) -> bytes:
         form, constants = assignment.constants
         values = deserialize(form, constants)
-        segment = Segment.open(assignment.segment, writable=True)
         joined = join(assignment.memberships)
+        try:
+            segment = Segment.open(assignment.segment, writable=True)
+        except BaseException:
+            leave(joined)
+            raise
         ends = open_ends(
             self._host, assignment.actor, segment, assignment.prefix, assignment.channels, assignment.processes, joined, assignment.ranks
         )
