@@ -6,16 +6,19 @@ eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two write
     line 0   WRITER LINE    PUBLISHED | WANTED | WRITER_CLOSED | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
     then     READER BLOCK   one per reader: a line CONSUMED | READER_CLOSED | ..., then RELEASED[slot] for each payload slot
     then     ENTRIES        `entries` times `entry_bytes`: FORM | LENGTH | the payload itself
+    then     LEASE BOARDS   only with `leases`: one per reader: a line PID | STARTED | OPEN | ..., then for each lease two lines
+                            ENDED | NOTE_LENGTH (with the use, above eight bits) | NOTE (112 bytes)
 
 Who writes what (law: every word has exactly one writer):
 
     PUBLISHED, WANTED, WRITER_CLOSED, the facts, the entries    the writer
-    CONSUMED, READER_CLOSED, RELEASED of block r                 reader r
+    CONSUMED, READER_CLOSED, RELEASED of block r, board r        reader r
 
 PUBLISHED counts the messages written since the beginning and CONSUMED those that a reader is done with, so the message
 number n lies in entry ``n % entries`` and the writer may write it once ``n - CONSUMED < entries`` for every reader.
 WANTED is one while the writer waits for room: a reader that sees it rings the writer's doorbell after consuming.
-RELEASED[slot] is the number of the latest use of a payload slot that this reader is done with (`mray._ipc.slots`).
+RELEASED[slot] is the number of the latest use of a payload slot that this reader is done with (`mray._ipc.slots`), and ENDED the same of a
+lease, with a NOTE from the reader (`mray._channel.leases`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from struct import Struct
 from mray._ipc.segment import PAGE, round_up
 
 #: Changes with any change of the layout; a process that maps a ring of another version refuses it.
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 WORD = 8
 LINE_WORDS = 8
@@ -45,6 +48,17 @@ SLOTS = 7
 CONSUMED = 0
 READER_CLOSED = 1
 
+# ---------------------------------------------------------------------------------- a reader's board, and a lease there
+PID = 0
+STARTED = 1
+OPEN = 2
+ENDED = 0
+NOTE_LENGTH = 1
+NOTE = 2
+LEASE_WORDS = 2 * LINE_WORDS
+#: The longest note, in bytes.
+MOST_NOTE = (LEASE_WORDS - NOTE) * WORD
+
 # -------------------------------------------------------------------------------------------- an entry
 #: FORM and LENGTH of an entry; the payload follows.
 ENTRY_HEADER = Struct("@QQ")
@@ -58,6 +72,8 @@ class RingLayout:
     entry_bytes: int
     readers: int
     slots: int
+    #: Leases of what lies in no slot.
+    leases: int = 0
 
     def __post_init__(self) -> None:
         assert self.entries > 0 and self.entries & (self.entries - 1) == 0, "entries must be a power of two"
@@ -86,10 +102,18 @@ class RingLayout:
         """The byte offset of an entry, relative to the ring."""
         return (LINE_WORDS + self.readers * self.reader_words) * WORD + index * self.entry_bytes
 
+    def board(self, reader: int) -> int:
+        """The first word of a reader's board, relative to the ring."""
+        return self.entry(self.entries) // WORD + reader * (LINE_WORDS + self.leases * LEASE_WORDS)
+
+    def lease(self, reader: int, lease: int) -> int:
+        """The first word of a lease on a reader's board, relative to the ring."""
+        return self.board(reader) + LINE_WORDS + lease * LEASE_WORDS
+
     @property
     def size(self) -> int:
         """Bytes of the whole ring, in pages."""
-        return round_up(self.entry(self.entries), PAGE)
+        return round_up(self.entry(self.entries) if not self.leases else self.board(self.readers) * WORD, PAGE)
 
 
 def entries_for(in_flight: int) -> int:

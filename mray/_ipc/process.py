@@ -126,6 +126,16 @@ def parent_of(pid: int) -> int:
         return 0
 
 
+def start_of(pid: int) -> int:
+    """When a process was started, in ticks since the machine was: with it, a pid names one process for ever. 0: there is none (any more)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            facts = file.read().rsplit(b")", 1)[1].split()
+    except OSError:
+        return 0
+    return 0 if facts[0] in b"ZX" else int(facts[19])
+
+
 def with_variable(name: str, value: str) -> list[int]:
     """Pids of our own processes that were started with this variable in their environment; never this process."""
     wanted = f"{name}={value}".encode()

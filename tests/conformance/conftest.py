@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -33,22 +33,28 @@ class Shared:
         self.bells = [Doorbell(new_bell_fd(), self.table, row) for row in range(8)]
         self._rings: list[tuple[Segment, ShmWriter, list[ShmReader]]] = []
 
-    def make(self, readers: int) -> Ends:
-        layout = RingLayout(self.entries, 1024, readers, 6)
+    def make(
+        self, readers: int, make_writer: Callable[..., ShmWriter] = ShmWriter, make_reader: Callable[..., ShmReader] = ShmReader, leases: int = 0
+    ) -> Ends:
+        layout = RingLayout(self.entries, 1024, readers, 6, leases)
         segment = Segment.create(self.prefix + "ring", layout.size)
         RingWriter.format(segment, 0, layout)
         prefix = f"{self.prefix}s{len(self._rings)}-"
-        writer = ShmWriter(segment, 0, layout, prefix, self.bells[1 : readers + 1])
-        ends = [ShmReader(segment, 0, layout, number, prefix, self.bells[0], pickle.dumps) for number in range(readers)]
+        writer = make_writer(segment, 0, layout, prefix, self.bells[1 : readers + 1])
+        ends = [make_reader(segment, 0, layout, number, prefix, self.bells[0], pickle.dumps) for number in range(readers)]
         segment.unlink()
         self._rings.append((segment, writer, ends))
         return writer, list(ends)
 
-    def close(self) -> None:
+    def close_rings(self) -> None:
         for segment, writer, readers in self._rings:
             for end in (writer, *readers):
                 end.close()
             segment.close()
+        self._rings.clear()
+
+    def close(self) -> None:
+        self.close_rings()
         for bell in self.bells:
             bell.close()
         self.table.close()

@@ -1,0 +1,235 @@
+"""Channel whose tensors stay on their GPU: a ring in shared memory says where they are.
+
+    writer                                                             reader
+    value ── its device tensors ── lie in, or are copied into, the pool ══ the same memory, mapped ══▶ tensors that are views of it
+        └─ the rest, with each tensor's lease, region, offset, shape, dtype and event ── ring ──▶ put together
+    the writer's stream marks an event  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─▶ the reader's stream waits for it
+    the writer's stream waits for it  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: the reader's stream marks an event
+
+Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. What is copied, and when, say
+`mray._device.departures` and `mray._device.arrivals`; what is lent, `mray._channel.leases`.
+
+A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the device: nothing
+there keeps one reader from writing to what another one sees.
+
+Rejected: handing the framework's own tensors over, each with a handle of its own (`mray._device.pool`); and waiting on the host until a tensor is
+ready, as queues of torch.multiprocessing do at the sender.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mray._channel.leases import Borrower, Lender, sweep_orphans
+from mray._channel.shm import DEVICE, ShmReader, ShmWriter
+from mray._common.device_tensors import carriers
+from mray._device.arrivals import Arrivals, sweep_retired
+from mray._device.base import Event, Platform
+from mray._device.departures import DepartureFacts, Departures, Shipment
+from mray._device.pool import all_pools
+from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.layout import MOST_NOTE, RingLayout
+from mray._ipc.segment import Segment
+from mray._objects.serializer import Serialized
+from mray.exceptions import DeviceOutOfMemoryError
+
+
+class _Lent:
+    """A shipment on lease: ends when its readers have let go."""
+
+    __slots__ = ("_open_event", "shipment")
+
+    def __init__(self, shipment: Shipment, open_event: Callable[[Shipment, int, bytes], Event]) -> None:
+        self.shipment = shipment
+        self._open_event = open_event
+
+    def returned(self, notes: list[tuple[int, bytes]]) -> None:
+        events = []
+        for reader, note in notes:
+            with contextlib.suppress(RuntimeError):  # the reader has died, and its work with it
+                events.append(self._open_event(self.shipment, reader, note))
+        self.shipment.end(events)
+
+
+class CudaIpcWriter(ShmWriter):
+    """The writing end; `name` says in errors which edge it is."""
+
+    __slots__ = ("_departures", "_lender", "_name", "_opened", "_platform", "_sole", "_unsent")
+
+    #: Whether tensors go through host memory.
+    _pinned = False
+
+    def __init__(
+        self,
+        segment: Segment,
+        offset: int,
+        layout: RingLayout,
+        prefix: str,
+        bells: Sequence[Doorbell],
+        group: GroupBell | None = None,
+        *,
+        platform: Platform,
+        name: str,
+    ) -> None:
+        super().__init__(segment, offset, layout, prefix, bells, group)
+        self._platform = platform
+        self._name = name
+        self._lender = Lender(segment, offset, layout)
+        self._departures = Departures(platform, self._lend, pinned=self._pinned)
+        #: Leases of the message that is being written.
+        self._unsent: list[int] = []
+        #: Tensors of that message that nobody but it refers to, by id.
+        self._sole: set[int] = set()
+        #: Readers' events: (reader, handle, device) -> the event.
+        self._opened: dict[tuple[int, bytes, int], Event] = {}
+
+    def try_give(self, box: list[Any]) -> bool:
+        if not self.has_room():
+            return False
+        value = box.pop()
+        sole = sys.getrefcount(value) <= 2  # this frame's, and the argument
+        self._note_sole(value, sole)
+        try:
+            return self.try_write(value)
+        finally:
+            self._sole.clear()
+
+    def _note_sole(self, value: Any, sole: bool) -> None:
+        if not sole:
+            return
+        is_tensor = self._platform.is_tensor
+        if is_tensor(value):
+            self._sole.add(id(value))
+        elif value.__class__ in (list, tuple, dict):
+            for item in value.values() if value.__class__ is dict else value:
+                if is_tensor(item) and sys.getrefcount(item) <= 3:  # the container's, this frame's, and the argument
+                    self._sole.add(id(item))
+
+    def _write_any(self, value: Any) -> None:
+        try:
+            if self._platform.is_tensor(value):
+                facts = self._take(value)
+                if facts is not None:
+                    self._departures.seal()
+                    self._put(DEVICE, marshal.dumps(facts))
+                    self._unsent.clear()
+                    return
+            super()._write_any(value)
+            self._unsent.clear()
+        except DeviceOutOfMemoryError as error:
+            raise DeviceOutOfMemoryError(f"{self._name}: {error}") from error
+        finally:
+            if self._unsent:
+                self._departures.abandon()
+                for lease in self._unsent:
+                    self._lender.unlend(lease)
+                self._unsent.clear()
+
+    def _serialize(self, value: Any) -> Serialized:
+        outer = carriers.take
+        carriers.take = self._take
+        try:
+            serialized = super()._serialize(value)
+        finally:
+            carriers.take = outer
+        self._departures.seal()
+        return serialized
+
+    def _take(self, tensor: Any) -> DepartureFacts | None:
+        return self._departures.add(tensor, sole=id(tensor) in self._sole)
+
+    def _lend(self, shipment: Shipment) -> tuple[int, int] | None:
+        lease = self._lender.lend(_Lent(shipment, self._open_event))
+        if lease is not None:
+            self._unsent.append(lease[0])
+        return lease
+
+    def _open_event(self, shipment: Shipment, reader: int, handle: bytes) -> Event:
+        key = (reader, handle, shipment.device.index)
+        event = self._opened.get(key)
+        if event is None:
+            event = self._opened[key] = shipment.device.open_event(handle)
+        return event
+
+    def statistics(self) -> dict[str, int]:
+        """Those of the ring; tensors that were copied into the pool, that went as they lay, and that went through the host; tensors' leases."""
+        departures = self._departures
+        return {
+            **super().statistics(),
+            "device_copied": departures.copied,
+            "device_shared": departures.shared,
+            "device_refused": departures.refused,
+            "device_leases": self._lender.lent,
+            "device_bytes": departures.held,
+        }
+
+    def close(self) -> None:
+        self._departures.close()
+        self._lender.close(self._close_events)
+        super().close()
+        trim_pools()
+
+
+    def _close_events(self) -> None:
+        while self._opened:
+            self._opened.popitem()[1].close()
+
+
+class CudaIpcReader(ShmReader):
+    """One reader's end."""
+
+    __slots__ = ("_arrivals",)
+
+    def __init__(
+        self,
+        segment: Segment,
+        offset: int,
+        layout: RingLayout,
+        reader: int,
+        prefix: str,
+        bell: Doorbell,
+        failure: Callable[[BaseException], bytes],
+        *,
+        platform: Platform,
+    ) -> None:
+        super().__init__(segment, offset, layout, reader, prefix, bell, failure)
+        borrower = Borrower(segment, offset, layout, reader)
+
+        def release(lease: int, use: int, event: Event) -> None:
+            assert len(event.handle) <= MOST_NOTE
+            borrower.end(lease, use, event.handle)
+
+        self._arrivals = Arrivals(platform, release, layout.leases // 2, copies=layout.readers > 1, gone=borrower.gone)
+
+    def try_read(self) -> Any:
+        outer = carriers.bring
+        carriers.bring = self._arrivals.bring
+        try:
+            return super().try_read()
+        finally:
+            carriers.bring = outer
+            self._arrivals.end_message()
+
+    def _decode(self, form: int, payload: bytes) -> Any:
+        if form == DEVICE:
+            return self._arrivals.bring(*marshal.loads(payload))
+        return super()._decode(form, payload)
+
+    def close(self) -> None:
+        super().close()
+        self._arrivals.close()
+
+
+def trim_pools() -> bool:
+    """Give back what closed edges have left of device memory, as far as peers have closed it and devices are done; whether nothing is left.
+
+    Any thread; does not wait.
+    """
+    done = sweep_retired()
+    if not sweep_orphans():
+        return False
+    return all([pool.trim() for pool in all_pools()]) and done

@@ -1,0 +1,186 @@
+"""Leases: what a writer lends its readers beside the ring's slots, until each of them has let go and says how.
+
+    writer                                                 reader r
+    Lender.lend(thing) -> (lease, use) --- a message --->  Borrower
+    Lender.sweep: ENDED of every reader is use  <--------  Borrower.end(lease, use, note): NOTE, then ENDED = use
+    thing.end(notes)
+
+For tensors of devices a note is the handle of an event that marks the reader's last work. The words are on the boards that follow a ring's entries
+(`mray._ipc.layout`); they outlive the ring's ends, for a value that was read stays valid: what is lent when a lender closes becomes an orphan, which
+`sweep_orphans` ends, also when its reader is dead.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from mray._ipc import layout as at
+from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
+from mray._ipc.memory_order import publish_fence, trust_fence
+from mray._ipc.process import start_of
+from mray._ipc.segment import Segment
+
+
+class Lent(Protocol):
+    """What is lent."""
+
+    def returned(self, notes: list[tuple[int, bytes]]) -> None:
+        """Every reader has let go: (reader, note) of those that left one."""
+
+
+class _Board:
+    """Where a reader's words are, among the words of the segment."""
+
+    __slots__ = ("ended", "is_open", "pid", "started")
+
+    def __init__(self, offset: int, layout: RingLayout, reader: int) -> None:
+        first = offset // WORD
+        start = first + layout.board(reader)
+        self.pid = start + at.PID
+        self.started = start + at.STARTED
+        self.is_open = start + at.OPEN
+        #: Of each lease; NOTE_LENGTH and NOTE follow.
+        self.ended = [first + layout.lease(reader, lease) + at.ENDED for lease in range(layout.leases)]
+
+
+class Lender:
+    """The writer's side."""
+
+    __slots__ = ("_boards", "_closed", "_free", "_lent", "_notes", "_then", "_uses", "_words")
+
+    def __init__(self, segment: Segment, offset: int, layout: RingLayout) -> None:
+        self._words = segment.words()
+        self._boards = [_Board(offset, layout, reader) for reader in range(layout.readers)]
+        self._uses = 0
+        #: The lowest last: a reader that lets go at once sees few of them.
+        self._free = list(range(layout.leases - 1, -1, -1))
+        #: Lease -> its use, and what is lent.
+        self._lent: dict[int, tuple[int, Lent]] = {}
+        #: (reader, lease) -> the latest note there, and the word that changes with it.
+        self._notes: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self._closed = False
+
+    def lend(self, thing: Lent) -> tuple[int, int] | None:
+        """A lease for the readers of the next message, and its use; None: all are taken."""
+        self.sweep()
+        if not self._free:
+            return None
+        lease = self._free.pop()
+        self._uses += 1
+        self._lent[lease] = self._uses, thing
+        return lease, self._uses
+
+    def unlend(self, lease: int) -> None:
+        """The message was not sent: nobody will end the lease."""
+        _use, thing = self._lent.pop(lease)
+        self._free.append(lease)
+        thing.returned([])
+
+    def sweep(self) -> None:
+        """End the leases that every reader has let go of."""
+        words = self._words
+        for lease, (use, thing) in list(self._lent.items()):
+            for board in self._boards:
+                if words[board.ended[lease]] != use:
+                    break
+            else:
+                self._end(lease, use, thing)
+
+    def _end(self, lease: int, use: int, thing: Lent) -> None:
+        # SYNC POINT lease: NOTE, fence, ENDED | read ENDED, fence, read NOTE.
+        trust_fence()
+        del self._lent[lease]
+        self._free.append(lease)
+        notes = []
+        for reader, board in enumerate(self._boards):
+            if self._words[board.ended[lease]] == use and (note := self._note(reader, lease, board.ended[lease])):
+                notes.append((reader, note))
+        thing.returned(notes)
+
+    def _note(self, reader: int, lease: int, start: int) -> bytes:
+        mark = self._words[start + at.NOTE_LENGTH]
+        known = self._notes.get((reader, lease))
+        if known is None or known[0] != mark:
+            length = min(mark & 0xFF, MOST_NOTE)
+            note = bytes(self._words[start + at.NOTE : start + at.LEASE_WORDS].cast("B")[:length])
+            known = self._notes[reader, lease] = mark, note
+        return known[1]
+
+    @property
+    def lent(self) -> int:
+        """How many leases are out, as of the last sweep."""
+        return len(self._lent)
+
+    def is_settled(self) -> bool:
+        """After `close`: whether nothing is lent, and no reader has anything open of what was."""
+        gone = [self._is_gone(board) for board in self._boards]
+        for lease, (use, thing) in list(self._lent.items()):
+            if all(left or self._words[board.ended[lease]] == use for left, board in zip(gone, self._boards, strict=True)):
+                self._end(lease, use, thing)
+        if self._lent or not all(gone):
+            return False
+        self._words.release()
+        self._then()
+        return True
+
+    def _is_gone(self, board: _Board) -> bool:
+        """Whether a reader is dead, or has closed everything: also what it never read."""
+        words = self._words
+        return not words[board.is_open] or start_of(words[board.pid]) != words[board.started]
+
+    def close(self, then: Callable[[], None] = lambda: None) -> None:
+        """Lend no more. What is lent stays so until `sweep_orphans` finds it ended, and calls `then`. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._then = then
+            self.sweep()
+            with _lock:
+                _orphans.append(self)
+
+
+class Borrower:
+    """Reader number `reader`'s side."""
+
+    __slots__ = ("_board", "_notes", "_words")
+
+    def __init__(self, segment: Segment, offset: int, layout: RingLayout, reader: int) -> None:
+        self._words = words = segment.words()
+        self._board = board = _Board(offset, layout, reader)
+        #: The latest note of each lease.
+        self._notes: dict[int, bytes] = {}
+        words[board.is_open] = 1
+        words[board.pid] = os.getpid()
+        words[board.started] = start_of(os.getpid())
+
+    def end(self, lease: int, use: int, note: bytes) -> None:
+        """Let go, leaving a note. For finalizers: writes words of its own, and nothing else."""
+        words = self._words
+        start = self._board.ended[lease]
+        if self._notes.get(lease) != note:
+            padded = note.ljust(MOST_NOTE, b"\0")
+            words[start + at.NOTE : start + at.LEASE_WORDS] = memoryview(padded).cast("Q")
+            words[start + at.NOTE_LENGTH] = use << 8 | len(note)
+            self._notes[lease] = note
+        # SYNC POINT lease: NOTE, fence, ENDED | read ENDED, fence, read NOTE.
+        publish_fence()
+        words[start] = use
+
+    def gone(self) -> None:
+        """Nothing that was lent is held or open here any more; once."""
+        publish_fence()
+        self._words[self._board.is_open] = 0
+        self._words.release()
+
+
+_orphans: list[Lender] = []
+_lock = threading.Lock()
+
+
+def sweep_orphans() -> bool:
+    """End what readers have let go of since their lenders were closed; whether nothing of that kind is left. Any thread, no finalizers."""
+    with _lock:
+        _orphans[:] = [lender for lender in _orphans if not lender.is_settled()]
+        return not _orphans

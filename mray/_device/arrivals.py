@@ -1,0 +1,252 @@
+"""Tensors that come in: opening the memory they lie in, and letting their sender know when nobody looks at them any more.
+
+    the thread that reads                                         finalizers, in any thread
+    Arrivals.bring(facts) -> tensor       each tensor             the last view of a message's tensors dies: an event marks the
+    Arrivals.end_message()                the whole message       reader's stream, and the lease is released with it
+
+On the device that the tensor is on, it is a view of the sender's memory: nothing is copied, whatever its size. On another one, or from pinned
+memory, it is copied into the reader's own memory on the reader's stream, and the lease ends with the message. So it does when the reader holds on to
+very many tensors: its sender would have nothing left to lend.
+
+The reader's stream waits for the sender's event; the reader does not. What is done with a tensor must be queued on the stream that was current when
+it was read, or be waited for by that one, before the last view of it goes.
+
+Memory of other processes is opened once in each process, for all edges from there (`Mapping`), and closed when the last edge and the last view are
+gone and the device is done with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from mray._device.base import Device, Event, Platform
+from mray._device.events import lend_event, return_event
+from mray._device.pinned_memory import PinnedMemory
+from mray._device.pool import HOST
+
+#: Releases a lease: its number, its use, and the event that marks the reader's last work. For finalizers.
+Release = Callable[[int, int, Event], None]
+
+
+# ------------------------------------------------------------------------------------ others' memory
+class Mapping:
+    """One region of another process, as this one has it open."""
+
+    __slots__ = ("__weakref__", "_memory", "address", "device")
+
+    def __init__(self, device: Device, place: str, handle: bytes) -> None:
+        self.device = device
+        self._memory = PinnedMemory(device) if place == HOST else None
+        self.address = device.open_memory(handle) if self._memory is None else self._memory.open(handle)
+
+    def close(self) -> None:
+        """Nobody looks at it, and no work on it is queued."""
+        if self._memory is None:
+            self.device.close_memory(self.address)
+        else:
+            self._memory.free(self.address)
+
+
+class _Mappings:
+    """All of this process: region key and device -> the mapping, and how many ends use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._known: dict[tuple[bytes, Device], tuple[Mapping, int]] = {}
+
+    def open(self, device: Device, place: str, key: bytes, handle: bytes) -> Mapping:
+        with self._lock:
+            mapping, users = self._known.get((key, device), (None, 0))
+            if mapping is None:
+                mapping = Mapping(device, place, handle)
+            self._known[key, device] = mapping, users + 1
+            return mapping
+
+    def leave(self, device: Device, key: bytes) -> None:
+        with self._lock:
+            mapping, users = self._known.pop((key, device))
+            if users > 1:
+                self._known[key, device] = mapping, users - 1
+            else:
+                mapping.close()
+
+
+_mappings = _Mappings()
+
+#: Ends that are closed and have let go of everything, but whose last work may not be done yet.
+_retired: deque[Arrivals] = deque()
+
+
+def sweep_retired() -> bool:
+    """Close the memory of ends that are done with it by now; whether no such end is left. Any thread, no finalizers."""
+    for _ in range(len(_retired)):
+        try:
+            arrivals = _retired.popleft()
+        except IndexError:
+            break
+        if not arrivals.retire():
+            _retired.append(arrivals)
+    return not _retired
+
+
+# ------------------------------------------------------------------------------------ what is read
+class _Hold:
+    """Kept alive by the tensors of one lease; releases it."""
+
+    __slots__ = ("_arrivals", "_lease", "_process", "_use", "device", "stream")
+
+    def __init__(self, arrivals: Arrivals, device: Device, stream: int, lease: int, use: int) -> None:
+        self._arrivals = arrivals
+        self._lease = lease
+        self._use = use
+        self._process = os.getpid()
+        self.device = device
+        self.stream = stream
+        arrivals.held += 1
+
+    def __del__(self) -> None:
+        # A forked child has copies of its parent's tensors, and none of their memory. A process that ends releases everything by that.
+        if os.getpid() == self._process and not sys.is_finalizing():
+            self._arrivals.let_go(self.device, self.stream, self._lease, self._use)
+
+
+class Arrivals:
+    """What one end reads. `most`: how many leases it keeps; it copies what comes beyond. `copies`: it copies everything.
+
+    `gone` is called once when the end is closed, nothing is held and all memory that it had opened is closed.
+    """
+
+    def __init__(
+        self, platform: Platform, release: Release, most: int, *, copies: bool = False, gone: Callable[[], None] = lambda: None
+    ) -> None:
+        self._platform = platform
+        self._release = release
+        self._most = most
+        self._copies = copies
+        self._gone = gone
+        #: Leases of tensors that somebody looks at.
+        self.held = 0
+        #: How many tensors are views of the sender's memory, and how many were copied.
+        self.viewed = 0
+        self.copied = 0
+        #: The leases of the message that is being read.
+        self._current: dict[int, _Hold] = {}
+        self._opened: dict[tuple[bytes, Device], Mapping] = {}
+        self._events: dict[tuple[bytes, Device], Event] = {}
+        #: Own events, by lease; and the streams that were read on.
+        self._released: dict[tuple[int, Device], Event] = {}
+        self._streams: set[tuple[Device, int]] = set()
+        #: Once the end is closed: what marks the end of its work on them.
+        self._last: list[tuple[Device, Event]] = []
+        self._closed = False
+        self._is_gone = False
+
+    def bring(
+        self,
+        lease: int,
+        use: int,
+        ready: bytes,
+        place: str,
+        key: bytes,
+        handle: bytes,
+        offset: int,
+        size: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        index: int,
+    ) -> Any:
+        """The tensor of these facts of a departure. Raises RuntimeError when its sender is dead and its memory gone."""
+        device = self._platform.device_of(place)
+        here = device is not None
+        if device is None:
+            device = self._stand_in(place, index)
+        hold = self._current.get(lease)
+        if hold is None:
+            hold = self._current[lease] = _Hold(self, device, device.current_stream(), lease, use)
+            self._wait(device, hold.stream, ready)
+        mapping = self._opened.get((key, device))
+        if mapping is None:
+            sweep_retired()
+            mapping = self._opened[key, device] = _mappings.open(device, place, key, handle)
+        if here and size and not self._copies and self.held <= self._most:
+            self.viewed += 1
+            return device.tensor(mapping.address + offset, size, dtype, shape, strides, hold)
+        tensor = device.empty(dtype, shape, strides)
+        if size:
+            _tensor, facts = self._platform.facts(tensor)
+            device.copy(facts.address, mapping.address + offset, size, hold.stream)
+        self.copied += 1
+        return tensor
+
+    def _stand_in(self, place: str, index: int) -> Device:
+        """The own device for tensors of one that this process does not see: that of the same number, if it can reach it."""
+        devices = self._platform.devices
+        able = [device for device in devices if place == HOST or device.can_access(place)]
+        if not able:
+            raise RuntimeError(f"This process has no device that can reach the memory of {place}, where a tensor of the value lies.")
+        return next((device for device in able if device.index == index), able[0])
+
+    def _wait(self, device: Device, stream: int, ready: bytes) -> None:
+        event = self._events.get((ready, device))
+        if event is None:
+            event = self._events[ready, device] = device.open_event(ready)
+        event.wait(stream)
+
+    def end_message(self) -> None:
+        """What has been brought is a message: its leases live as long as its tensors."""
+        if self._current:
+            self._current.clear()
+
+    def let_go(self, device: Device, stream: int, lease: int, use: int) -> None:
+        """In finalizers: nobody looks at the tensors of a lease any more."""
+        event = self._released.get((lease, device))
+        if event is None:
+            event = self._released[lease, device] = lend_event(device)
+        event.record(stream)
+        self._streams.add((device, stream))
+        self.held -= 1
+        self._release(lease, use, event)
+        if self._closed and not self.held:
+            self._leave()
+
+    # ------------------------------------------------------------------------------------ the end
+    def close(self) -> None:
+        """Read no more. What was opened is closed once nothing is held and the device is done with it. Idempotent; waits for nothing."""
+        if not self._closed:
+            self._current.clear()
+            self._closed = True
+            if not self.held:
+                self._leave()
+            sweep_retired()
+
+    def _leave(self) -> None:
+        for device, stream in self._streams:
+            last = lend_event(device)
+            last.record(stream)
+            self._last.append((device, last))
+        _retired.append(self)
+
+    def retire(self) -> bool:
+        """Close what was opened, if the device is done with it; whether it was."""
+        if self._is_gone:
+            return True
+        if not all(event.done() for _device, event in self._last):
+            return False
+        self._is_gone = True
+        for event in self._events.values():
+            event.close()
+        for (key, device), _mapping in self._opened.items():
+            _mappings.leave(device, key)
+        for device, event in [*self._last, *((device, event) for (_lease, device), event in self._released.items())]:
+            return_event(device, event)
+        self._opened.clear()
+        self._events.clear()
+        self._released.clear()
+        self._gone()
+        return True

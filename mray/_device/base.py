@@ -1,0 +1,231 @@
+"""The contract of devices: what mray needs of GPUs, and of what stands in for them.
+
+    Platform      the devices of one kind that this process sees, and the tensors on them: CUDA's, or pretended ones of host memory
+    Device        one of them: memory, streams, events, copies
+    Event         a mark in the work of a stream, which streams of other processes can wait for
+
+Work is queued on *streams* and done later, in order; nothing here waits for it but `Platform.synchronize`, which counts. Addresses are plain
+ints. Nothing is initialized, no context is made and no thread is started before something is asked for that needs it: the identity of
+devices (`uuid`, `name`, `can_access`) is had without.
+
+Any thread; each call is for the thread's own current stream where it names none. A process that has forked must not use what it inherited.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any, NamedTuple
+
+
+class Facts(NamedTuple):
+    """Where a dense tensor lies and how to look at it."""
+
+    #: Which device of the platform, by its index in this process.
+    device: int
+    address: int
+    #: Bytes from the address on, without gaps.
+    size: int
+    #: torch's name for it: ``"float32"``, ``"bfloat16"``.
+    dtype: str
+    shape: tuple[int, ...]
+    #: In elements; None: C order.
+    strides: tuple[int, ...] | None
+
+
+class Allocation(NamedTuple):
+    """What an address lies in: memory that was allocated at once, and is exported as a whole."""
+
+    base: int
+    size: int
+    #: Never repeats in a process, unlike the base.
+    number: int
+
+
+class Event(ABC):
+    """A mark in the work of a stream. Made by `Device.create_event`, or opened from another process's handle."""
+
+    __slots__ = ()
+
+    #: What `Device.open_event` takes in another process. Empty if it is one that was opened.
+    handle: bytes
+
+    @abstractmethod
+    def record(self, stream: int) -> None:
+        """Mark the end of what is queued on this stream now; forgets the earlier mark. Never waits."""
+
+    @abstractmethod
+    def wait(self, stream: int) -> None:
+        """Have the stream wait until what was marked last, as of this call, is done. The caller does not wait.
+
+        Nothing was marked: nothing to wait for. The process that marked is dead: nothing any more.
+        """
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether what was marked last is done."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it. Idempotent. What waits already goes on waiting."""
+
+
+class Device(ABC):
+    """One device, as this process sees it."""
+
+    #: Number in this process, as torch counts.
+    index: int
+    #: Unique on the machine: ``GPU-...``. How processes agree on which device they mean.
+    uuid: str
+    #: The model.
+    name: str
+
+    @cached_property
+    def belongings(self) -> dict[str, Any]:
+        """What those who use the device keep with it, for as long as it is used."""
+        return {}
+
+    @abstractmethod
+    def can_access(self, uuid: str) -> bool:
+        """Whether kernels and copies of this device reach the memory of that one. Also for devices that this process does not see."""
+
+    # ------------------------------------------------------------------------------------ memory
+    @abstractmethod
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes."""
+
+    @abstractmethod
+    def allocate(self, size: int) -> int:
+        """The address of new memory that can be exported. Raises MemoryError when the device is full."""
+
+    @abstractmethod
+    def free(self, address: int) -> None:
+        """Undo `allocate`. Nobody may have it open, and no work may be queued on it."""
+
+    @abstractmethod
+    def allocation_of(self, address: int) -> Allocation | None:
+        """What this address of device memory lies in, whoever allocated it; None when it is not known or cannot be exported."""
+
+    @abstractmethod
+    def export_memory(self, base: int) -> bytes:
+        """The handle by which other processes open the allocation that starts there. Raises RuntimeError when it cannot be."""
+
+    @abstractmethod
+    def open_memory(self, handle: bytes) -> int:
+        """Map another process's allocation, of this device or of one that it can access: the address of its beginning. May take long.
+
+        Raises RuntimeError when it is gone.
+        """
+
+    @abstractmethod
+    def close_memory(self, address: int) -> None:
+        """Undo `open_memory`. No work may be queued on it."""
+
+    @abstractmethod
+    def register_host(self, address: int, size: int) -> None:
+        """Pin host memory, so that copies from and to it are asynchronous."""
+
+    @abstractmethod
+    def unregister_host(self, address: int) -> None:
+        """Undo `register_host`."""
+
+    # ------------------------------------------------------------------------------------ order
+    @abstractmethod
+    def current_stream(self) -> int:
+        """The stream on which this thread's work on the device is queued."""
+
+    @abstractmethod
+    def create_stream(self) -> int:
+        """A stream that waits for no other by itself."""
+
+    @abstractmethod
+    def destroy_stream(self, stream: int) -> None:
+        """Undo `create_stream`; what is queued is done first."""
+
+    @abstractmethod
+    def on_stream(self, stream: int) -> AbstractContextManager[None]:
+        """Makes it this thread's current stream of the device while entered."""
+
+    @abstractmethod
+    def create_event(self) -> Event:
+        """An event that other processes can open."""
+
+    @abstractmethod
+    def open_event(self, handle: bytes) -> Event:
+        """Another process's event. Raises RuntimeError when it is gone."""
+
+    @abstractmethod
+    def copy(self, target: int, source: int, size: int, stream: int) -> None:
+        """Queue a copy on the stream. Either end is memory of this device, of one that it can access, or registered memory of the host."""
+
+    # ------------------------------------------------------------------------------------ tensors
+    @abstractmethod
+    def empty(self, dtype: str, shape: Sequence[int], strides: Sequence[int] | None = None) -> Any:
+        """A dense tensor of the process's own allocator, its contents undefined. Raises MemoryError when the device is full."""
+
+    @abstractmethod
+    def tensor(self, address: int, size: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None, keep: object) -> Any:
+        """A tensor over `size` bytes of memory of this device; whatever views the memory keeps `keep` alive."""
+
+    @abstractmethod
+    def outputs(self) -> AbstractContextManager[None]:
+        """While entered, tensors that this thread makes on the device lie in memory that can be exported, where the platform can do that.
+
+        `allocation_of` knows them; `is_output` tells them from others.
+        """
+
+    @abstractmethod
+    def is_output(self, allocation: Allocation) -> bool:
+        """Whether the allocation belongs to `outputs`: then it lives as long as the process uses edges, and may be exported."""
+
+
+class Platform(ABC):
+    """The devices of one kind that this process sees, in the order of their indices."""
+
+    #: ``"cuda"`` or ``"null"``: processes of one name understand each other's handles.
+    name: str
+    devices: Sequence[Device]
+    #: How often this process has waited for a device through mray.
+    synchronizations: int
+
+    @abstractmethod
+    def is_tensor(self, value: object) -> bool:
+        """Whether it is a tensor on one of the devices."""
+
+    @abstractmethod
+    def facts(self, tensor: Any) -> tuple[Any, Facts]:
+        """The tensor, or a dense copy of one that has gaps or repeats (queued on the current stream), and its facts.
+
+        Raises RuntimeError for a tensor that requires grad.
+        """
+
+    @abstractmethod
+    def is_sole(self, tensor: Any) -> bool:
+        """Whether nothing but this very object looks at the memory of the tensor: no view, no storage that somebody keeps."""
+
+    @abstractmethod
+    def synchronize(self, device: Device, stream: int) -> None:
+        """Wait until what is queued on the stream is done; raises what went wrong there. Counts in `synchronizations`."""
+
+    def close(self) -> None:
+        """This process uses the devices no more: give back what can be given back. Idempotent."""
+
+    def current_device(self) -> Device:
+        """The one that this thread works on where it names none."""
+        return self.devices[0]
+
+    def tensor_types(self) -> tuple[type, ...]:
+        """The classes of its tensors, as far as their library is imported; hashable by identity."""
+        torch = sys.modules.get("torch")
+        return () if torch is None else (torch.Tensor,)
+
+    def placed(self, tensor: Any, where: str) -> Any:
+        """A tensor of one of these classes on the host (``"cpu"``) or on the current device (``"cuda"``): itself if it is there."""
+        return tensor.to(where)
+
+    def device_of(self, uuid: str) -> Device | None:
+        """The device of that name, if this process sees it."""
+        return next((device for device in self.devices if device.uuid == uuid), None)

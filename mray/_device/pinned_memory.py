@@ -1,0 +1,71 @@
+"""Host memory that several processes map and their devices copy from and to.
+
+    owner                                        peer
+    memfd, mapped, registered with its device    /proc/<pid>/fd/<fd>, mapped, registered with its own device
+
+It has no name, so that nothing is left of it. A handle says where the owner has it open, and its inode, so that nobody opens another file by
+mistake when the owner is gone.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from struct import Struct
+
+from mray._device.base import Device
+from mray._ipc.mapped import address_of
+
+_HANDLE = Struct("@QQQQ")
+
+
+class PinnedMemory:
+    """What one process has of it, registered with one device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        #: Address -> mapping and descriptor.
+        self._mapped: dict[int, tuple[mmap.mmap, int]] = {}
+
+    def allocate(self, size: int) -> tuple[int, bytes]:
+        """New memory: its address, and the handle by which others open it. Raises MemoryError when the host has none."""
+        fd = os.memfd_create("mray-pinned", os.MFD_CLOEXEC)
+        try:
+            try:
+                os.posix_fallocate(fd, 0, size)
+            except OSError as error:
+                raise MemoryError(f"{size} bytes of host memory could not be reserved") from error
+            address = self._map(fd, size)
+        except BaseException:
+            os.close(fd)
+            raise
+        return address, _HANDLE.pack(os.getpid(), fd, os.fstat(fd).st_ino, size)
+
+    def open(self, handle: bytes) -> int:
+        """Map somebody else's. Raises RuntimeError when the owner is gone."""
+        pid, fd, inode, size = _HANDLE.unpack(handle)
+        try:
+            own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise RuntimeError(f"process {pid}, whose memory this is, is gone") from error
+        try:
+            if os.fstat(own).st_ino != inode:
+                raise RuntimeError(f"process {pid}, whose memory this is, is gone")
+            return self._map(own, size)
+        except BaseException:
+            os.close(own)
+            raise
+
+    def _map(self, fd: int, size: int) -> int:
+        memory = mmap.mmap(fd, size)
+        address = address_of(memory)
+        self._device.register_host(address, size)
+        self._mapped[address] = memory, fd
+        return address
+
+    def free(self, address: int) -> None:
+        """Undo `allocate` or `open`. No work may be queued on it."""
+        memory, fd = self._mapped.pop(address)
+        self._device.unregister_host(address)
+        memory.close()
+        os.close(fd)

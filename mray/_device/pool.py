@@ -1,0 +1,303 @@
+"""The memory that one process shares with others for the tensors of edges: for each device a pool, and one of pinned host memory.
+
+    Pool ── regions ── allocated at once, exported once; peers open each once and keep it (`mray._device.arrivals`)
+              └── blocks ── one for each tensor that is on its way or still looked at
+
+Opening another process's memory takes up to hundreds of milliseconds, so it must not happen for each message: a pool grows by whole regions
+and cuts blocks out of them. Rejected: exporting the tensors of the framework's own allocator one by one, as torch.multiprocessing does. Each
+export pins its allocation until every peer has closed it, and expandable segments cannot be exported at all.
+
+A block is free *in the order of streams*: whoever frees it says which streams must come to their present end before it is written again, and who
+claims it for another stream has that one wait for them. Nobody on the host waits.
+
+Besides, a pool knows the allocations of `Device.outputs`, which tensors of user code are made in, and which can be exported as they are.
+
+`claim` and `find` are for the thread that writes edges, under a lock; `free` is for any thread and for finalizers, which may run between any two
+byte codes: it takes no lock.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from struct import Struct
+
+from mray._common import settings
+from mray._device.base import Allocation, Device, Event
+from mray._device.events import lend_event, return_event
+from mray._device.pinned_memory import PinnedMemory
+from mray.exceptions import DeviceOutOfMemoryError
+
+#: Blocks start at multiples of it, which suits every kernel.
+ALIGN = 512
+#: Regions are multiples of it: the grain of device memory.
+GRAIN = 2 << 20
+#: Allocations of `Device.outputs` that a pool remembers.
+MOST_REMEMBERED = 4096
+
+_KEY = Struct("@QQ")
+
+
+def block_size(size: int) -> int:
+    """The bytes of a block for `size` bytes."""
+    return max(ALIGN, (size + ALIGN - 1) // ALIGN * ALIGN)
+
+
+#: Distinguishes this process from all that ever had its number.
+_nonce = 0
+
+
+def _new_key(number: int) -> bytes:
+    global _nonce
+    if not _nonce:
+        _nonce = int.from_bytes(os.urandom(8), "little")
+    return _KEY.pack(_nonce, number)
+
+
+class Region:
+    """Memory that was allocated at once and can be opened by others; `base` is its address here."""
+
+    __slots__ = ("base", "chunks", "handle", "key", "leaving", "place", "size", "used")
+
+    def __init__(self, key: bytes, place: str, base: int, size: int, handle: bytes) -> None:
+        #: Unique on the machine, for ever.
+        self.key = key
+        #: The uuid of the device that it is memory of, or `HOST`.
+        self.place = place
+        self.base = base
+        self.size = size
+        self.handle = handle
+        #: What is free, by offset. Invariant: no two of them touch.
+        self.chunks: list[Chunk] = [Chunk(0, size, frozenset())]
+        self.used = 0
+        #: Stream -> what marks the end of the work on it, once the region is to be given back.
+        self.leaving: dict[int, Event] = {}
+
+
+#: The place of regions in pinned memory of the host.
+HOST = "host"
+
+
+class Chunk:
+    """Free bytes of a region, once these streams have come to where they were when it was freed."""
+
+    __slots__ = ("offset", "size", "streams")
+
+    def __init__(self, offset: int, size: int, streams: frozenset[int]) -> None:
+        self.offset = offset
+        self.size = size
+        self.streams = streams
+
+
+class Block:
+    """Part of a region, for one tensor."""
+
+    __slots__ = ("offset", "region", "size")
+
+    def __init__(self, region: Region, offset: int, size: int) -> None:
+        self.region = region
+        self.offset = offset
+        self.size = size
+
+    @property
+    def address(self) -> int:
+        """Where it starts, in this process."""
+        return self.region.base + self.offset
+
+
+class Pool:
+    """The shared memory of one device in this process; with `pinned`, host memory that copies from and to the device pass through."""
+
+    def __init__(self, device: Device, *, pinned: bool = False) -> None:
+        self.device = device
+        self._pinned = PinnedMemory(device) if pinned else None
+        self._lock = threading.RLock()
+        #: How many edges are open that claim blocks: their readers may have any region open.
+        self.users = 0
+        self._regions: list[Region] = []
+        self._numbers = 0
+        #: Blocks that were freed, with the streams that come first; not yet among the chunks.
+        self._freed: deque[tuple[Block, frozenset[int]]] = deque()
+        #: Allocation number -> the region that it is, or None: it cannot be exported.
+        self._outputs: dict[int, Region | None] = {}
+        self._handover: Event | None = None
+
+    # ------------------------------------------------------------------------------------ blocks
+    def claim(self, size: int, stream: int) -> Block:
+        """A block of so many bytes, which work on this stream may write to. Raises DeviceOutOfMemoryError when the device is full."""
+        size = block_size(size)
+        with self._lock:
+            self._take_back()
+            for region in self._regions:
+                for position, chunk in enumerate(region.chunks):
+                    if chunk.size >= size:
+                        return self._cut(region, position, size, stream)
+            return self._cut(self._grow(size), 0, size, stream)
+
+    def _cut(self, region: Region, position: int, size: int, stream: int) -> Block:
+        chunk = region.chunks[position]
+        others = chunk.streams - {stream}
+        if others:
+            if self._handover is None:
+                self._handover = self.device.create_event()
+            for other in others:
+                self._handover.record(other)
+                self._handover.wait(stream)
+        block = Block(region, chunk.offset, size)
+        if chunk.size == size:
+            del region.chunks[position]
+        else:
+            chunk.offset += size
+            chunk.size -= size
+        region.used += size
+        self._stay(region)
+        return block
+
+    def _stay(self, region: Region) -> None:
+        for event in region.leaving.values():
+            return_event(self.device, event)
+        region.leaving.clear()
+
+    def _grow(self, size: int) -> Region:
+        usual = max(settings.DEVICE_POOL_BYTES.get(), size)
+        for wanted in dict.fromkeys((usual, size)):
+            wanted = (wanted + GRAIN - 1) // GRAIN * GRAIN
+            try:
+                region = self._allocate(wanted)
+            except MemoryError as error:
+                cause = error
+                continue
+            self._regions.append(region)
+            return region
+        free, total = self.device.memory()
+        raise DeviceOutOfMemoryError(
+            f"No memory is left on {self.device.name} ({self.device.uuid}) for a tensor of {size} bytes that an edge carries: {free} of "
+            f"{total} bytes are free there, and the pool of process {os.getpid()} holds {self.held()}. Drop tensors that came along edges, "
+            "leave more memory to them, or send smaller ones."
+        ) from cause
+
+    def _allocate(self, size: int) -> Region:
+        self._numbers += 1
+        key = _new_key(self._numbers << 1)
+        if self._pinned is not None:
+            base, handle = self._pinned.allocate(size)
+            return Region(key, HOST, base, size, handle)
+        base = self.device.allocate(size)
+        try:
+            handle = self.device.export_memory(base)
+        except BaseException:
+            self.device.free(base)
+            raise
+        return Region(key, self.device.uuid, base, size, handle)
+
+    def free(self, block: Block, streams: Iterable[int] = ()) -> None:
+        """Take a block back, to be written to once these streams have come to their present end. Any thread, finalizers too."""
+        self._freed.append((block, frozenset(streams)))
+
+    def _take_back(self) -> None:
+        while self._freed:
+            block, streams = self._freed.popleft()
+            region = block.region
+            region.used -= block.size
+            chunks = region.chunks
+            position = bisect.bisect(chunks, block.offset, key=lambda chunk: chunk.offset)
+            chunk = Chunk(block.offset, block.size, streams)
+            chunks.insert(position, chunk)
+            if position + 1 < len(chunks) and chunks[position + 1].offset == chunk.offset + chunk.size:
+                after = chunks.pop(position + 1)
+                chunk.size += after.size
+                chunk.streams |= after.streams
+            if position and chunks[position - 1].offset + chunks[position - 1].size == chunk.offset:
+                before = chunks[position - 1]
+                before.size += chunk.size
+                before.streams |= chunk.streams
+                del chunks[position]
+
+    # ------------------------------------------------------------------------------------ what can be sent as it is
+    def find(self, address: int) -> Region | None:
+        """The region or exportable allocation that an address lies in."""
+        with self._lock:
+            for region in self._regions:
+                if region.base <= address < region.base + region.size:
+                    return region
+            if self._pinned is not None:
+                return None
+            allocation = self.device.allocation_of(address)
+            if allocation is None:
+                return None
+            if allocation.number not in self._outputs:
+                if len(self._outputs) >= MOST_REMEMBERED:
+                    self._outputs.clear()  # a region exported anew has a new key, so peers open it once more
+                self._outputs[allocation.number] = self._export(allocation)
+            return self._outputs[allocation.number]
+
+    def _export(self, allocation: Allocation) -> Region | None:
+        if not self.device.is_output(allocation):
+            return None
+        try:
+            handle = self.device.export_memory(allocation.base)
+        except RuntimeError:
+            return None
+        return Region(_new_key(allocation.number << 1 | 1), self.device.uuid, allocation.base, allocation.size, handle)
+
+    # ------------------------------------------------------------------------------------ the whole
+    def held(self) -> int:
+        """Bytes of its regions."""
+        return sum(region.size for region in self._regions)
+
+    def used(self) -> int:
+        """Bytes of its blocks."""
+        with self._lock:
+            self._take_back()
+            return sum(region.used for region in self._regions)
+
+    def trim(self) -> bool:
+        """Give back the regions without blocks, unless an edge is open, or work is still queued on them; whether none of those is left.
+
+        When no peer has them open. Does not wait.
+        """
+        with self._lock:
+            self._take_back()
+            if self.users:
+                return False
+            for region in [region for region in self._regions if not region.used and self._is_idle(region)]:
+                self._regions.remove(region)
+                self._stay(region)
+                if self._pinned is not None:
+                    self._pinned.free(region.base)
+                else:
+                    self.device.free(region.base)
+            return not any(not region.used for region in self._regions)
+
+    def _is_idle(self, region: Region) -> bool:
+        for chunk in region.chunks:
+            for stream in chunk.streams:
+                if stream not in region.leaving:
+                    region.leaving[stream] = event = lend_event(self.device)
+                    event.record(stream)
+        return all(event.done() for event in region.leaving.values())
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_pools_lock = threading.Lock()
+
+
+def pool_of(device: Device, *, pinned: bool = False) -> Pool:
+    """This process's pool for a device."""
+    name = "pinned pool" if pinned else "pool"
+    with _pools_lock:
+        pool: Pool | None = device.belongings.get(name)
+        if pool is None:
+            pool = device.belongings[name] = Pool(device, pinned=pinned)
+            _pools.add(pool)
+        return pool
+
+
+def all_pools() -> list[Pool]:
+    """Every pool of this process."""
+    with _pools_lock:
+        return list(_pools)

@@ -1,0 +1,369 @@
+"""Edges that carry the tensors of devices, on pretended ones: nothing waits, nothing is torn, nothing is kept. A row per mechanism and place."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
+from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
+from mray._channel.pinned import PinnedReader, PinnedWriter
+from mray._device import null
+from mray._device.null import NullArray, NullDevice, NullPlatform
+from mray._device.platform import forget_platform, platform
+from mray._device.pool import pool_of
+from mray.exceptions import DeviceOutOfMemoryError
+
+LEASES = 8
+#: Mechanism, whether the GPUs have peer access, and the reader's GPU (the writer's is 0).
+ROWS = {"cuda_ipc, one GPU": ("cuda_ipc", 1, 0), "cuda_ipc, two GPUs": ("cuda_ipc", 1, 1), "pinned, two GPUs": ("pinned", 0, 1)}
+CLASSES: dict[str, Any] = {"cuda_ipc": (CudaIpcWriter, CudaIpcReader), "pinned": (PinnedWriter, PinnedReader)}
+
+
+class Edge:
+    """Both ends of an edge in this process, which see different devices and use different streams."""
+
+    def __init__(self, shm: Any, kind: str, reader_gpu: int, readers: int = 1) -> None:
+        own = platform()
+        assert isinstance(own, NullPlatform)
+        self.platform = own
+        self.here = own.devices[0]
+        self.view = NullPlatform(own.facts_of_machine, [reader_gpu])
+        self.there: NullDevice = self.view.devices[0]
+        self.stream = self.there.create_stream()
+        make_writer, make_reader = CLASSES[kind]
+        self.writer: ChannelWriter
+        self.readers: list[ChannelReader]
+        self.writer, self.readers = shm.make(
+            readers,
+            partial(make_writer, platform=own, name="the edge from A.f to B.g"),
+            partial(make_reader, platform=self.view),
+            leases=LEASES,
+        )
+
+    def send(self, value: Any) -> None:
+        assert self.writer.try_write(value)
+
+    def give(self, make: Callable[[], Any]) -> None:
+        """Send what is made, which nobody else has, as an output of the device."""
+        with self.here.outputs():
+            box = [make()]
+        assert self.writer.try_give(box)
+        assert box == []
+
+    def read(self, reader: int = 0) -> Any:
+        with self.there.on_stream(self.stream):
+            return self.readers[reader].try_read()
+
+    def host(self, array: NullArray) -> Any:
+        """What is in an array as the reader's stream sees it."""
+        with self.there.on_stream(self.stream):
+            return array.numpy()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self.writer.statistics()
+
+    def free(self) -> list[int]:
+        """Free bytes of both devices, without what arrays that are gone have left for the next."""
+        self.there.heap.trim()
+        return [device.memory()[0] for device in self.platform.devices]
+
+    @property
+    def waits(self) -> int:
+        return self.platform.synchronizations + self.view.synchronizations
+
+
+@pytest.fixture
+def make_edge(shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Iterator[Callable[..., Edge]]:
+    """Makes an edge of a mechanism, to a reader on that one of two pretended GPUs; all device memory is back at the end."""
+    edges: list[Edge] = []
+
+    def make(kind: str, gpu: int, *, peer: int = 1, readers: int = 1, late: float = 0.0, memory: int = 1 << 28) -> Edge:
+        monkeypatch.setenv("MRAY_NULL_DEVICES", f"2,peer={peer},late={late},memory={memory}")
+        forget_platform()
+        edges.append(Edge(shm, kind, gpu, readers))
+        return edges[-1]
+
+    yield make
+    null.set_late(None)
+    shm.close_rings()
+    eventually(trim_pools)
+    for edge in edges:
+        vars(edge).clear()  # pytest keeps the arguments of tests
+    forget_platform()
+    gc.collect()
+
+
+@pytest.fixture(params=ROWS)
+def edge_of(request: pytest.FixtureRequest, make_edge: Callable[..., Edge]) -> Callable[..., Edge]:
+    kind, peer, gpu = ROWS[request.param]
+    return partial(make_edge, kind, gpu, peer=peer)
+
+
+@pytest.fixture
+def edge(edge_of: Callable[..., Edge]) -> Edge:
+    return edge_of()
+
+
+@pytest.fixture
+def same_gpu(make_edge: Callable[..., Edge]) -> Edge:
+    return make_edge("cuda_ipc", 0)
+
+
+ARRAYS = {
+    "0-d": lambda: null.full((), 7),
+    "empty": lambda: null.empty((0, 3)),
+    "bool": lambda: null.from_numpy(np.array([True, False])),
+    "int8": lambda: null.arange(5, dtype="int8"),
+    "complex": lambda: null.from_numpy(np.array([[1j, 2], [3, 4j]])),
+    "transposed": lambda: null.from_numpy(np.arange(12.0).reshape(3, 4)).T,
+    "strided": lambda: null.from_numpy(np.arange(24.0).reshape(4, 6))[::2, 1::2],
+    "slice": lambda: null.arange(100, dtype="float64")[10:20],
+    "large": lambda: null.arange(300_000, dtype="float32"),
+}
+
+
+# ---------------------------------------------------------------------------------------- values
+@pytest.mark.parametrize("name", ARRAYS)
+def test_arrays_arrive_as_they_are(edge: Edge, name: str) -> None:
+    array = ARRAYS[name]()
+    expected = array.numpy()
+    edge.send(array)
+    back = edge.read()
+    assert isinstance(back, NullArray)
+    assert (back.shape, back.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_array_equal(edge.host(back), expected)
+    assert edge.view.device_of(edge.there.uuid) is edge.there
+
+
+def test_values_without_device_tensors_arrive_as_ever(edge: Edge) -> None:
+    for value in ["text", b"bytes", 3, None, [1, {"a": 2.5}], b"x" * 100_000]:
+        edge.send(value)
+        assert edge.read() == value
+    array = np.arange(50_000)
+    edge.send(array)
+    np.testing.assert_array_equal(edge.read(), array)
+    assert edge.counts["device_copied"] == edge.counts["device_leases"] == 0
+
+
+def test_tensors_inside_values_arrive_with_the_rest(edge: Edge) -> None:
+    value = {"a": null.full(3, 1), "b": [np.arange(40_000), (null.full((2, 2), 2), "text")], "c": null.zeros(0)}
+    edge.send(value)
+    back = edge.read()
+    assert edge.host(back["a"]).tolist() == [1, 1, 1]
+    assert edge.host(back["b"][1][0]).tolist() == [[2, 2], [2, 2]]
+    assert back["b"][1][1] == "text"
+    np.testing.assert_array_equal(back["b"][0], np.arange(40_000))
+    assert back["c"].shape == (0,)
+    assert edge.counts["device_leases"] <= 1, "the tensors of one message share a lease"
+
+
+def test_a_failure_is_a_message(edge: Edge) -> None:
+    edge.send(Failed(pickle.dumps(ValueError("no"))))
+    assert edge.readers[0].failed()
+    assert isinstance(edge.read(), Failed)
+
+
+def test_what_cannot_be_pickled_is_not_sent_and_holds_nothing(edge: Edge) -> None:
+    edge.send(1)
+    with pytest.raises((TypeError, pickle.PicklingError)):
+        edge.writer.try_write([null.full(3, 1), (x for x in ())])
+    assert edge.counts["device_leases"] == 0
+    edge.send(null.full(2, 5))
+    assert edge.read() == 1
+    assert edge.host(edge.read()).tolist() == [5, 5]
+    assert edge.read() is NOTHING
+
+
+# ---------------------------------------------------------------------------------------- order, without waiting
+def test_nobody_on_the_host_waits_for_the_writers_device(edge: Edge) -> None:
+    edge.send(null.full(4, 0))  # whatever is opened and made at first
+    edge.read()
+    before = edge.waits
+    with null.hold(0) as held:
+        array = null.full(4, 3)
+        array += 1
+        edge.send(array)
+        edge.send(array * 2)
+        first, second = edge.read(), edge.read()
+        assert edge.waits == before
+        held.release()
+        assert edge.host(first).tolist() == [4] * 4
+        assert edge.host(second).tolist() == [8] * 4
+
+
+def test_a_reader_on_another_stream_sees_what_was_written_late(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(late=0.003)
+    for number in range(5):
+        edge.give(lambda number=number: null.full(1000, number) * 10)
+        assert set(edge.host(edge.read()).tolist()) == {number * 10}
+
+
+def test_memory_is_not_written_again_before_the_reader_is_done_with_it(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(late=0.002)
+    results = []
+    for number in range(12):
+        edge.send(null.full(500, number))
+        with edge.there.on_stream(edge.stream):
+            array = edge.readers[0].try_read()
+            results.append(array + 0.5)  # queued behind others, late
+            del array
+    for number, result in enumerate(results):
+        assert set(edge.host(result).tolist()) == {number + 0.5}
+    assert edge.counts["device_bytes"] <= LEASES * 2048, "it is used again"
+
+
+def test_a_value_that_is_kept_is_never_overwritten_and_keeps_nobody_from_writing(edge: Edge) -> None:
+    kept = []
+    for number in range(4 * LEASES):
+        edge.send(null.full(100, number))
+        kept.append(edge.read())
+    for number, array in enumerate(kept):
+        assert set(edge.host(array).tolist()) == {number}
+    assert edge.counts["device_refused"] == 0
+
+
+def test_the_sender_may_change_what_it_has_sent(edge: Edge) -> None:
+    array = null.full(10, 1)
+    edge.send(array)
+    array.fill_(2)
+    assert edge.host(edge.read()).tolist() == [1] * 10
+
+
+def test_each_of_several_readers_may_write_to_what_it_got(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(readers=2)
+    edge.send(null.full(10, 1))
+    first, second = edge.read(0), edge.read(1)
+    with edge.there.on_stream(edge.stream):
+        first.fill_(9)
+    assert edge.host(second).tolist() == [1] * 10
+    assert edge.host(first).tolist() == [9] * 10
+
+
+# ---------------------------------------------------------------------------------------- copies
+def test_an_output_that_nobody_else_has_goes_as_it_lies(same_gpu: Edge) -> None:
+    edge = same_gpu
+    edge.give(lambda: null.full(1000, 3))
+    back = edge.read()
+    assert (edge.counts["device_shared"], edge.counts["device_copied"]) == (1, 0)
+    assert edge.host(back).tolist() == [3] * 1000
+    assert pool_of(edge.here).held() == 0
+
+
+@pytest.mark.parametrize("keeper", ["name", "view", "container"])
+def test_an_output_that_somebody_keeps_is_copied(same_gpu: Edge, keeper: str) -> None:
+    edge = same_gpu
+    kept: list[Any] = []
+
+    def result() -> Any:
+        array = null.full(100, 3)
+        value = {"x": array} if keeper == "container" else array
+        kept.append(array[3:] if keeper == "view" else value)
+        return value
+
+    edge.give(result)
+    assert (edge.counts["device_shared"], edge.counts["device_copied"]) == (0, 1)
+    back = edge.read()
+    with edge.here.on_stream(0):
+        (kept[0]["x"] if keeper == "container" else kept[0]).fill_(4)
+    assert edge.host(back["x"] if keeper == "container" else back).tolist() == [3] * 100
+
+
+def test_outputs_inside_a_list_or_a_dict_that_nobody_has_go_as_they_lie(same_gpu: Edge) -> None:
+    edge = same_gpu
+
+    edge.give(lambda: {"a": null.full(100, 1), "b": null.full(50, 2), "deep": [null.full(9, 3)]})
+    assert (edge.counts["device_shared"], edge.counts["device_copied"]) == (2, 1)
+    back = edge.read()
+    assert [edge.host(array).tolist() for array in (back["a"], back["b"], back["deep"][0])] == [[1] * 100, [2] * 50, [3] * 9]
+
+
+def test_memory_of_an_output_that_was_sent_is_used_again_only_after_its_reader(same_gpu: Edge) -> None:
+    edge = same_gpu
+    null.set_late(0.002)
+    try:
+        results = []
+        for number in range(6):
+            edge.give(lambda number=number: null.full(400, number))
+            with edge.there.on_stream(edge.stream):
+                results.append(edge.readers[0].try_read() + 0.5)
+        for number, result in enumerate(results):
+            assert set(edge.host(result).tolist()) == {number + 0.5}
+        assert edge.counts["device_shared"] == 6
+    finally:
+        null.set_late(None)
+
+
+def test_tensors_of_one_shape_come_to_the_same_address(same_gpu: Edge) -> None:
+    edge = same_gpu
+    addresses = set()
+    for number in range(20):
+        edge.send(null.full(123, number))
+        array = edge.read()
+        addresses.add(array.address)
+        del array
+    assert len(addresses) == 1
+
+
+# ---------------------------------------------------------------------------------------- memory
+def test_changing_shapes_need_no_more_than_one_region(same_gpu: Edge) -> None:
+    edge = same_gpu
+    generator = np.random.default_rng(3)
+    for size in generator.integers(1, 1 << 20, 300):
+        edge.send(null.full(int(size), 1, dtype="int8"))
+        assert edge.read().shape == (size,)
+    assert pool_of(edge.here).held() == 64 << 20
+
+
+def test_the_pool_grows_and_a_tensor_larger_than_it_fits(edge_of: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRAY_DEVICE_POOL_BYTES", str(4 << 20))
+    edge = edge_of()
+    kept = []
+    for number in range(5):
+        edge.send(null.full(3 << 20, number, dtype="int8"))
+        kept.append(edge.read())
+    edge.send(null.full(9 << 20, 7, dtype="int8"))
+    kept.append(edge.read())
+    assert [int(edge.host(array)[-1]) for array in kept] == [0, 1, 2, 3, 4, 7]
+
+
+def test_a_full_device_is_an_error_that_names_the_edge_and_the_next_message_is_fine(make_edge: Callable[..., Edge]) -> None:
+    edge = make_edge("cuda_ipc", 0, memory=80 << 20)
+    array = null.empty(30 << 20, dtype="int8")
+    with pytest.raises(DeviceOutOfMemoryError, match=r"the edge from A.f to B.g: No memory is left on Null GPU \(GPU-null-0\)"):
+        edge.writer.try_write([array, array + 0, 1])
+    del array
+    assert edge.counts["device_leases"] == 0
+    edge.send(null.full(5, 1))
+    assert edge.host(edge.read()).tolist() == [1] * 5
+
+
+def test_closing_gives_all_device_memory_back(edge: Edge, shm: Any, eventually: Any) -> None:
+    free = edge.free()
+    for number in range(3):
+        edge.send({"a": null.full(1000, number)})
+    value = edge.read()
+    assert edge.host(value["a"])[0] == 0
+    del value
+    shm.close_rings()  # two messages were never read
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+
+
+def test_a_value_stays_valid_after_both_ends_are_closed(edge: Edge, shm: Any, eventually: Any) -> None:
+    free = edge.free()
+    edge.send(null.full(1000, 8))
+    value = edge.read()
+    shm.close_rings()
+    trim_pools()
+    assert set(edge.host(value).tolist()) == {8}
+    del value
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
