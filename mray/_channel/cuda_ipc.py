@@ -9,11 +9,11 @@
 Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. What is copied, and when, say
 `mray._device.departures` and `mray._device.arrivals`; what is lent, `mray._channel.leases`.
 
-A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the device: nothing
-there keeps one reader from writing to what another one sees.
+A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
+device: nothing there keeps one reader from writing to what another one sees.
 
-Rejected: handing the framework's own tensors over, each with a handle of its own (`mray._device.pool`); and waiting on the host until a tensor is
-ready, as queues of torch.multiprocessing do at the sender.
+Rejected: handing the framework's own tensors over, each with a handle of its own (`mray._device.pool`); and waiting on the host until a
+tensor is ready, as queues of torch.multiprocessing do at the sender.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class CudaIpcWriter(ShmWriter):
         return event
 
     def statistics(self) -> dict[str, int]:
-        """Those of the ring; tensors that were copied into the pool, that went as they lay, and that went through the host; tensors' leases."""
+        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool."""
         departures = self._departures
         return {
             **super().statistics(),
@@ -232,4 +232,5 @@ def trim_pools() -> bool:
     done = sweep_retired()
     if not sweep_orphans():
         return False
-    return all([pool.trim() for pool in all_pools()]) and done
+    trimmed = [pool.trim() for pool in all_pools()]
+    return done and all(trimmed)

@@ -5,9 +5,9 @@
     Lender.sweep: ENDED of every reader is use  <--------  Borrower.end(lease, use, note): NOTE, then ENDED = use
     thing.end(notes)
 
-For tensors of devices a note is the handle of an event that marks the reader's last work. The words are on the boards that follow a ring's entries
-(`mray._ipc.layout`); they outlive the ring's ends, for a value that was read stays valid: what is lent when a lender closes becomes an orphan, which
-`sweep_orphans` ends, also when its reader is dead.
+For tensors of devices a note is the handle of an event that marks the reader's last work. The words are on the boards that follow a
+ring's entries (`mray._ipc.layout`); they outlive the ring's ends, for a value that was read stays valid: what is lent when a lender
+closes becomes an orphan, which `sweep_orphans` ends, also when its reader is dead.
 """
 
 from __future__ import annotations

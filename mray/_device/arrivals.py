@@ -4,15 +4,15 @@
     Arrivals.bring(facts) -> tensor       each tensor             the last view of a message's tensors dies: an event marks the
     Arrivals.end_message()                the whole message       reader's stream, and the lease is released with it
 
-On the device that the tensor is on, it is a view of the sender's memory: nothing is copied, whatever its size. On another one, or from pinned
-memory, it is copied into the reader's own memory on the reader's stream, and the lease ends with the message. So it does when the reader holds on to
-very many tensors: its sender would have nothing left to lend.
+On the device that the tensor is on, it is a view of the sender's memory: nothing is copied, whatever its size. On another one, or from
+pinned memory, it is copied into the reader's own memory on the reader's stream, and the lease ends with the message. So it does when the
+reader holds on to very many tensors: its sender would have nothing left to lend.
 
-The reader's stream waits for the sender's event; the reader does not. What is done with a tensor must be queued on the stream that was current when
-it was read, or be waited for by that one, before the last view of it goes.
+The reader's stream waits for the sender's event; the reader does not. What is done with a tensor must be queued on the stream that was
+current when it was read, or be waited for by that one, before the last view of it goes.
 
-Memory of other processes is opened once in each process, for all edges from there (`Mapping`), and closed when the last edge and the last view are
-gone and the device is done with it.
+Memory of other processes is opened once in each process, for all edges from there (`Mapping`), and closed when the last edge and the last
+view are gone and the device is done with it.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class Arrivals:
         self._is_gone = True
         for event in self._events.values():
             event.close()
-        for (key, device), _mapping in self._opened.items():
+        for key, device in self._opened:
             _mappings.leave(device, key)
         for device, event in [*self._last, *((device, event) for (_lease, device), event in self._released.items())]:
             return_event(device, event)

@@ -4,9 +4,9 @@
     Device        one of them: memory, streams, events, copies
     Event         a mark in the work of a stream, which streams of other processes can wait for
 
-Work is queued on *streams* and done later, in order; nothing here waits for it but `Platform.synchronize`, which counts. Addresses are plain
-ints. Nothing is initialized, no context is made and no thread is started before something is asked for that needs it: the identity of
-devices (`uuid`, `name`, `can_access`) is had without.
+Work is queued on *streams* and done later, in order; nothing here waits for it but `Platform.synchronize`, which counts. Addresses are
+plain ints. Nothing is initialized, no context is made and no thread is started before something is asked for that needs it: the identity
+of devices (`uuid`, `name`, `can_access`) is had without.
 
 Any thread; each call is for the thread's own current stream where it names none. A process that has forked must not use what it inherited.
 """

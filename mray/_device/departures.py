@@ -4,9 +4,9 @@
     Departures.add(tensor) -> facts        each tensor            Shipment.end(events of the readers)
     Departures.seal()                      the whole message        its stream waits for them, then the memory is used again
 
-A tensor that lies in memory which others can open (a pool's, or that of `Device.outputs`), and which nobody else in this process looks at, goes
-as it is. Any other is copied within its device, on the current stream; through pinned memory, to the host. What readers need to know crosses as
-plain data (`Facts of a departure`)::
+A tensor that lies in memory which others can open (a pool's, or that of `Device.outputs`), and which nobody else in this process looks
+at, goes as it is. Any other is copied within its device, on the current stream; through pinned memory, to the host. What readers need to
+know crosses as plain data (`Facts of a departure`)::
 
     lease, use, ready event's handle, place, region's key, region's handle, offset, size, dtype, shape, strides, device index here
 

@@ -120,9 +120,9 @@ def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
     return [Gpu(index, "", "") for index, _minor in enumerate(minors)]
 
 
-def visible_ids(environment: Mapping[str, str]) -> list[GpuId] | None:
+def visible_ids(environment: Mapping[str, str] | None = None) -> list[GpuId] | None:
     """The ids that CUDA_VISIBLE_DEVICES lists: ints where they are indices; ``None`` when it is not set."""
-    mask = environment.get("CUDA_VISIBLE_DEVICES")
+    mask = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     if mask is None:
         return None
     ids: list[GpuId] = []

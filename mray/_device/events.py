@@ -1,7 +1,7 @@
 """Interprocess events of this process, lent to whoever marks something with one.
 
-They are never destroyed: another process may still have one open, and waiting for an event whose maker has destroyed it is undefined. An event that
-is lent again only makes somebody who waits late wait a little longer. Any thread, finalizers too.
+They are never destroyed: another process may still have one open, and waiting for an event whose maker has destroyed it is undefined. An
+event that is lent again only makes somebody who waits late wait a little longer. Any thread, finalizers too.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     owner                                        peer
     memfd, mapped, registered with its device    /proc/<pid>/fd/<fd>, mapped, registered with its own device
 
-It has no name, so that nothing is left of it. A handle says where the owner has it open, and its inode, so that nobody opens another file by
-mistake when the owner is gone.
+It has no name, so that nothing is left of it. A handle says where the owner has it open, and its inode, so that nobody opens another file
+by mistake when the owner is gone.
 """
 
 from __future__ import annotations

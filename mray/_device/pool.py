@@ -3,17 +3,17 @@
     Pool ── regions ── allocated at once, exported once; peers open each once and keep it (`mray._device.arrivals`)
               └── blocks ── one for each tensor that is on its way or still looked at
 
-Opening another process's memory takes up to hundreds of milliseconds, so it must not happen for each message: a pool grows by whole regions
-and cuts blocks out of them. Rejected: exporting the tensors of the framework's own allocator one by one, as torch.multiprocessing does. Each
-export pins its allocation until every peer has closed it, and expandable segments cannot be exported at all.
+Opening another process's memory takes up to hundreds of milliseconds, so it must not happen for each message: a pool grows by whole
+regions and cuts blocks out of them. Rejected: exporting the tensors of the framework's own allocator one by one, as torch.multiprocessing
+does. Each export pins its allocation until every peer has closed it, and expandable segments cannot be exported at all.
 
-A block is free *in the order of streams*: whoever frees it says which streams must come to their present end before it is written again, and who
-claims it for another stream has that one wait for them. Nobody on the host waits.
+A block is free *in the order of streams*: whoever frees it says which streams must come to their present end before it is written again,
+and who claims it for another stream has that one wait for them. Nobody on the host waits.
 
 Besides, a pool knows the allocations of `Device.outputs`, which tensors of user code are made in, and which can be exported as they are.
 
-`claim` and `find` are for the thread that writes edges, under a lock; `free` is for any thread and for finalizers, which may run between any two
-byte codes: it takes no lock.
+`claim` and `find` are for the thread that writes edges, under a lock; `free` is for any thread and for finalizers, which may run between
+any two byte codes: it takes no lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Edges that carry the tensors of devices, on pretended ones: nothing waits, nothing is torn, nothing is kept. A row per mechanism and place."""
+"""Edges that carry the tensors of pretended devices: nothing waits, nothing is torn, nothing is kept. A row per mechanism and place."""
 
 from __future__ import annotations
 

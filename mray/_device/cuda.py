@@ -1,0 +1,497 @@
+"""NVIDIA's GPUs: memory, streams and events by the driver (`mray._device.libcuda`), tensors by torch (`mray._device.cuda_tensors`).
+
+Any process that no parent of has used CUDA in; any thread, finalizers included.
+
+**Contexts.** Everything happens in the *primary* context of a device, which torch, cupy and NCCL use too, so that addresses, streams and
+events are theirs and ours alike. It is retained by the first call that needs it, and kept. The driver works on the context that is current
+in the calling thread, and nobody but the driver knows which that is: a thread may be new, or a finalizer's, or torch may have switched its
+device. So each call asks (a fraction of a microsecond), and where another context is current puts it back afterwards; to torch, the current
+context *is* the current device. A child process that was forked can use nothing of this: its calls raise RuntimeError, and what it lets go
+of is left alone.
+
+**Captures.** While a thread captures a CUDA graph, some calls are refused in every thread of the process, and the capture is lost:
+allocating, freeing, opening, asking whether an event is done. They have nothing to do with what is captured, and are made in the mode that
+permits them. An event of ours cannot mark a stream that is captured: nothing would be marked now, and something each time the graph is
+replayed. So `record` refuses, and leaves the capture as it was. Edges are read and written before and after a capture, not within.
+
+**What CUDA leaves undefined**, and the layers above take care of: memory that is freed while another process has it open, and an event that
+is destroyed while another process has it open. Of a process that died, the driver frees what nobody else has open. But a stream that waits
+for what a process had marked and did not live to do may wait for ever; the process that waits can mark the event itself, on another stream.
+
+**What waits for the device** though nobody said so: opening memory and events may, closing memory and freeing it does. All of that is done
+when edges are made, grow or end, not for a message.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from mray._common.tensor_layout import REQUIRES_GRAD, dense
+from mray._device import libcuda, nvml
+from mray._device.base import Allocation, Device, Event, Facts, Platform
+from mray._device.cuda_tensors import CudaTensors
+from mray._device.libcuda import CudaError, IpcHandle, LibCuda
+
+#: Smaller allocations would share a piece of memory with others, and be exported together with them.
+_GRAIN = 2 << 20
+#: Allocations of which it is remembered whether they are of `outputs`.
+_MOST_REMEMBERED = 4096
+
+_ATTRIBUTES = (ctypes.c_int * 6)(
+    libcuda.POINTER_ATTRIBUTE_MEMORY_TYPE,
+    libcuda.POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    libcuda.POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+    libcuda.POINTER_ATTRIBUTE_RANGE_START_ADDR,
+    libcuda.POINTER_ATTRIBUTE_RANGE_SIZE,
+    libcuda.POINTER_ATTRIBUTE_BUFFER_ID,
+)
+
+
+class _Question:
+    """Room for the answers about an address: wide enough for each, of which narrower ones fill the low bytes."""
+
+    __slots__ = ("answers", "pointers")
+
+    def __init__(self) -> None:
+        self.answers = (ctypes.c_uint64 * len(_ATTRIBUTES))()
+        first = ctypes.addressof(self.answers)
+        self.pointers = (ctypes.c_void_p * len(_ATTRIBUTES))(*range(first, first + ctypes.sizeof(self.answers), 8))
+
+
+#: Questions that nobody is asking now.
+_questions: list[_Question] = []
+
+_FORKED = (
+    "This process was forked from one that had used CUDA, which the driver does not support. Start processes that use GPUs anew (spawn), "
+    "or fork them before anything uses a GPU."
+)
+
+
+class Context:
+    """The primary context of one device: makes calls in it, and raises what they return."""
+
+    def __init__(self, cuda: LibCuda, ordinal: int) -> None:
+        self._cuda = cuda
+        self._ordinal = ordinal
+        #: None until something needs it, and in forked children.
+        self._handle: int | None = None
+        self._forked = False
+        _contexts.add(self)
+
+    def call(self, action: str, function: Callable[..., int], *arguments: Any) -> None:
+        """Call it with the context current in this thread. `action` says what is tried, for the error."""
+        status = self.status_of(function, *arguments)
+        if status:
+            raise self._cuda.error(action, status)
+
+    def status_of(self, function: Callable[..., int], *arguments: Any) -> int:
+        """`call`, but returns what went wrong."""
+        handle = self._handle or self._retain()
+        cuda = self._cuda
+        current = ctypes.c_void_p()
+        status: int = cuda.cuCtxGetCurrent(ctypes.byref(current))
+        if status:
+            return status
+        if current.value == handle:
+            return function(*arguments)
+        status = cuda.cuCtxSetCurrent(handle)
+        if status:
+            return status
+        try:
+            return function(*arguments)
+        finally:
+            cuda.cuCtxSetCurrent(current)
+
+    def call_during_captures(self, action: str, function: Callable[..., int], *arguments: Any) -> None:
+        """`call`, for what is refused while any thread captures a graph, unless the caller says that it knows."""
+        status = self.status_during_captures(function, *arguments)
+        if status:
+            raise self._cuda.error(action, status)
+
+    def status_during_captures(self, function: Callable[..., int], *arguments: Any) -> int:
+        """`call_during_captures`, but returns what went wrong."""
+        if self._handle is None:
+            self._retain()
+        mode = ctypes.c_int(libcuda.STREAM_CAPTURE_MODE_RELAXED)
+        exchange = self._cuda.cuThreadExchangeStreamCaptureMode
+        status: int = exchange(ctypes.byref(mode))
+        if status:
+            return status
+        try:
+            return self.status_of(function, *arguments)
+        finally:
+            exchange(ctypes.byref(mode))
+
+    def _retain(self) -> int:
+        if self._forked:
+            raise RuntimeError(_FORKED)
+        handle = ctypes.c_void_p()
+        action = f"Making a context on GPU {self._ordinal}"
+        self._cuda.check(action, self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(handle), self._ordinal))
+        if self._handle is not None:  # another thread was faster
+            self._cuda.cuDevicePrimaryCtxRelease_v2(self._ordinal)
+            return self._handle
+        assert handle.value is not None
+        self._handle = handle.value
+        return handle.value
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a forked child, which can use nothing that it has inherited."""
+        return self._forked
+
+    def forget(self) -> None:
+        """In a forked child: nothing works any more."""
+        self._handle = None
+        self._forked = True
+
+
+_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+
+
+def _forget_contexts() -> None:
+    for context in list(_contexts):
+        context.forget()
+
+
+os.register_at_fork(after_in_child=_forget_contexts)
+
+
+class CudaEvent(Event):
+    """An event for streams of one device, here and in other processes."""
+
+    __slots__ = ("_context", "_cuda", "_event", "handle")
+
+    def __init__(self, cuda: LibCuda, context: Context, event: ctypes.c_void_p, handle: bytes) -> None:
+        self._cuda = cuda
+        self._context = context
+        self._event: ctypes.c_void_p | None = event
+        self.handle = handle
+
+    def record(self, stream: int) -> None:
+        """See the base; a stream of the event's own device. Raises RuntimeError if a CUDA graph is captured from the stream."""
+        self._context.call("Recording an event", self._mark, stream)
+
+    def _mark(self, stream: int) -> int:
+        """Within the context."""
+        cuda = self._cuda
+        capturing = ctypes.c_int()
+        status: int = cuda.cuStreamIsCapturing(stream, ctypes.byref(capturing))
+        if status:
+            return status
+        if capturing.value != libcuda.STREAM_CAPTURE_STATUS_NONE:
+            raise RuntimeError(
+                "A CUDA graph is being captured from this stream: what is read from or written to an edge, or let go of, meanwhile cannot "
+                "be marked. Read before the capture and write after it."
+            )
+        return int(cuda.cuEventRecord(self._event, stream))
+
+    def wait(self, stream: int) -> None:
+        """See the base; a stream of the event's own device. What a dead process had marked and not done may be waited for for ever."""
+        self._context.call("Waiting for an event", self._cuda.cuStreamWaitEvent, stream, self._event, 0)
+
+    def done(self) -> bool:
+        status = self._context.status_during_captures(self._cuda.cuEventQuery, self._event)
+        if status and status != libcuda.NOT_READY:
+            raise self._cuda.error("Asking for an event", status)
+        return status == 0
+
+    def close(self) -> None:
+        event, self._event = self._event, None
+        if event is not None and not self._context.is_forked:
+            self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, event)
+
+
+class CudaDevice(Device):
+    """One GPU, or part of one (MIG)."""
+
+    def __init__(self, cuda: LibCuda, tensors: CudaTensors, index: int) -> None:
+        self._cuda = cuda
+        self._tensors = tensors
+        self.index = index
+        ordinal = ctypes.c_int()
+        cuda.check("Looking for a GPU", cuda.cuDeviceGet(ctypes.byref(ordinal), index))
+        #: The driver's number.
+        self.ordinal = ordinal.value
+        self.uuid = self._ask_uuid()
+        self.name = self._ask_name()
+        self.context = Context(cuda, self.ordinal)
+        #: Where memory of other processes begins that is open here. It cannot be exported.
+        self._opened: dict[int, int] = {}
+        self._accessible: dict[str, bool] = {}
+        #: Allocation number -> whether it is of `outputs`.
+        self._are_outputs: dict[int, bool] = {}
+        #: Whether there is a pool for `outputs`; None: not tried.
+        self._has_outputs: bool | None = None
+
+    # ------------------------------------------------------------------------------------ identity, without a context
+    def _ask_uuid(self) -> str:
+        cuda = self._cuda
+        whole, own = libcuda.Uuid(), libcuda.Uuid()
+        cuda.check("Asking for a GPU's name", cuda.cuDeviceGetUuid_v2(ctypes.byref(own), self.ordinal))
+        cuda.check("Asking for a GPU's name", cuda.cuDeviceGetUuid(ctypes.byref(whole), self.ordinal))
+        digits = bytes(own).hex()
+        parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+        return "-".join(("GPU" if bytes(own) == bytes(whole) else "MIG", *parts))
+
+    def _ask_name(self) -> str:
+        text = ctypes.create_string_buffer(256)
+        self._cuda.check("Asking for a GPU's model", self._cuda.cuDeviceGetName(text, len(text), self.ordinal))
+        return text.value.decode(errors="replace")
+
+    def can_access(self, uuid: str) -> bool:
+        """See the base. Of GPUs that this process does not see NVIDIA's management library knows; what it does not know is refused."""
+        if uuid == self.uuid:
+            return True
+        known = self._accessible.get(uuid)
+        if known is None:
+            known = self._accessible[uuid] = self._ask_access(uuid)
+        return known
+
+    def _ask_access(self, uuid: str) -> bool:
+        cuda = self._cuda
+        for peer in range(_device_count(cuda)):
+            if peer != self.index and CudaDevice(cuda, self._tensors, peer).uuid == uuid:
+                answer = ctypes.c_int()
+                cuda.check("Asking for access to a GPU", cuda.cuDeviceCanAccessPeer(ctypes.byref(answer), self.ordinal, peer))
+                return answer.value != 0
+        return nvml.can_access(self.uuid, uuid)
+
+    def __repr__(self) -> str:
+        return f"<GPU {self.index}: {self.name}, {self.uuid}>"
+
+    # ------------------------------------------------------------------------------------ memory
+    def memory(self) -> tuple[int, int]:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.context.call("Asking for free memory", self._cuda.cuMemGetInfo_v2, ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def allocate(self, size: int) -> int:
+        """See the base. Takes multiples of 2 MiB, so that exporting it exports nothing else."""
+        size = max(1, (size + _GRAIN - 1) // _GRAIN) * _GRAIN
+        address = ctypes.c_uint64()
+        try:
+            self.context.call_during_captures(f"Allocating {size} bytes", self._cuda.cuMemAlloc_v2, ctypes.byref(address), size)
+        except MemoryError:
+            raise self._full(size) from None
+        return address.value
+
+    def _full(self, size: int) -> MemoryError:
+        free, total = self.memory()
+        return MemoryError(f"GPU {self.index} ({self.name}, {self.uuid}) has no {size} bytes left: {free} of {total} are free.")
+
+    def free(self, address: int) -> None:
+        self._let_go("Freeing memory", self._cuda.cuMemFree_v2, address)
+
+    def allocation_of(self, address: int) -> Allocation | None:
+        """See the base. None too for memory of torch's expandable segments and of other processes."""
+        try:
+            question = _questions.pop()
+        except IndexError:
+            question = _Question()
+        ask = self._cuda.cuPointerGetAttributes
+        self.context.call("Asking for an address", ask, len(_ATTRIBUTES), _ATTRIBUTES, question.pointers, address)
+        kind, ordinal, can_be_exported, base, size, number = question.answers
+        _questions.append(question)
+        if kind != libcuda.MEMORYTYPE_DEVICE or ordinal != self.ordinal or not can_be_exported or base in self._opened:
+            return None
+        return Allocation(base, size, number)
+
+    def export_memory(self, base: int) -> bytes:
+        handle = IpcHandle()
+        self.context.call_during_captures("Exporting memory", self._cuda.cuIpcGetMemHandle, ctypes.byref(handle), base)
+        return bytes(handle)
+
+    def open_memory(self, handle: bytes) -> int:
+        """See the base. A process cannot open what it has exported itself."""
+        address = ctypes.c_uint64()
+        self.context.call_during_captures(
+            "Opening another process's memory",
+            self._cuda.cuIpcOpenMemHandle_v2,
+            ctypes.byref(address),
+            IpcHandle.from_buffer_copy(handle),
+            libcuda.IPC_MEM_LAZY_ENABLE_PEER_ACCESS,
+        )
+        self._opened[address.value] = self._opened.get(address.value, 0) + 1
+        return address.value
+
+    def close_memory(self, address: int) -> None:
+        self._let_go("Closing another process's memory", self._cuda.cuIpcCloseMemHandle, address)
+        # The driver counts: it is open until it was closed as often as opened.
+        times = self._opened.pop(address, 1)
+        if times > 1:
+            self._opened[address] = times - 1
+
+    def register_host(self, address: int, size: int) -> None:
+        flags = libcuda.MEMHOSTREGISTER_PORTABLE
+        self.context.call_during_captures("Pinning host memory", self._cuda.cuMemHostRegister_v2, address, size, flags)
+
+    def unregister_host(self, address: int) -> None:
+        self._let_go("Letting go of pinned host memory", self._cuda.cuMemHostUnregister, address)
+
+    def _let_go(self, action: str, function: Callable[..., int], address: int) -> None:
+        if not self.context.is_forked:
+            self.context.call_during_captures(action, function, address)
+
+    # ------------------------------------------------------------------------------------ order
+    def current_stream(self) -> int:
+        return self._tensors.current_stream(self.index)
+
+    def create_stream(self) -> int:
+        stream = ctypes.c_void_p()
+        self.context.call_during_captures(
+            "Creating a stream", self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING
+        )
+        assert stream.value is not None
+        return stream.value
+
+    def destroy_stream(self, stream: int) -> None:
+        self._let_go("Destroying a stream", self._cuda.cuStreamDestroy_v2, stream)
+
+    def on_stream(self, stream: int) -> AbstractContextManager[None]:
+        return self._tensors.on_stream(self.index, stream)
+
+    def create_event(self) -> CudaEvent:
+        event = ctypes.c_void_p()
+        flags = libcuda.EVENT_DISABLE_TIMING | libcuda.EVENT_INTERPROCESS
+        context = self.context
+        context.call_during_captures("Creating an event", self._cuda.cuEventCreate, ctypes.byref(event), flags)
+        handle = IpcHandle()
+        try:
+            context.call_during_captures("Exporting an event", self._cuda.cuIpcGetEventHandle, ctypes.byref(handle), event)
+        except BaseException:
+            context.status_during_captures(self._cuda.cuEventDestroy_v2, event)
+            raise
+        return CudaEvent(self._cuda, context, event, bytes(handle))
+
+    def open_event(self, handle: bytes) -> CudaEvent:
+        """See the base. A process cannot open what it has exported itself."""
+        event = ctypes.c_void_p()
+        self.context.call_during_captures(
+            "Opening another process's event", self._cuda.cuIpcOpenEventHandle, ctypes.byref(event), IpcHandle.from_buffer_copy(handle)
+        )
+        return CudaEvent(self._cuda, self.context, event, b"")
+
+    def copy(self, target: int, source: int, size: int, stream: int) -> None:
+        if size:
+            self.context.call(f"Copying {size} bytes", self._cuda.cuMemcpyAsync, target, source, size, stream)
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for the stream; other threads of the process run meanwhile."""
+        self.context.call("Waiting for a stream", self._cuda.cuStreamSynchronize, stream)
+
+    # ------------------------------------------------------------------------------------ tensors
+    def empty(self, dtype: str, shape: Sequence[int], strides: Sequence[int] | None = None) -> Any:
+        try:
+            return self._tensors.empty(self.index, dtype, shape, strides)
+        except RuntimeError as error:
+            # By name: torch.OutOfMemoryError has moved between versions.
+            if type(error).__name__ != "OutOfMemoryError":
+                raise
+            raise MemoryError(f"GPU {self.index} ({self.name}, {self.uuid}) has no room for {dtype} {tuple(shape)}: {error}") from None
+
+    def tensor(self, address: int, size: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None, keep: object) -> Any:
+        del size
+        return self._tensors.view(self.index, address, dtype, shape, strides, keep)
+
+    def outputs(self) -> AbstractContextManager[None]:
+        """See the base. Ordinary memory instead with torch before 2.8, with its expandable segments, and where it is entered already."""
+        if self._has_outputs is None:
+            self._has_outputs = self._create_outputs()
+        return self._tensors.outputs(self.index)
+
+    def _create_outputs(self) -> bool:
+        # A pool is of use if what lies in it can be exported, which several settings of torch's allocator preclude. So it is tried
+        # out. That takes a segment, which the first small outputs find there.
+        if not self._tensors.create_pool(self.index):
+            return False
+        try:
+            with self._tensors.outputs(self.index):
+                probe = self._tensors.empty(self.index, "uint8", (1,), None)
+            if self.allocation_of(probe.data_ptr()) is not None:
+                return True
+        except RuntimeError:
+            pass  # torch 2.8 and newer may refuse pools of expandable segments
+        self._tensors.drop_pools(self.index)
+        return False
+
+    def is_output(self, allocation: Allocation) -> bool:
+        known = self._are_outputs.get(allocation.number)
+        if known is None:
+            if len(self._are_outputs) >= _MOST_REMEMBERED:
+                self._are_outputs.clear()
+            known = allocation.base in self._tensors.segments(self.index)
+            self._are_outputs[allocation.number] = known
+        return known
+
+    def close(self) -> None:
+        """Give up the pool of `outputs`; the next use makes another one."""
+        self._tensors.drop_pools(self.index)
+        self._has_outputs = None
+        self._are_outputs.clear()
+
+
+class CudaPlatform(Platform):
+    """The GPUs that this process sees, which CUDA_VISIBLE_DEVICES may restrict."""
+
+    name = "cuda"
+
+    def __init__(self, cuda: LibCuda, tensors: CudaTensors | None = None) -> None:
+        """Of an initialized library."""
+        self._cuda = cuda
+        self._tensors = tensors or CudaTensors()
+        self.devices: list[CudaDevice] = [CudaDevice(cuda, self._tensors, index) for index in range(_device_count(cuda))]
+        self.synchronizations = 0
+
+    def is_tensor(self, value: object) -> bool:
+        return self._tensors.is_tensor(value)
+
+    def facts(self, tensor: Any) -> tuple[Any, Facts]:
+        if tensor.requires_grad:
+            raise RuntimeError(REQUIRES_GRAD)
+        tensor, strides = dense(tensor)
+        tensors = self._tensors
+        dtype, shape = tensors.name_of(tensor.dtype), tuple(tensor.shape)
+        return tensor, Facts(tensors.device_of(tensor), tensor.data_ptr(), tensor.nbytes, dtype, shape, strides)
+
+    def is_sole(self, tensor: Any) -> bool:
+        return self._tensors.is_sole(tensor)
+
+    def synchronize(self, device: Device, stream: int) -> None:
+        """See the base. Other threads of the process run meanwhile."""
+        self.synchronizations += 1
+        self.devices[device.index].synchronize(stream)
+
+    def current_device(self) -> Device:
+        return self.devices[self._tensors.current_device()]
+
+    def close(self) -> None:
+        """Give up the pools of `outputs`: torch frees what no tensor lies in, and nobody may have that open. Contexts stay, with events."""
+        for device in self.devices:
+            device.close()
+
+
+def _device_count(cuda: LibCuda) -> int:
+    count = ctypes.c_int()
+    cuda.check("Counting GPUs", cuda.cuDeviceGetCount(ctypes.byref(count)))
+    return count.value
+
+
+def find_platform(cuda: LibCuda | None = None) -> CudaPlatform | None:
+    """The platform, or None if there is no driver, it cannot be used, or shows no device. Makes no context.
+
+    Initializes the driver, after which children that are forked cannot use it: not for a process that forks others.
+    """
+    cuda = cuda or libcuda.load()
+    if cuda is None or cuda.cuInit(0) != libcuda.SUCCESS:
+        return None
+    try:
+        platform = CudaPlatform(cuda)
+    except CudaError:
+        return None
+    return platform if platform.devices else None

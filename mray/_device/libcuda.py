@@ -1,0 +1,160 @@
+"""NVIDIA's driver, by ctypes: the calls of the CUDA driver API that mray makes, and what they raise.
+
+The driver API and not the runtime, because its library belongs to the driver: it is there wherever a GPU is, whatever CUDA toolkit torch or
+cupy bring along; and the context that it calls primary is the one that both of them use. All names without suffix ``_ptsz``: stream 0
+is the legacy default stream, as for torch.
+
+Two ways of calling. What may wait, for the device or for a lock of the driver, gives the interpreter's lock away. Whoever kept it could be
+waiting for a kernel that another thread of this process has yet to launch (a collective between two GPUs of one process), and even
+what only queues work waits when the queue of a stream is full. What touches nothing but the calling thread keeps the lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+LIBRARY = "libcuda.so.1"
+
+#: Values of the header.
+SUCCESS = 0
+OUT_OF_MEMORY = 2
+NOT_READY = 600
+EVENT_DISABLE_TIMING = 0x2
+EVENT_INTERPROCESS = 0x4
+IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 0x1
+MEMHOSTREGISTER_PORTABLE = 0x01
+STREAM_NON_BLOCKING = 0x1
+STREAM_CAPTURE_MODE_RELAXED = 2
+STREAM_CAPTURE_STATUS_NONE = 0
+MEMORYTYPE_DEVICE = 2
+POINTER_ATTRIBUTE_MEMORY_TYPE = 2
+POINTER_ATTRIBUTE_BUFFER_ID = 7
+POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
+POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10
+POINTER_ATTRIBUTE_RANGE_START_ADDR = 11
+POINTER_ATTRIBUTE_RANGE_SIZE = 12
+
+
+class IpcHandle(ctypes.Structure):
+    """``CUipcMemHandle`` and ``CUipcEventHandle``: 64 bytes, passed by value."""
+
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
+class Uuid(ctypes.Structure):
+    """``CUuuid``."""
+
+    _fields_ = (("bytes", ctypes.c_ubyte * 16),)
+
+
+IPC_HANDLE_SIZE = ctypes.sizeof(IpcHandle)
+
+_int, _uint, _size, _address, _opaque = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
+_to_int = ctypes.POINTER(_int)
+_to_size = ctypes.POINTER(_size)
+_to_address = ctypes.POINTER(_address)
+_to_opaque = ctypes.POINTER(_opaque)
+_to_handle = ctypes.POINTER(IpcHandle)
+_to_uuid = ctypes.POINTER(Uuid)
+_to_text = ctypes.POINTER(ctypes.c_char_p)
+
+#: What only touches the calling thread.
+KEEPS_LOCK: dict[str, tuple[Any, ...]] = {
+    "cuGetErrorName": (_int, _to_text),
+    "cuGetErrorString": (_int, _to_text),
+    "cuCtxGetCurrent": (_to_opaque,),
+    "cuCtxSetCurrent": (_opaque,),
+    "cuThreadExchangeStreamCaptureMode": (_to_int,),
+}
+
+#: The rest.
+GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
+    "cuInit": (_uint,),
+    "cuDeviceGetCount": (_to_int,),
+    "cuDeviceGet": (_to_int, _int),
+    "cuDeviceGetName": (ctypes.c_char_p, _int, _int),
+    # Of a part of a GPU (MIG) the older one tells the GPU's, the newer one its own.
+    "cuDeviceGetUuid": (_to_uuid, _int),
+    "cuDeviceGetUuid_v2": (_to_uuid, _int),
+    "cuDeviceCanAccessPeer": (_to_int, _int, _int),
+    "cuDevicePrimaryCtxRetain": (_to_opaque, _int),
+    "cuDevicePrimaryCtxRelease_v2": (_int,),
+    "cuMemGetInfo_v2": (_to_size, _to_size),
+    "cuMemAlloc_v2": (_to_address, _size),
+    "cuMemFree_v2": (_address,),
+    "cuPointerGetAttributes": (_uint, ctypes.POINTER(_int), _to_opaque, _address),
+    "cuIpcGetMemHandle": (_to_handle, _address),
+    "cuIpcOpenMemHandle_v2": (_to_address, IpcHandle, _uint),
+    "cuIpcCloseMemHandle": (_address,),
+    "cuMemHostRegister_v2": (_opaque, _size, _uint),
+    "cuMemHostUnregister": (_opaque,),
+    "cuStreamCreate": (_to_opaque, _uint),
+    "cuStreamDestroy_v2": (_opaque,),
+    "cuStreamSynchronize": (_opaque,),
+    "cuStreamIsCapturing": (_opaque, _to_int),
+    "cuStreamWaitEvent": (_opaque, _opaque, _uint),
+    "cuEventCreate": (_to_opaque, _uint),
+    "cuEventRecord": (_opaque, _opaque),
+    "cuEventQuery": (_opaque,),
+    "cuEventDestroy_v2": (_opaque,),
+    "cuIpcGetEventHandle": (_to_handle, _opaque),
+    "cuIpcOpenEventHandle": (_to_opaque, IpcHandle),
+    "cuMemcpyAsync": (_address, _address, _size, _opaque),
+}
+
+
+class CudaError(RuntimeError):
+    """A call of the driver failed."""
+
+    def __init__(self, action: str, status: int, name: str, text: str) -> None:
+        super().__init__(action, status, name, text)
+        #: What was tried.
+        self.action = action
+        #: The number of the error, and CUDA's name and text for it.
+        self.status = status
+        self.name = name
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.action} failed: {self.name} ({self.text})."
+
+
+class LibCuda:
+    """The functions of the library, by their names; each returns a status, 0 for success."""
+
+    def __init__(self, gives_lock_away: Any, keeps_lock: Any) -> None:
+        """The library, as loaded in both ways. Raises AttributeError if it is too old to have a function."""
+        for library, signatures in ((gives_lock_away, GIVES_LOCK_AWAY), (keeps_lock, KEEPS_LOCK)):
+            for name, types in signatures.items():
+                function = getattr(library, name)
+                function.argtypes = types
+                function.restype = _int
+                setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name} is not among the functions of {LIBRARY} that are declared here")
+
+    def error(self, action: str, status: int) -> Exception:
+        """What a status other than 0 raises: MemoryError when the device is full, else CudaError."""
+        name, text = ctypes.c_char_p(), ctypes.c_char_p()
+        # They fail for numbers that the driver does not know, and leave no text then.
+        self.cuGetErrorName(status, ctypes.byref(name))
+        self.cuGetErrorString(status, ctypes.byref(text))
+        words = (name.value or b"CUDA error %d" % status).decode(), (text.value or b"no description").decode()
+        if status == OUT_OF_MEMORY:
+            return MemoryError(f"{action} failed: {words[0]} ({words[1]}).")
+        return CudaError(action, status, *words)
+
+    def check(self, action: str, status: int) -> None:
+        """Raise what the status says."""
+        if status:
+            raise self.error(action, status)
+
+
+def load() -> LibCuda | None:
+    """The driver's library, or None where there is none, or one older than CUDA 11.4."""
+    try:
+        return LibCuda(ctypes.CDLL(LIBRARY), ctypes.PyDLL(LIBRARY))
+    except (OSError, AttributeError):
+        return None

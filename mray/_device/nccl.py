@@ -1,0 +1,176 @@
+"""NCCL as this process has it: ``cupy.cuda.nccl`` on CUDA, and on pretended devices `mray._device.null_nccl`, which has the same calls.
+
+    nccl_version, shares_gpus     what a process tells whoever compiles a graph; raise nothing
+    library                       the calls, the numbers of dtypes and reductions; LookupError that says what to install
+
+Any thread. cupy is imported when it is first asked for, and makes no CUDA context by that.
+
+NCCL's own variables are read by NCCL when a process first uses it. Two of them concern us: NCCL listens for its peers on
+a network interface, which here shall be the one that nobody else reaches; and it has several ranks on one GPU only when told so.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from mray._api.communicator import ReduceOp
+from mray._common import settings
+from mray._device import null_nccl
+from mray._device.base import Platform
+from mray._device.platform import platform
+
+#: From this version on several ranks may share a GPU, when `SHARED_GPU` is set.
+SHARED_GPU_VERSION: Final = 23000
+SHARED_GPU: Final = "NCCL_MULTI_RANK_GPU_ENABLE"
+_INTERFACE: Final = "NCCL_SOCKET_IFNAME"
+
+INSTALL: Final = "pip install cupy-cuda12x nvidia-nccl-cu12"
+
+#: NCCL's numbers of dtypes, by torch's names.
+DTYPES: Final = {
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bfloat16": 9,
+    "float8_e4m3fn": 10,
+    "float8_e5m2": 11,
+}
+_FLOAT8_VERSION: Final = 22400
+BYTES: Final = DTYPES["uint8"]
+
+SUM, PRODUCT, MAX, MIN, AVG = range(5)
+_OPERATIONS: Final = {ReduceOp.SUM: SUM, ReduceOp.PRODUCT: PRODUCT, ReduceOp.MAX: MAX, ReduceOp.MIN: MIN, ReduceOp.AVG: AVG}
+#: Of truth values, as bytes 0 and 1; torch does the same. An average of them is their sum, as everywhere in mray.
+_OF_BOOL: Final = {ReduceOp.SUM: MAX, ReduceOp.PRODUCT: MIN, ReduceOp.MAX: MAX, ReduceOp.MIN: MIN, ReduceOp.AVG: MAX}
+#: Complex numbers as twice as many of these.
+_PARTS: Final = {"complex64": "float32", "complex128": "float64"}
+
+
+class Library:
+    """NCCL for the devices of one platform."""
+
+    def __init__(self, devices: Platform, module: Any) -> None:
+        self.platform = devices
+        #: ``cupy.cuda.nccl``, or what is like it.
+        self.module = module
+        self.version = int(module.get_version())
+        #: What calls raise; cupy itself fails with KeyError over results that it has no name for.
+        self.errors: tuple[type[Exception], ...] = (module.NcclError, KeyError)
+
+    def unique_id(self) -> Any:
+        """A new id for a communicator, as the others' `communicator` takes it: bytes, or with cupy before 14 a tuple. Picklable."""
+        _stay_on_this_machine()
+        return self.module.get_unique_id()
+
+    def communicator(self, world_size: int, unique_id: Any, rank: int, device: int) -> Any:
+        """Become a rank, on the device of this index; waits until all ranks do."""
+        _stay_on_this_machine()
+        with self._current(device):
+            return self.module.NcclCommunicator(world_size, unique_id, rank)
+
+    def _current(self, device: int) -> AbstractContextManager[Any]:
+        """Makes it the device that the calling thread's communicators are made on."""
+        if self.module is null_nccl:
+            return null_nccl.current_device(self.platform.devices[device])
+        import cupy  # noqa: PLC0415
+
+        current: AbstractContextManager[Any] = cupy.cuda.Device(device)
+        return current
+
+    def reduction(self, dtype: str, op: ReduceOp) -> tuple[int, int, int]:
+        """For a reduction of tensors of a dtype: NCCL's number of it, of the operation, and how many such numbers an element is.
+
+        Raises ValueError when NCCL does not compute it.
+        """
+        if dtype == "bool":
+            return BYTES, _OF_BOOL[op], 1
+        parts = _PARTS.get(dtype)
+        if parts is not None and op in (ReduceOp.SUM, ReduceOp.AVG):
+            return DTYPES[parts], _OPERATIONS[op], 2
+        number = DTYPES.get(dtype)
+        if number is None or (dtype.startswith("float8") and self.version < _FLOAT8_VERSION):
+            raise ValueError(f"NCCL {version_name(self.version)} does not compute {op.name} of tensors of {dtype}: convert them first.")
+        return number, _OPERATIONS[op], 1
+
+
+def library() -> Library:
+    """NCCL of this process. Raises LookupError that says what is missing: a device, cupy, or the library itself."""
+    devices = platform()
+    if devices is None or not devices.devices:
+        raise LookupError("NCCL moves tensors between GPUs, and this process sees none: give its actor num_gpus.")
+    return Library(devices, null_nccl if devices.name == "null" else _cupy_nccl())
+
+
+def _cupy_nccl() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # says below what it warns of
+            from cupy.cuda import nccl  # noqa: PLC0415
+    except ImportError as error:
+        raise LookupError(f"NCCL is used through cupy, which cannot be imported here ({error}): {INSTALL}") from error
+    if not getattr(nccl, "available", False):
+        raise LookupError(f"cupy is here, but not the library of NCCL (libnccl.so.2): {INSTALL}")
+    return nccl
+
+
+def nccl_version() -> int:
+    """The version of NCCL in this process, as NCCL counts (22705 is 2.27.5); 0 when there is none."""
+    try:
+        return library().version
+    except LookupError:
+        return 0
+
+
+def shares_gpus() -> bool:
+    """Whether several ranks may be on one GPU here: the library can, and its environment says that it shall."""
+    return nccl_version() >= SHARED_GPU_VERSION and settings.of_library(SHARED_GPU) == "1"
+
+
+def version_name(code: int) -> str:
+    """``2.27.5`` for 22705."""
+    return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
+
+
+def check_ranks(ranks: Iterable[tuple[str, str, int, bool]]) -> None:
+    """Raise ValueError that names the two when ranks cannot be in one communicator.
+
+    Of each: what people call it, the uuid of its device, the version of its NCCL, and whether that lets ranks share a GPU.
+    """
+    first: tuple[str, str, int, bool] | None = None
+    on: dict[str, tuple[str, bool]] = {}
+    for rank in ranks:
+        label, uuid, version, shares = rank
+        if first is None:
+            first = rank
+        elif version != first[2]:
+            raise ValueError(f"{first[0]} has NCCL {version_name(first[2])} and {label} has {version_name(version)}; all need the same.")
+        other = on.setdefault(uuid, (label, shares))
+        if other[0] != label and not (shares and other[1]):
+            raise ValueError(
+                f"Duplicate GPU detected: {other[0]} and {label} are both on {uuid}, where NCCL {version_name(version)} has one rank. "
+                f"NCCL 2.30 and newer have more, with {SHARED_GPU}=1 in the environment of all ranks."
+            )
+
+
+def _stay_on_this_machine() -> None:
+    """Whoever wants NCCL to listen elsewhere says so; all members are processes of one machine."""
+    settings.propose_to_library(_INTERFACE, "lo")
+
+
+def current_device_index() -> int:
+    """The index of the device that this thread works on, as torch sees it; 0 where nobody has said otherwise."""
+    devices = platform()
+    torch = sys.modules.get("torch")
+    if devices is None or devices.name != "cuda" or torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.current_device())

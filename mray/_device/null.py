@@ -1,0 +1,293 @@
+"""Pretended GPUs: devices of host memory, whose work is done later, so that everything above runs, and fails, as with real ones.
+
+    MRAY_NULL_DEVICES="4,peer=0,late=0.002"      four of them on the machine, seen through CUDA_VISIBLE_DEVICES as usual
+    null_memory     memory: exported, opened by other processes, counted whoever dies
+    null_stream     streams, run late or held on demand
+    null_event      events, across processes
+    null_array      arrays
+
+What CUDA leaves undefined is an error here, where it can be: work that touches memory which is freed or closed or past its end, or of a
+device without peer access, makes each `synchronize` from then on raise RuntimeError. Memory of arrays that are gone is overwritten in the
+order of streams, so who comes too late finds it spoiled.
+
+For tests: `hold` and `set_late`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from mray._common import settings
+from mray._common.settings import NullDevices
+from mray._device import null_memory
+from mray._device.base import Allocation, Device, Event, Facts, Platform
+from mray._device.discovery import GpuId, visible_ids
+from mray._device.null_array import Heap, NullArray, Storage, Waits, dense, dtype_named, heaps
+from mray._device.null_event import NullEvent
+from mray._device.null_memory import Region
+from mray._device.null_stream import Hold, Streams, set_late
+
+__all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_numpy", "full", "hold", "ones", "set_late", "zeros"]
+
+
+def uuid_of(number: int) -> str:
+    """The name of the machine's pretended device of that number."""
+    return f"GPU-null-{number}"
+
+
+class _HostMemory:
+    """What is registered of the host's memory in this process."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+
+    def register(self, address: int, size: int) -> None:
+        if self.holds(address, 1) or self.holds(address + size - 1, 1):
+            raise RuntimeError(f"host memory at {address:#x} is registered already")
+        self._sizes[address] = size
+
+    def unregister(self, address: int) -> None:
+        if self._sizes.pop(address, None) is None:
+            raise RuntimeError(f"host memory at {address:#x} is not registered")
+
+    def holds(self, address: int, size: int) -> bool:
+        starts = sorted(self._sizes)
+        place = bisect.bisect_right(starts, address)
+        return place > 0 and address + size <= starts[place - 1] + self._sizes.get(starts[place - 1], 0)
+
+
+class NullDevice(Device):
+    """One pretended GPU. `number`: on the machine."""
+
+    def __init__(self, platform: NullPlatform, index: int, number: int) -> None:
+        self.index = index
+        self.uuid = uuid_of(number)
+        self.name = "Null GPU"
+        self.number = number
+        self._facts = platform.facts_of_machine
+        self._host = platform.host
+        self.streams = Streams()
+        self.heap = Heap(index, number, self._facts.scope, self._facts.memory, self.streams, platform.waits)
+
+    def can_access(self, uuid: str) -> bool:
+        return uuid == self.uuid or (self._facts.peer and any(uuid == uuid_of(number) for number in range(self._facts.gpus)))
+
+    def _reaches(self, number: int) -> bool:
+        return number == self.number or self._facts.peer
+
+    # ------------------------------------------------------------------------------------ memory
+    def memory(self) -> tuple[int, int]:
+        self.heap.trim()
+        return max(0, self._facts.memory - null_memory.used_bytes(self._facts.scope, self.number)), self._facts.memory
+
+    def allocate(self, size: int) -> int:
+        try:
+            region = null_memory.allocate(self._facts.scope, self.number, self._facts.memory, size)
+        except MemoryError:
+            self.heap.trim()
+            region = null_memory.allocate(self._facts.scope, self.number, self._facts.memory, size)
+        return region.base
+
+    def free(self, address: int) -> None:
+        null_memory.drop(self._region(address, is_opened=False))
+
+    def _region(self, address: int, *, is_opened: bool) -> Region:
+        region = null_memory.find(address)
+        if region is None or region.base != address or region.is_opened != is_opened:
+            raise RuntimeError(f"no memory that this process has {'opened' if is_opened else 'allocated'} starts at {address:#x}")
+        return region
+
+    def allocation_of(self, address: int) -> Allocation | None:
+        region = null_memory.find(address)
+        if region is None or region.is_opened or region.device != self.number:
+            return None
+        return Allocation(region.base, region.size, region.number)
+
+    def export_memory(self, base: int) -> bytes:
+        return null_memory.exported(self._region(base, is_opened=False))
+
+    def open_memory(self, handle: bytes) -> int:
+        number = null_memory.device_of(handle)
+        if not self._reaches(number):
+            raise RuntimeError(f"{self.uuid} has no peer access to {uuid_of(number)}, so memory there cannot be opened")
+        return null_memory.open_exported(handle).base
+
+    def close_memory(self, address: int) -> None:
+        null_memory.drop(self._region(address, is_opened=True))
+
+    def register_host(self, address: int, size: int) -> None:
+        self._host.register(address, size)
+
+    def unregister_host(self, address: int) -> None:
+        self._host.unregister(address)
+
+    # ------------------------------------------------------------------------------------ order
+    def current_stream(self) -> int:
+        return self.streams.current.number
+
+    def create_stream(self) -> int:
+        return self.streams.create()
+
+    def destroy_stream(self, stream: int) -> None:
+        self.streams.destroy(stream)
+
+    def on_stream(self, stream: int) -> AbstractContextManager[None]:
+        return self.streams.on(stream)
+
+    def create_event(self) -> Event:
+        return NullEvent(self.streams)
+
+    def open_event(self, handle: bytes) -> Event:
+        return NullEvent(self.streams, handle)
+
+    def copy(self, target: int, source: int, size: int, stream: int) -> None:
+        queue = self.streams.get(stream)
+        for address in (target, source):
+            if null_memory.find(address) is None and not self._host.holds(address, size):
+                raise RuntimeError(f"{size} bytes at {address:#x} are neither memory of a device nor registered memory of the host")
+        if size:
+            queue.launch(lambda: self._copy(target, source, size))
+
+    def _copy(self, target: int, source: int, size: int) -> None:
+        regions = [self._resolve(address, size) for address in (target, source) if not self._host.holds(address, size)]
+        ctypes.memmove(target, source, size)
+        del regions
+
+    def _resolve(self, address: int, size: int) -> Region:
+        region = null_memory.resolve(address, size)
+        if not self._reaches(region.device):
+            raise RuntimeError(f"illegal address: {self.uuid} has no peer access to {uuid_of(region.device)}")
+        return region
+
+    def launch(self, stream: int, work: Callable[[], object]) -> None:
+        """Queue work of Python on a stream, as a kernel would be."""
+        self.streams.get(stream).launch(work)
+
+    # ------------------------------------------------------------------------------------ tensors
+    def empty(self, dtype: str, shape: Sequence[int], strides: Sequence[int] | None = None) -> NullArray:
+        return NullArray.new(self.heap, dtype_named(dtype), shape, strides)
+
+    def tensor(self, address: int, size: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None, keep: object) -> NullArray:
+        array = NullArray.over(Storage(self.heap, None, keep), address, dtype_named(dtype), shape, strides)
+        if array.nbytes > size:
+            raise ValueError(f"{size} bytes are too few for shape {tuple(shape)} of {dtype}")
+        return array
+
+    def outputs(self) -> AbstractContextManager[None]:
+        return self.heap.outputs()
+
+    def is_output(self, allocation: Allocation) -> bool:
+        region = null_memory.find(allocation.base)
+        return region is not None and region.is_output and region.number == allocation.number
+
+
+class NullPlatform(Platform):
+    """The pretended GPUs that this process sees."""
+
+    name = "null"
+
+    def __init__(self, facts: NullDevices, visible: Sequence[GpuId] | None = None) -> None:
+        self.facts_of_machine = facts
+        self.host = _HostMemory()
+        self.waits = Waits()
+        self.devices: Sequence[NullDevice] = [NullDevice(self, index, number) for index, number in enumerate(_visible(facts.gpus, visible))]
+
+    @property
+    def synchronizations(self) -> int:  # type: ignore[override]
+        return self.waits.number
+
+    def is_tensor(self, value: object) -> bool:
+        return isinstance(value, NullArray)
+
+    def facts(self, tensor: NullArray) -> tuple[NullArray, Facts]:
+        return dense(tensor)
+
+    def is_sole(self, tensor: NullArray) -> bool:
+        return tensor.is_sole()
+
+    def tensor_types(self) -> tuple[type, ...]:
+        return (NullArray,)
+
+    def placed(self, tensor: NullArray, where: str) -> Any:
+        return tensor.numpy() if where == "cpu" else tensor
+
+    def synchronize(self, device: Device, stream: int) -> None:
+        assert isinstance(device, NullDevice)
+        self.waits.number += 1
+        device.streams.get(stream).synchronize()
+
+    def close(self) -> None:
+        for device in self.devices:
+            device.heap.close()
+        null_memory.drop_all()
+
+
+def _visible(count: int, ids: Sequence[GpuId] | None) -> list[int]:
+    """Numbers of the machine's devices in the order in which this process sees them."""
+    if ids is None:
+        return list(range(count))
+    numbers: list[int] = []
+    for name in ids:
+        found = [number for number in range(count) if (number == name if isinstance(name, int) else uuid_of(number).startswith(name))]
+        # As CUDA does: it stops reading at the first that is not there.
+        if len(found) != 1 or found[0] in numbers:
+            break
+        numbers += found
+    return numbers
+
+
+def find_platform() -> NullPlatform | None:
+    """The platform of this process, if it is to have pretended GPUs."""
+    facts = settings.NULL_DEVICES.get()
+    return None if facts is None else NullPlatform(facts, visible_ids())
+
+
+# ------------------------------------------------------------------------------------------ making arrays
+def _heap(device: int) -> Heap:
+    here = heaps()
+    if not 0 <= device < len(here):
+        raise RuntimeError(f"this process has {len(here)} pretended devices (MRAY_NULL_DEVICES), and none of index {device}")
+    return here[device]
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def empty(shape: int | Sequence[int], dtype: Any = "float32", device: int = 0) -> NullArray:
+    """An array with undefined contents. Raises MemoryError when the device is full."""
+    return NullArray.new(_heap(device), dtype_named(np.dtype(dtype).name), _shape(shape))
+
+
+def full(shape: int | Sequence[int], value: Any, dtype: Any = "float32", device: int = 0) -> NullArray:
+    """An array of one value."""
+    return empty(shape, dtype, device).fill_(value)
+
+
+def zeros(shape: int | Sequence[int], dtype: Any = "float32", device: int = 0) -> NullArray:
+    return full(shape, 0, dtype, device)
+
+
+def ones(shape: int | Sequence[int], dtype: Any = "float32", device: int = 0) -> NullArray:
+    return full(shape, 1, dtype, device)
+
+
+def arange(*limits: Any, dtype: Any = None, device: int = 0) -> NullArray:
+    """``start``, ``stop`` and ``step`` as with numpy."""
+    return from_numpy(np.arange(*limits, dtype=dtype), device)
+
+
+def from_numpy(array: Any, device: int = 0) -> NullArray:
+    """A copy of an array of the host, as it is now."""
+    return empty(array.shape, array.dtype, device).copy_(array)
+
+
+def hold(stream: int = 0, device: int = 0) -> Hold:
+    """Have a stream do nothing of what is queued from now on, while the returned context manager is entered, or until its `release`."""
+    return Hold(_heap(device).streams.get(stream))

@@ -1,0 +1,551 @@
+"""Arrays on pretended devices: numpy's arithmetic, queued on streams.
+
+    host                                           a thread of the stream
+    shapes, dtypes and addresses are computed      the bytes at the addresses are touched
+    the result is returned at once                 by numpy, later
+
+An array never looks at its memory on the host but in `numpy`, `item` and what is made of them, which wait for the device and count. Queued
+work knows addresses and keeps nothing alive, as with CUDA: memory of a dead array is used again in the order of the stream that was current
+when it was made; who uses an array on another stream says so by `record_stream`, or has the streams wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mray._common.device_tensors import reduce_device_tensor
+from mray._device import null_memory
+from mray._device.base import Facts
+from mray._device.null_memory import Region
+from mray._device.null_stream import Stream, Streams
+from mray._device.platform import platform
+from mray._ipc.segment import PAGE
+
+#: What is kept of memory that arrays had: blocks of at most so many bytes, so many bytes of a device.
+_LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
+#: Bytes of memory that is not in use any more, which work that comes too late finds there.
+_STALE = 0xA5
+
+
+class Waits:
+    """How often the host has waited for a device."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
+class _Making(threading.local):
+    """Whether a thread makes outputs."""
+
+    outputs = False
+
+
+# ------------------------------------------------------------------------------------------------- memory
+class Heap:
+    """The memory of arrays on one device in this process."""
+
+    def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams, waits: Waits) -> None:
+        self.index = index
+        self.device = device
+        self.scope = scope
+        self.total = total
+        self.streams = streams
+        self.waits = waits
+        self.process = os.getpid()
+        self._making = _Making()
+        #: Memory that can be used again: (whether of outputs, bytes) -> regions.
+        self._idle: dict[tuple[bool, int], deque[Region]] = {}
+        self._is_closed = False
+
+    @contextlib.contextmanager
+    def outputs(self) -> Iterator[None]:
+        """While entered, arrays of this thread lie in memory of their own, which stays allocated."""
+        before = self._making.outputs
+        self._making.outputs = True
+        try:
+            yield
+        finally:
+            self._making.outputs = before
+
+    def take(self, size: int) -> Storage:
+        """Memory for an array. Raises MemoryError when the device is full."""
+        is_output = self._making.outputs
+        room = max(PAGE, 1 << (size - 1).bit_length() if size <= _LARGEST_KEPT else (size + PAGE - 1) // PAGE * PAGE)
+        try:
+            region = self._idle[is_output, room].pop()
+            region.is_live = True
+        except (KeyError, IndexError):
+            try:
+                region = null_memory.allocate(self.scope, self.device, self.total, room, is_output=is_output)
+            except MemoryError:
+                self.trim()
+                region = null_memory.allocate(self.scope, self.device, self.total, room, is_output=is_output)
+        return Storage(self, region, None)
+
+    def give_back(self, region: Region) -> None:
+        """On the thread of a stream: no work on it follows."""
+        region.is_live = False
+        kept = sum(size * len(regions) for (_output, size), regions in list(self._idle.items()) if not _output)
+        if region.is_output or (region.size <= _LARGEST_KEPT and kept + region.size <= _MOST_KEPT):
+            stale = np.asarray(_Window(region.base, (min(region.size, _LARGEST_KEPT),), (1,), np.dtype(np.uint8)))
+            stale.fill(_STALE)
+            self._idle.setdefault((region.is_output, region.size), deque()).append(region)
+            if self._is_closed:
+                self.close()
+        else:
+            null_memory.drop(region)
+
+    def trim(self, *, outputs: bool = False) -> None:
+        """Give memory that is not in use back to the device; that of outputs only where it is said."""
+        for (is_output, _size), regions in list(self._idle.items()):
+            while regions and (outputs or not is_output):
+                with contextlib.suppress(IndexError):
+                    null_memory.drop(regions.pop())
+
+    def close(self) -> None:
+        """Keep nothing from now on."""
+        self._is_closed = True
+        self.trim(outputs=True)
+
+
+class Storage:
+    """What the views of an array share: memory of the heap, or that which somebody else keeps."""
+
+    __slots__ = ("__weakref__", "heap", "keep", "region", "stream", "used_on")
+
+    def __init__(self, heap: Heap, region: Region | None, keep: object) -> None:
+        self.heap = heap
+        self.region = region
+        self.keep = keep
+        self.stream = heap.streams.current
+        #: Other streams that the memory must not be used again before.
+        self.used_on: list[Stream] = []
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        region = getattr(self, "region", None)
+        if region is None or is_finalizing() or os.getpid() != self.heap.process:
+            return
+        for stream in self.used_on:
+            self.stream.follow(stream)
+        heap = self.heap
+        self.stream.submit(lambda: heap.give_back(region))
+
+
+class _Window:
+    """Tells numpy where an array lies, and keeps nothing."""
+
+    def __init__(self, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": tuple(shape),
+            "strides": tuple(strides),
+            "typestr": dtype.str,
+        }
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """numpy's dtype of torch's name. Raises TypeError for those that numpy does not have."""
+    dtype = np.dtype(name)
+    if dtype.kind not in "biufc":
+        raise TypeError(f"arrays on pretended devices cannot be of dtype {name!r}")
+    return dtype
+
+
+def c_strides(shape: Sequence[int], unit: int) -> tuple[int, ...]:
+    """Strides of C order, in multiples of `unit`."""
+    strides = []
+    for size in reversed(shape):
+        strides.append(unit)
+        unit *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _extent(view: Any) -> tuple[int, int]:
+    """First address and number of bytes that the elements of a view lie in."""
+    low = high = view.__array_interface__["data"][0]
+    for size, stride in zip(view.shape, view.strides, strict=True):
+        if stride < 0:
+            low += (size - 1) * stride
+        else:
+            high += (size - 1) * stride
+    return low, high + view.itemsize - low
+
+
+def held(*views: Any) -> list[Region]:
+    """The regions of these views, to be held while they are touched. Raises RuntimeError when one is no more."""
+    return [null_memory.resolve(*_extent(view)) for view in views if view.size]
+
+
+def heaps() -> list[Heap]:
+    """Of the pretended devices of this process."""
+    here = platform()
+    return [] if here is None or here.name != "null" else [device.heap for device in here.devices]  # type: ignore[attr-defined]
+
+
+# ------------------------------------------------------------------------------------------------- arrays
+class NullArray:
+    """An array on a pretended device. Made by `mray._device.null.empty` and others.
+
+    Operators, slices, `reshape`, `T` and reductions mean what they mean in numpy; indices are ints, slices, None and Ellipsis. Operands are
+    arrays of the same device and scalars.
+    """
+
+    __slots__ = ("__weakref__", "_storage", "_view")
+
+    #: numpy's scalars leave arithmetic to this class.
+    __array_ufunc__ = None
+
+    def __init__(self, storage: Storage, view: Any) -> None:
+        self._storage = storage
+        #: Where the elements lie. Never looked into by the host.
+        self._view = view
+
+    @classmethod
+    def new(cls, heap: Heap, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int] | None = None) -> NullArray:
+        """Contents undefined. `strides`: in elements, of a dense array; None: C order."""
+        count = 1
+        for size in shape:
+            count *= size
+        storage = heap.take(count * dtype.itemsize)
+        assert storage.region is not None
+        return cls.over(storage, storage.region.base, dtype, shape, strides)
+
+    @classmethod
+    def over(
+        cls, storage: Storage, address: int, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int] | None = None
+    ) -> NullArray:
+        """An array over memory that `storage` keeps."""
+        steps = c_strides(shape, dtype.itemsize) if strides is None else [step * dtype.itemsize for step in strides]
+        return cls(storage, np.asarray(_Window(address, shape, steps, dtype)))
+
+    # ------------------------------------------------------------------------------------ what it is
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._view.dtype  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._view.shape  # type: ignore[no-any-return]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In bytes."""
+        return self._view.strides  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        return self._view.ndim  # type: ignore[no-any-return]
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return self._view.size  # type: ignore[no-any-return]
+
+    @property
+    def nbytes(self) -> int:
+        return self._view.nbytes  # type: ignore[no-any-return]
+
+    @property
+    def device(self) -> int:
+        """The index of its device in this process."""
+        return self._storage.heap.index
+
+    @property
+    def address(self) -> int:
+        """Of the first element."""
+        return self._view.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+    @property
+    def storage(self) -> Storage:
+        """What its views share."""
+        return self._storage
+
+    @property
+    def view(self) -> Any:
+        """Where its elements lie, for work on streams (see `held`)."""
+        return self._view
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __repr__(self) -> str:
+        return f"NullArray({self.numpy()!r}, device={self.device})"
+
+    def is_sole(self) -> bool:
+        """Whether no other array looks at its memory."""
+        return sys.getrefcount(self._storage) == 2  # of this array, and of the call
+
+    # ------------------------------------------------------------------------------------ to the host
+    def numpy(self) -> Any:
+        """A copy in host memory. Waits for the device."""
+        view, result = self._view, np.empty(self.shape, self.dtype)
+        self._launch([view], lambda: np.copyto(result, view))
+        self._storage.heap.waits.number += 1
+        self._storage.heap.streams.current.synchronize()
+        return result
+
+    def item(self) -> Any:
+        """The only element. Waits for the device."""
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as Python's numbers. Waits for the device."""
+        return self.numpy().tolist()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __array__(self, *_arguments: object, **_options: object) -> Any:
+        raise TypeError("an array on a pretended device becomes one of numpy only by .numpy(), which waits for the device")
+
+    def __reduce_ex__(self, _protocol: object) -> Any:
+        return reduce_device_tensor(self) or (bring_back, (self.numpy(), self.device))
+
+    def __deepcopy__(self, _memo: object) -> NullArray:
+        return self.clone()
+
+    # ------------------------------------------------------------------------------------ work
+    def _launch(self, views: Sequence[Any], work: Callable[[], object]) -> None:
+        launch(self._storage.heap.streams.current, views, work)
+
+    def _check_same_device(self, other: NullArray) -> None:
+        if other._storage.heap is not self._storage.heap:
+            raise RuntimeError(f"expected all arrays to be on the same device, but found devices {self.device} and {other.device}")
+
+    def record_stream(self, stream: int) -> None:
+        """Its memory is not used again before what is queued on this stream when it dies is done."""
+        self._storage.used_on.append(self._storage.heap.streams.get(stream))
+
+    def copy_(self, source: Any) -> NullArray:
+        """Take the elements of another array, of any device or of numpy."""
+        target, heap = self._view, self._storage.heap
+        if not isinstance(source, NullArray):
+            data = np.array(source)  # as it is now: the caller may change it
+            _check_cast(data, target)
+            self._launch([target], lambda: np.copyto(target, data, casting="same_kind"))
+            return self
+        view = source._view
+        _check_cast(view, target)
+        theirs, ours = source._storage.heap.streams.current, heap.streams.current
+        if source._storage.heap is not heap:
+            ours.follow(theirs)
+        self._launch([target, view], lambda: np.copyto(target, view, casting="same_kind"))
+        if source._storage.heap is not heap:
+            theirs.follow(ours)
+        return self
+
+    def fill_(self, value: Any) -> NullArray:
+        """Set every element."""
+        return self.copy_(np.asarray(value).astype(self.dtype))
+
+    def zero_(self) -> NullArray:
+        return self.fill_(0)
+
+    def clone(self) -> NullArray:
+        """A copy in C order."""
+        return NullArray.new(self._storage.heap, self.dtype, self.shape).copy_(self)
+
+    def contiguous(self) -> NullArray:
+        """In C order; a copy only if it is not."""
+        return self if self._view.flags.c_contiguous else self.clone()
+
+    def astype(self, dtype: Any) -> NullArray:
+        """A copy of that dtype."""
+        view, result = self._view, NullArray.new(self._storage.heap, dtype_named(np.dtype(dtype).name), self.shape)
+        target = result._view
+        self._launch([target, view], lambda: np.copyto(target, view, casting="unsafe"))
+        return result
+
+    # ------------------------------------------------------------------------------------ views
+    def __getitem__(self, key: Any) -> NullArray:
+        for each in key if isinstance(key, tuple) else (key,):
+            if isinstance(each, bool) or not (each is None or each is Ellipsis or isinstance(each, (int, slice, np.integer))):
+                raise TypeError(f"arrays on pretended devices are indexed by ints, slices, None and Ellipsis, not by {each!r}")
+        if not isinstance(key, tuple):
+            key = (key,)
+        # With an Ellipsis, numpy gives an array also where one element is left.
+        return NullArray(self._storage, self._view[key if Ellipsis in key else (*key, Ellipsis)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self[key].copy_(value)
+
+    def __iter__(self) -> Iterator[NullArray]:
+        return (self[index] for index in range(len(self)))
+
+    def reshape(self, *shape: Any) -> NullArray:
+        """A view, or a copy if the array is not in C order."""
+        dense = self.contiguous()
+        return NullArray(dense._storage, dense._view.reshape(*shape))
+
+    def transpose(self, *axes: Any) -> NullArray:
+        return NullArray(self._storage, self._view.transpose(*axes))
+
+    @property
+    def T(self) -> NullArray:  # noqa: N802
+        """All axes in reverse."""
+        return self.transpose()
+
+    # ------------------------------------------------------------------------------------ arithmetic
+    def _operand(self, other: Any) -> Any:
+        if isinstance(other, NullArray):
+            self._check_same_device(other)
+            return other._view
+        if isinstance(other, (bool, int, float, complex, np.generic)):
+            return other
+        return None
+
+    def _binary(self, operation: Any, left: Any, right: Any, target: NullArray | None = None) -> Any:
+        left, right = self._operand(left), self._operand(right)
+        if left is None or right is None:
+            return NotImplemented
+        views = [each for each in (left, right) if isinstance(each, np.ndarray)]
+        samples = [np.empty(0, each.dtype) if isinstance(each, np.ndarray) else each for each in (left, right)]
+        dtype = operation(*samples).dtype
+        shape = np.broadcast_shapes(*(view.shape for view in views))
+        if target is None:
+            target = NullArray.new(self._storage.heap, dtype, shape)
+        else:
+            if shape != target.shape:
+                raise ValueError(f"a result of shape {shape} does not fit into an array of shape {target.shape}")
+            if not np.can_cast(dtype, target.dtype, "same_kind"):
+                raise TypeError(f"a result of dtype {dtype} does not fit into an array of dtype {target.dtype}")
+        out = target._view
+        self._launch([*views, out], lambda: operation(left, right, out=out, casting="same_kind"))
+        return target
+
+    def __add__(self, other: Any) -> Any:
+        return self._binary(np.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._binary(np.add, other, self)
+
+    def __iadd__(self, other: Any) -> Any:
+        return self._binary(np.add, self, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._binary(np.subtract, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._binary(np.subtract, other, self)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._binary(np.subtract, self, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._binary(np.multiply, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._binary(np.multiply, other, self)
+
+    def __imul__(self, other: Any) -> Any:
+        return self._binary(np.multiply, self, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._binary(np.true_divide, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._binary(np.true_divide, other, self)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._binary(np.true_divide, self, other, self)
+
+    def __neg__(self) -> Any:
+        return self._binary(np.multiply, self, -1)
+
+    def __matmul__(self, other: Any) -> NullArray:
+        if not isinstance(other, NullArray):
+            return NotImplemented
+        self._check_same_device(other)
+        if self.ndim != 2 or other.ndim != 2 or self.shape[1] != other.shape[0]:
+            raise ValueError(f"arrays of shapes {self.shape} and {other.shape} cannot be multiplied")
+        result = NullArray.new(self._storage.heap, np.result_type(self.dtype, other.dtype), (self.shape[0], other.shape[1]))
+        left, right, out = self._view, other._view, result._view
+        self._launch([left, right, out], lambda: np.matmul(left, right, out=out))
+        return result
+
+    def _reduce(self, operation: Any, axis: int | None) -> NullArray:
+        dtype = operation(np.ones(1, self.dtype)).dtype
+        shape = self.shape if axis is not None else ()
+        if axis is not None:
+            axis = range(self.ndim)[axis]
+            shape = (*shape[:axis], *shape[axis + 1 :])
+        result = NullArray.new(self._storage.heap, dtype, shape)
+        view, out = self._view, result._view
+        self._launch([view, out], lambda: np.copyto(out, operation(view, axis=axis)))
+        return result
+
+    def sum(self, axis: int | None = None) -> NullArray:
+        return self._reduce(np.sum, axis)
+
+    def mean(self, axis: int | None = None) -> NullArray:
+        return self._reduce(np.mean, axis)
+
+    def max(self, axis: int | None = None) -> NullArray:
+        return self._reduce(np.max, axis)
+
+    def min(self, axis: int | None = None) -> NullArray:
+        return self._reduce(np.min, axis)
+
+
+def _check_cast(source: Any, target: Any) -> None:
+    if not np.can_cast(source.dtype, target.dtype, "same_kind"):
+        raise TypeError(f"elements of dtype {source.dtype} cannot be copied into an array of dtype {target.dtype}")
+    if np.broadcast_shapes(source.shape, target.shape) != target.shape:
+        raise ValueError(f"an array of shape {source.shape} cannot be copied into one of shape {target.shape}")
+
+
+def launch(stream: Stream, views: Sequence[Any], work: Callable[[], object]) -> None:
+    """Queue work that touches these views of device memory."""
+
+    def run() -> None:
+        regions = held(*views)
+        with np.errstate(all="ignore"):
+            work()
+        del regions
+
+    stream.launch(run)
+
+
+def bring_back(data: Any, index: int) -> NullArray:
+    """For unpickling: an array on the device of this index, or else on the first."""
+    here = heaps()
+    if not here:
+        raise RuntimeError(
+            "This value holds an array of a pretended device, and this process has no such device (MRAY_NULL_DEVICES). "
+            'Send array.numpy(), or say device="cpu" in the type hint of the edge.'
+        )
+    heap = here[index] if index < len(here) else here[0]
+    return NullArray.new(heap, data.dtype, data.shape).copy_(data)
+
+
+def dense(array: NullArray) -> tuple[NullArray, Facts]:
+    """The array, or a copy in C order if it has gaps or repeats, and its facts."""
+    strides: tuple[int, ...] | None = None
+    if not array._view.flags.c_contiguous:
+        expected = array.dtype.itemsize
+        for stride, size in sorted(zip(array.strides, array.shape, strict=True)):
+            if size != 1:
+                if stride != expected:
+                    array = array.clone()
+                    break
+                expected *= size
+        else:
+            strides = tuple(stride // array.dtype.itemsize for stride in array.strides)
+    return array, Facts(array.device, array.address, array.nbytes, array.dtype.name, array.shape, strides)

@@ -1,0 +1,248 @@
+"""Memory of pretended devices: anonymous files, mapped by the processes that use them.
+
+    owner                                          peer
+    allocate: memfd "mray-null-<scope>-<device>"   open_exported: /proc/<pid>/fd/<fd>, and the inode proves that it is the right one
+    Region: mapped, its descriptor kept            Region: mapped, its descriptor kept
+
+How full a device is stands nowhere: it is the sum of the files of its name that any process has open, each counted once. So it is right
+whenever and however any of them dies.
+
+*Addresses do not repeat.* Regions are mapped at ever higher addresses of a range that is reserved and not accessible, so whoever uses an
+address after its memory was freed finds nothing there (`resolve`), instead of something else. Addresses are resolved when work runs, on the
+thread of a stream, which holds the region meanwhile: nobody meets an unmapped page.
+
+Any thread. Finalizers may run between any two byte codes and drop regions, so nothing here is locked: each change of a table is one call of
+C, which no other thread interrupts.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import itertools
+import os
+import weakref
+from _thread import allocate_lock
+from collections.abc import Callable
+from struct import Struct
+
+import numpy as np
+
+from mray._ipc.process import all_pids
+from mray._ipc.segment import PAGE, round_up
+
+_PROT_NONE, _PROT_READ_WRITE = 0, 3
+_MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000
+_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_mmap = _libc.mmap
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_mmap.restype = ctypes.c_void_p
+
+#: Addresses reserved at a time; a reservation costs no memory.
+_RESERVED = 1 << 40
+
+#: Owner's pid, descriptor, inode, bytes, machine-wide number of the device.
+_HANDLE = Struct("@QQQQQ")
+
+
+# ---------------------------------------------------------------------------------------------- addresses
+class _Addresses:
+    """The range of this process that regions are mapped in."""
+
+    def __init__(self) -> None:
+        self._lock = allocate_lock()
+        self._next = self._end = 0
+
+    def take(self, size: int) -> int:
+        """The first of so many addresses that nothing lies at, nor ever lay; a page after them stays free for ever."""
+        size += PAGE
+        with self._lock:
+            if self._next + size > self._end:
+                reserved = max(_RESERVED, size)
+                start = _map(0, reserved, _PROT_NONE, _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE, -1)
+                self._next, self._end = start, start + reserved
+            address = self._next
+            self._next += size
+        return address
+
+
+_addresses = _Addresses()
+
+
+def _map(address: int, size: int, protection: int, flags: int, fd: int) -> int:
+    mapped: int = _mmap(address, size, protection, flags, fd, 0)
+    if mapped == _FAILED:
+        raise MemoryError(f"{size} bytes could not be mapped: {os.strerror(ctypes.get_errno())}")
+    return mapped
+
+
+# ------------------------------------------------------------------------------------------------ regions
+# Note [finalizers in cycles]
+# When a cycle of objects dies, the finalizers of all of them run, in any order, also of those that another finalizer brings back to life:
+# the finalizer of an array queues the return of its memory, which must not be unmapped by then. So what is unmapped or closed hangs on an
+# object that the search for cycles passes over, and that dies only when nothing refers to it: an array of numpy.
+
+
+def at_end(function: Callable[..., object], *arguments: object) -> object:
+    """Something with whose last reference the function is called. See Note [finalizers in cycles]."""
+    token = np.empty(0)
+    weakref.finalize(token, function, *arguments).atexit = False  # at exit the kernel does it
+    return token
+
+
+class OpenFile:
+    """A descriptor, closed with the last reference."""
+
+    __slots__ = ("_end", "fd")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._end = at_end(os.close, fd)
+
+
+def _unmap(address: int, size: int) -> None:
+    _mmap(address, size, _PROT_NONE, _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE, -1, 0)
+
+
+_numbers = itertools.count(1)
+
+
+class Region:
+    """Memory of a device, mapped in this process; unmapped with the last reference."""
+
+    __slots__ = ("__weakref__", "_end", "base", "device", "end", "file", "inode", "is_live", "is_opened", "is_output", "number", "size")
+
+    def __init__(self, device: int, file: OpenFile, size: int, *, is_opened: bool = False, is_output: bool = False) -> None:
+        self.file = file
+        self.inode = os.fstat(file.fd).st_ino
+        self.base = _addresses.take(size)
+        self.size = size
+        self.end = self.base + size
+        #: The device's number on the machine.
+        self.device = device
+        #: Never repeats in a process.
+        self.number = next(_numbers)
+        self.is_opened = is_opened
+        self.is_output = is_output
+        #: Whether it is in use: work that touches a region which is not is an error.
+        self.is_live = True
+        _map(self.base, size, _PROT_READ_WRITE, _MAP_SHARED | _MAP_FIXED, file.fd)
+        self._end = at_end(_unmap, self.base, size)
+
+
+_regions: dict[int, Region] = {}
+_bases: list[int] = []
+
+
+def _keep(region: Region) -> Region:
+    _regions[region.base] = region
+    bisect.insort(_bases, region.base)
+    return region
+
+
+def drop(region: Region) -> None:
+    """Nobody is to find it any more. Idempotent."""
+    region.is_live = False
+    if _regions.pop(region.base, None) is not None:
+        _bases.remove(region.base)
+
+
+def find(address: int) -> Region | None:
+    """The region that an address lies in, in use or not."""
+    bases = _bases.copy()
+    place = bisect.bisect_right(bases, address)
+    region = _regions.get(bases[place - 1]) if place else None
+    return region if region is not None and address < region.end else None
+
+
+def resolve(address: int, size: int) -> Region:
+    """The region in use in which these bytes lie, to be held while they are touched. Raises RuntimeError if there is none."""
+    region = find(address)
+    if region is None or not region.is_live:
+        raise RuntimeError(f"illegal address: work touched {size} bytes at {address:#x}, which are not, or no more, memory of a device")
+    if address + size > region.end:
+        raise RuntimeError(f"illegal address: work touched {size} bytes at {address:#x}, past the end of memory at {region.end:#x}")
+    return region
+
+
+def drop_all() -> None:
+    """Nothing is in use any more."""
+    for region in list(_regions.values()):
+        drop(region)
+
+
+def _after_fork() -> None:
+    _regions.clear()
+    _bases.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# --------------------------------------------------------------------------------------------- allocation
+def _file_name(scope: str, device: int) -> str:
+    return f"mray-null-{scope}-{device}"
+
+
+def used_bytes(scope: str, device: int) -> int:
+    """Bytes of a device that processes have allocated, or opened and not closed."""
+    link = f"/memfd:{_file_name(scope, device)} (deleted)"
+    user = os.getuid()
+    sizes: dict[int, int] = {}
+    for pid in all_pids():
+        folder = f"/proc/{pid}/fd"
+        try:
+            if os.stat(folder).st_uid != user:
+                continue
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            path = f"{folder}/{name}"
+            try:
+                if os.readlink(path) == link:
+                    status = os.stat(path)
+                    sizes[status.st_ino] = status.st_size
+            except OSError:
+                continue
+    return sum(sizes.values())
+
+
+def allocate(scope: str, device: int, total: int, size: int, *, is_output: bool = False) -> Region:
+    """New memory of a device that has `total` bytes. Raises MemoryError when it is full."""
+    size = round_up(size)
+    try:
+        file = OpenFile(os.memfd_create(_file_name(scope, device), os.MFD_CLOEXEC))
+    except OSError as error:
+        raise MemoryError(f"no memory for a device: {error}") from error
+    os.ftruncate(file.fd, size)
+    # Counted after it is made: of several processes that take the last bytes at once, none gets more than there is.
+    if used_bytes(scope, device) > total:
+        del file  # now, and not with the error
+        raise MemoryError(f"{size} bytes were asked for on a pretended device of {total} bytes, which does not have them")
+    return _keep(Region(device, file, size, is_output=is_output))
+
+
+def exported(region: Region) -> bytes:
+    """The handle by which other processes open it."""
+    return _HANDLE.pack(os.getpid(), region.file.fd, region.inode, region.size, region.device)
+
+
+def device_of(handle: bytes) -> int:
+    """The device whose memory a handle stands for, by its number on the machine."""
+    device: int = _HANDLE.unpack(handle)[4]
+    return device
+
+
+def open_exported(handle: bytes) -> Region:
+    """Map memory of another process. Raises RuntimeError when it is gone."""
+    pid, number, inode, size, device = _HANDLE.unpack(handle)
+    try:
+        file = OpenFile(os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        raise RuntimeError(f"process {pid}, whose memory this is, is gone or has freed it") from error
+    if os.fstat(file.fd).st_ino != inode:
+        raise RuntimeError(f"process {pid}, whose memory this is, is gone or has freed it")
+    return _keep(Region(device, file, size, is_opened=True))

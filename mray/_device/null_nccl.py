@@ -1,0 +1,542 @@
+"""NCCL on pretended devices: what ``cupy.cuda.nccl`` has, between processes, over memory of the host.
+
+    rank a                                                   rank b
+    send(...)  queued on a stream                            recv(...)  queued on a stream
+    its thread: waits for the word of b <--- bytes, dtype -- its thread: "here I am"
+                -------------------------------- the bytes -->  into the memory
+
+    a collective: every rank's bytes to rank 0, which computes, and what each gets back
+
+As with NCCL, what is called is only queued, and the work of one communicator runs one piece after the other in the order of the calls, on
+whichever streams. A send ends no sooner than the other side receives (the real one may, with few bytes: do not count on it). Work
+whose peer is dead or has left waits until this side calls `abort`. What does not fit together is found out, and told by
+`check_async_error`: with the real one it is a hang or a wrong result.
+
+Ranks meet on unix sockets without a file, named after the id of the communicator: they go with their processes, whatever these die of.
+numpy is not imported before the first reduction. Any thread; one at a time per communicator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import secrets
+import socket
+import threading
+import time
+from _thread import LockType, allocate_lock, start_new_thread
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from struct import Struct
+from typing import Any, Protocol
+
+from mray._common import settings
+from mray._device.null_memory import resolve
+
+NCCL_INT8 = NCCL_CHAR = 0
+NCCL_UINT8 = 1
+NCCL_INT32 = NCCL_INT = 2
+NCCL_UINT32 = 3
+NCCL_INT64 = 4
+NCCL_UINT64 = 5
+NCCL_FLOAT16 = NCCL_HALF = 6
+NCCL_FLOAT32 = NCCL_FLOAT = 7
+NCCL_FLOAT64 = NCCL_DOUBLE = 8
+NCCL_BFLOAT16 = 9
+NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG = range(5)
+
+available = True
+
+_SYSTEM, _INTERNAL, _ARGUMENT, _USAGE, _REMOTE = 2, 3, 4, 5, 6
+_TEXTS = {
+    1: "NCCL_ERROR_UNHANDLED_CUDA_ERROR: unhandled cuda error",
+    _SYSTEM: "NCCL_ERROR_SYSTEM_ERROR: unhandled system error",
+    _INTERNAL: "NCCL_ERROR_INTERNAL_ERROR: internal error",
+    _ARGUMENT: "NCCL_ERROR_INVALID_ARGUMENT: invalid argument",
+    _USAGE: "NCCL_ERROR_INVALID_USAGE: invalid usage",
+    _REMOTE: "NCCL_ERROR_REMOTE_ERROR: remote process exited or there was a network error",
+}
+_ID_BYTES = 128
+_SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+_KINDS = ("i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
+
+#: Seconds that a rank looks for its peers: theirs is a fault that nothing else finds.
+_PATIENCE = 120.0
+#: Seconds between two attempts to find one.
+_PAUSE = 0.005
+
+#: What a connection is for: bytes from the higher rank to the lower one, the other way, collectives.
+_UP, _DOWN, _STAR = range(3)
+#: Kind of call, dtype, operation, root, bytes.
+_HEAD = Struct("<iiiiq")
+_SEND, _ALLREDUCE, _REDUCE, _BROADCAST, _ALLGATHER, _REDUCESCATTER = range(6)
+
+
+class NcclError(RuntimeError):
+    """What a call raises."""
+
+    def __init__(self, status: int, detail: str = "") -> None:
+        self.status = status
+        self.detail = detail
+        super().__init__(_TEXTS.get(status, f"NCCL_ERROR_{status}") + (f" ({detail})" if detail else ""))
+
+    def __reduce__(self) -> tuple[type[NcclError], tuple[int, str]]:
+        return type(self), (self.status, self.detail)
+
+
+class _Streams(Protocol):
+    def get(self, number: int) -> Any: ...
+
+
+class _Device(Protocol):
+    """What a communicator needs of a pretended device."""
+
+    index: int
+    uuid: str
+    streams: _Streams
+
+
+class _Current(threading.local):
+    device: _Device | None = None
+
+
+_current = _Current()
+
+
+@contextlib.contextmanager
+def current_device(device: Any) -> Iterator[None]:
+    """Makes it the device that communicators of this thread are made on; what ``cupy.cuda.Device`` is to cupy."""
+    before, _current.device = _current.device, device
+    try:
+        yield
+    finally:
+        _current.device = before
+
+
+def get_version() -> int:
+    """The version that is pretended: MRAY_NULL_NCCL_VERSION."""
+    return settings.NULL_NCCL_VERSION.get()
+
+
+get_build_version = get_version
+
+
+def get_unique_id() -> bytes:
+    """A new id for a communicator."""
+    return secrets.token_hex(_ID_BYTES // 2).encode()
+
+
+# ------------------------------------------------------------------------------------------------ groups
+class _Group(threading.local):
+    depth = 0
+    calls: tuple[tuple[NcclCommunicator, int, Callable[[], None]], ...] = ()
+
+
+_group = _Group()
+
+
+def groupStart() -> None:  # noqa: N802
+    """What this thread calls until `groupEnd` happens at once, as one piece of work."""
+    _group.depth += 1
+
+
+def groupEnd() -> None:  # noqa: N802
+    """Queue what was called since `groupStart`."""
+    if not _group.depth:
+        raise NcclError(_USAGE)
+    _group.depth -= 1
+    if _group.depth:
+        return
+    calls, _group.calls = _group.calls, ()
+    together: dict[tuple[NcclCommunicator, int], list[Callable[[], None]]] = {}
+    for communicator, stream, call in calls:
+        together.setdefault((communicator, stream), []).append(call)
+    for (communicator, stream), works in together.items():
+        communicator._queue(stream, partial(_at_once, works))
+
+
+def _at_once(works: Sequence[Callable[[], None]]) -> None:
+    """Each on a thread, for each may wait for what another side does after one of the others."""
+    first, *others = works
+    done = [allocate_lock() for _work in others]
+
+    def run(work: Callable[[], None], lock: LockType) -> None:
+        try:
+            with contextlib.suppress(OSError, EOFError, ValueError):  # then the peer is gone, and so says the first
+                work()
+        finally:
+            lock.release()
+
+    for work, lock in zip(others, done, strict=True):
+        lock.acquire()
+        # Not of `threading`, which remembers every thread that asks who it is, as this one does where a stream runs.
+        start_new_thread(run, (work, lock))
+    first()
+    for lock in done:
+        lock.acquire()
+
+
+# ------------------------------------------------------------------------------------------ communicators
+class NcclCommunicator:
+    """One rank, on the device that is the calling thread's current one."""
+
+    def __init__(self, ndev: int, commId: bytes, rank: int) -> None:  # noqa: N803  (cupy's names)
+        """Meet the other ranks; waits until all are there. NcclError when they cannot be ranks of one communicator."""
+        if not 0 <= rank < ndev or len(commId) != _ID_BYTES:
+            raise NcclError(_ARGUMENT)
+        if _current.device is None:
+            raise NcclError(1, "no device is current")
+        self._device = _current.device
+        self._rank = rank
+        self._size = ndev
+        self._aborted = threading.Event()
+        self._open = True
+        self._error = 0
+        #: Of each call that is not done: set when it is, whatever stream it is on.
+        self._pending: deque[threading.Event] = deque()
+        #: Held by the work that runs.
+        self._running = threading.Lock()
+        #: (peer, what for): to send to it, to receive from it, for collectives.
+        self._lines: dict[tuple[int, int], socket.socket] = _meet(ndev, commId, rank)
+        try:
+            self._check_ranks()
+        except BaseException:
+            self._close()
+            raise
+
+    def _check_ranks(self) -> None:
+        multiple = settings.of_library("NCCL_MULTI_RANK_GPU_ENABLE") == "1" and get_version() >= 23000
+        own = json.dumps([self._device.uuid, get_version(), multiple]).encode()
+        facts = self._share(own, lambda all_facts: [b"[" + b",".join(all_facts) + b"]"] * self._size)
+        ranks = json.loads(facts)
+        if any(version != ranks[0][1] for _uuid, version, _multiple in ranks):
+            raise NcclError(_USAGE, "ranks of different versions")
+        for later in range(self._size):
+            for earlier in range(later):
+                if ranks[later][0] == ranks[earlier][0] and not (ranks[later][2] and ranks[earlier][2]):
+                    raise NcclError(_USAGE, f"Duplicate GPU detected : rank {later} and rank {earlier} both on device {ranks[later][0]}")
+
+    @property
+    def comm(self) -> int:
+        """What stands for the communicator in the library; 0 when it is no more."""
+        return id(self) if self._open else 0
+
+    def device_id(self) -> int:
+        """The index of the device."""
+        self._check()
+        return self._device.index
+
+    def rank_id(self) -> int:
+        """The rank."""
+        self._check()
+        return self._rank
+
+    def size(self) -> int:
+        """The number of ranks."""
+        self._check()
+        return self._size
+
+    # ------------------------------------------------------------------------------------ ending
+    def abort(self) -> None:
+        """End at once: what is queued ends unfinished."""
+        if self._open:
+            self._open = False
+            self._aborted.set()
+            for line in self._lines.values():
+                with contextlib.suppress(OSError):
+                    line.shutdown(socket.SHUT_RDWR)  # wakes who reads or writes there
+            for done in tuple(self._pending):
+                done.set()
+            with self._running:
+                self._close()
+
+    def destroy(self) -> None:
+        """Finish what is queued, and end."""
+        if self._open:
+            self._open = False
+            for done in tuple(self._pending):
+                done.wait()
+            self._close()
+
+    def _close(self) -> None:
+        for line in self._lines.values():
+            line.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False) and hasattr(self, "_lines"):
+            self._open = False
+            self._close()
+
+    def check_async_error(self) -> None:
+        """Raises what went wrong in the work."""
+        if self._error:
+            raise NcclError(self._error)
+
+    def _check(self) -> None:
+        if not self._open:
+            raise NcclError(_ARGUMENT)
+
+    # ------------------------------------------------------------------------------------ calls
+    def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+        """Queue a message to a rank."""
+        size = self._bytes(count, datatype, peer)
+        self._call(stream, lambda: self._send(sendbuf, size, datatype, peer))
+
+    def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+        """Queue the next message of a rank, into memory."""
+        size = self._bytes(count, datatype, peer)
+        self._call(stream, lambda: self._recv(recvbuf, size, datatype, peer))
+
+    def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
+        """Queue a reduction into everybody's memory."""
+        size = self._bytes(count, datatype)
+        self._collect(stream, _ALLREDUCE, datatype, op, 0, sendbuf, size, recvbuf)
+
+    def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
+        """Queue a reduction into the root's memory."""
+        size = self._bytes(count, datatype, root)
+        self._collect(stream, _REDUCE, datatype, op, root, sendbuf, size, recvbuf)
+
+    def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
+        """Queue the root's bytes into everybody's memory."""
+        size = self._bytes(count, datatype, root)
+        self._collect(stream, _BROADCAST, datatype, 0, root, sendbuff, size, recvbuff)
+
+    def bcast(self, buff: int, count: int, datatype: int, root: int, stream: int) -> None:
+        """The same in place."""
+        self.broadcast(buff, buff, count, datatype, root, stream)
+
+    def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:  # noqa: N802
+        """Queue everybody's bytes, by rank, into everybody's memory."""
+        size = self._bytes(count, datatype)
+        self._collect(stream, _ALLGATHER, datatype, 0, 0, sendbuf, size, recvbuf)
+
+    def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
+        """Queue a reduction of which each rank gets its part."""
+        size = self._bytes(recvcount, datatype) * self._size
+        self._collect(stream, _REDUCESCATTER, datatype, op, 0, sendbuf, size, recvbuf)
+
+    def _bytes(self, count: int, datatype: int, peer: int = 0) -> int:
+        self._check()
+        if not 0 <= peer < self._size or not 0 <= datatype < len(_SIZES) or count < 0:
+            raise NcclError(_ARGUMENT)
+        return count * _SIZES[datatype]
+
+    def _call(self, stream: int, work: Callable[[], None]) -> None:
+        self._device.streams.get(stream)  # who names none is told at once
+        if _group.depth:
+            _group.calls = (*_group.calls, (self, stream, work))
+        else:
+            self._queue(stream, work)
+
+    def _queue(self, stream: int, work: Callable[[], None]) -> None:
+        queue = self._device.streams.get(stream)
+        before = self._pending[-1] if self._pending else None
+        done = threading.Event()
+        self._pending.append(done)
+
+        def run() -> None:
+            if before is not None:
+                before.wait()
+            with self._running:
+                if self._aborted.is_set() or self._error:
+                    return
+                with contextlib.suppress(OSError, EOFError, ValueError):
+                    work()
+                    return
+            self._aborted.wait()  # the peer is gone, which ends nothing
+
+        def end() -> None:
+            done.set()
+            self._pending.remove(done)
+
+        queue.launch(run)
+        queue.submit(end)  # also when the device does nothing any more
+
+    # ------------------------------------------------------------------------------------ work
+    def _send(self, address: int, size: int, datatype: int, peer: int) -> None:
+        if peer == self._rank:
+            self._error = _USAGE  # only with a receive in one group, which nobody here needs
+            return
+        line = self._lines[peer, _UP if self._rank > peer else _DOWN]
+        expected = _HEAD.unpack(_read(line, _HEAD.size))
+        line.sendall(_HEAD.pack(_SEND, datatype, 0, 0, size))
+        if expected != (_SEND, datatype, 0, 0, size):
+            self._error = _USAGE
+            return
+        with _memory(address, size) as memory:
+            line.sendall(memory)
+
+    def _recv(self, address: int, size: int, datatype: int, peer: int) -> None:
+        if peer == self._rank:
+            self._error = _USAGE
+            return
+        line = self._lines[peer, _DOWN if self._rank > peer else _UP]
+        expected = _HEAD.pack(_SEND, datatype, 0, 0, size)
+        line.sendall(expected)
+        if _read(line, _HEAD.size) != expected:
+            self._error = _USAGE
+            return
+        with _memory(address, size) as memory:
+            _read_into(line, memory)
+
+    def _collect(self, stream: int, kind: int, datatype: int, op: int, root: int, source: int, size: int, target: int) -> None:
+        head = _HEAD.pack(kind, datatype, op, root, size)
+
+        def work() -> None:
+            sends = kind != _BROADCAST or self._rank == root
+            with _memory(source, size if sends else 0) as memory:
+                own = head + bytes(memory)
+            got = self._share(own, lambda parts: _results(parts, self._size))
+            if got[:1] != b"+":
+                self._error = _USAGE
+            elif kind != _REDUCE or self._rank == root:
+                with _memory(target, len(got) - 1) as memory:
+                    memory[:] = memoryview(got)[1:]
+
+        self._call(stream, work)
+
+    def _share(self, own: bytes, compute: Callable[[list[bytes]], list[bytes]]) -> bytes:
+        """Everybody's bytes to rank 0; what it makes of them for this rank."""
+        if self._rank:
+            line = self._lines[0, _STAR]
+            _write_message(line, own)
+            return _read_message(line)
+        lines = [self._lines[peer, _STAR] for peer in range(1, self._size)]
+        first, *others = compute([own, *map(_read_message, lines)])
+        for line, other in zip(lines, others, strict=True):
+            _write_message(line, other)
+        return first
+
+
+# --------------------------------------------------------------------------------------------- computing
+def _results(parts: list[bytes], world_size: int) -> list[bytes]:
+    """What each rank gets for the calls of all: a plus and its bytes, or a minus when they called different things."""
+    heads = {part[: _HEAD.size] for part in parts}
+    if len(heads) > 1:
+        return [b"-"] * world_size
+    kind, datatype, op, root, size = _HEAD.unpack(heads.pop())
+    memories = [memoryview(part)[_HEAD.size :] for part in parts]
+    if kind == _BROADCAST:
+        return [b"+" + memories[root]] * world_size
+    if kind == _ALLGATHER:
+        return [b"+" + b"".join(memories)] * world_size
+    reduced = b"+" + _reduced(memories, datatype, op)
+    if kind != _REDUCESCATTER:
+        return [reduced] * world_size
+    part = size // world_size
+    return [b"+" + reduced[1 + rank * part : 1 + (rank + 1) * part] for rank in range(world_size)]
+
+
+def _reduced(memories: Sequence[memoryview], datatype: int, op: int) -> bytes:
+    """Element by element, in the order of the ranks."""
+    import numpy  # noqa: PLC0415
+
+    if datatype == NCCL_BFLOAT16:
+        # The upper half of a float32 each.
+        arrays = [(numpy.frombuffer(memory, "u2").astype("u4") << 16).view("f4") for memory in memories]
+    else:
+        arrays = [numpy.frombuffer(memory, _KINDS[datatype]) for memory in memories]
+    function = (numpy.add, numpy.multiply, numpy.maximum, numpy.minimum, numpy.add)[op]
+    with numpy.errstate(all="ignore"):  # devices do not warn
+        total = arrays[0].copy()
+        for array in arrays[1:]:
+            function(total, array, out=total)
+        if op == NCCL_AVG:
+            mean = total / len(arrays)
+            total = (mean if total.dtype.kind == "f" else numpy.trunc(mean)).astype(total.dtype)
+        if datatype == NCCL_BFLOAT16:
+            bits = total.view("u4")
+            rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("u2")
+            return bytes(numpy.where(numpy.isnan(total), numpy.uint16(0x7FC0), rounded).astype("u2").tobytes())
+    return bytes(total.tobytes())
+
+
+# ------------------------------------------------------------------------------------------------- bytes
+@contextlib.contextmanager
+def _memory(address: int, size: int) -> Iterator[memoryview]:
+    """Memory of a device. RuntimeError if it is none: that is an error of the device, as any illegal address."""
+    if not size:
+        yield memoryview(b"")
+        return
+    region = resolve(address, size)
+    yield memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+    del region
+
+
+def _read_into(line: socket.socket, memory: memoryview) -> None:
+    while memory:
+        count = line.recv_into(memory)
+        if not count:
+            raise EOFError
+        memory = memory[count:]
+
+
+def _read(line: socket.socket, size: int) -> bytes:
+    buffer = bytearray(size)
+    _read_into(line, memoryview(buffer))
+    return bytes(buffer)
+
+
+_LENGTH = Struct("<q")
+
+
+def _write_message(line: socket.socket, message: bytes) -> None:
+    line.sendall(_LENGTH.pack(len(message)))
+    line.sendall(message)
+
+
+def _read_message(line: socket.socket) -> bytes:
+    return _read(line, _LENGTH.unpack(_read(line, _LENGTH.size))[0])
+
+
+# ---------------------------------------------------------------------------------------------- meeting
+_HELLO = Struct("<iii")
+
+
+def _meet(world_size: int, unique_id: bytes, rank: int) -> dict[tuple[int, int], socket.socket]:
+    """The connections to all other ranks: each listens for the higher ones, and connects to the lower ones."""
+    lines: dict[tuple[int, int], socket.socket] = {}
+    name = b"\0mray-null-nccl-" + unique_id[:64] + b"-"
+    deadline = time.monotonic() + _PATIENCE
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(name + b"%d" % rank)
+        listener.listen(3 * world_size)
+        for peer in range(rank):
+            for kind in (_UP, _DOWN, _STAR) if peer == 0 else (_UP, _DOWN):
+                lines[peer, kind] = _connect(name + b"%d" % peer, deadline)
+                lines[peer, kind].sendall(_HELLO.pack(world_size, rank, kind))
+        for _connection in range((world_size - 1 - rank) * (3 if rank == 0 else 2)):
+            listener.settimeout(max(deadline - time.monotonic(), _PAUSE))
+            line, _address = listener.accept()
+            line.settimeout(None)
+            theirs, peer, kind = _HELLO.unpack(_read(line, _HELLO.size))
+            lines[peer, kind] = line
+            if theirs != world_size:
+                raise NcclError(_ARGUMENT, f"rank {peer} has a world of {theirs}, and rank {rank} one of {world_size}")
+    except BaseException as error:
+        for line in lines.values():
+            line.close()
+        if isinstance(error, OSError | EOFError):
+            raise NcclError(_SYSTEM, f"rank {rank} has not found its peers: {error}") from error
+        raise
+    finally:
+        listener.close()
+    return lines
+
+
+def _connect(name: bytes, deadline: float) -> socket.socket:
+    while True:
+        line = socket.socket(socket.AF_UNIX)
+        try:
+            line.connect(name)
+        except OSError:
+            line.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return line

@@ -1,0 +1,38 @@
+"""Which devices this process has.
+
+Any process, when something first asks; remembered until it forks. No device is initialized.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+from mray._common import settings
+from mray._device.base import Platform
+
+#: The process that asked, and what it has.
+_known: tuple[int, Platform | None] | None = None
+
+
+def platform() -> Platform | None:
+    """The platform of this process, or None without devices: the null one if MRAY_NULL_DEVICES is set, else CUDA's.
+
+    Raises ValueError when MRAY_NULL_DEVICES means nothing.
+    """
+    global _known
+    known = _known
+    if known is None or known[0] != os.getpid():
+        # By name: neither platform is loaded, with numpy or with libcuda, where the other is used.
+        module = "mray._device." + ("null" if settings.NULL_DEVICES.get() is not None else "cuda")
+        found: Platform | None = importlib.import_module(module).find_platform()
+        known = _known = os.getpid(), found
+    return known[1]
+
+
+def forget_platform() -> None:
+    """Ask anew next time; pretended devices give back all memory. For tests, between two settings of the environment."""
+    global _known
+    known, _known = _known, None
+    if known is not None and known[0] == os.getpid() and known[1] is not None:
+        known[1].close()

@@ -1,0 +1,710 @@
+"""Pretended GPUs: how many there are, how they count memory, how they run late, and what they do not forgive."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mray
+from mray._common import settings
+from mray._common.device_tensors import carriers
+from mray._device import null, null_memory
+from mray._device.null import NullArray, NullPlatform
+from mray._device.null_event import started_at
+from mray._device.platform import forget_platform, platform
+
+MIB = 1 << 20
+SCOPE = f"unit{os.getpid()}"
+
+Machine = Callable[..., NullPlatform]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """``machine(gpus, visible=None, **options)``: the platform of a process of such a machine, which is this one."""
+
+    def make(gpus: int = 2, visible: str | None = None, **options: object) -> NullPlatform:
+        text = "".join(f",{name}={value}" for name, value in {"scope": SCOPE, **options}.items())
+        monkeypatch.setenv("MRAY_NULL_DEVICES", f"{gpus}{text}")
+        if visible is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        forget_platform()
+        found = platform()
+        assert isinstance(found, NullPlatform)
+        return found
+
+    before = len(sys._current_frames())
+    yield make
+    null.set_late(None)
+    gc.collect()
+    forget_platform()
+    gc.collect()
+    # Threads of streams are none of `threading`, so that finalizers can start them: the leak check of all tests does not see them.
+    wait_for_threads(before)
+
+
+def wait_for_threads(count: int) -> None:
+    deadline = threading.Event()
+    for _ in range(2000):
+        if len(sys._current_frames()) <= count:
+            return
+        deadline.wait(0.01)
+    pytest.fail("threads of streams are left")
+
+
+class Program:
+    """A process of the same machine that runs a program; `go` reads a line of its output, or sends one first."""
+
+    def __init__(self, text: str) -> None:
+        command = [sys.executable, "-c", PRELUDE + text]
+        root = Path(__file__).resolve().parents[2]
+        self.process = subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def go(self, line: str | None = None) -> str:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        if line is not None:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def end(self, *, kill: bool = False) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        if kill:
+            self.process.kill()
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+PRELUDE = """
+import sys
+from mray._device import null
+from mray._device.platform import platform
+devices = platform().devices
+def say(*what): print(*what, flush=True)
+"""
+
+
+@pytest.fixture
+def program() -> Iterator[Callable[[str], Program]]:
+    made: list[Program] = []
+
+    def make(text: str) -> Program:
+        made.append(Program(text))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end(kill=True)
+
+
+# ----------------------------------------------------------------------------------------------- setting
+def test_the_setting_says_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRAY_NULL_DEVICES", "4, memory=1000, peer=0, late=0.5, scope=a-b_1")
+    assert settings.NULL_DEVICES.get() == (4, 1000, False, 0.5, "a-b_1")
+    monkeypatch.setenv("MRAY_NULL_DEVICES", "1")
+    assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0.0, "")
+
+
+@pytest.mark.parametrize("text", ["", "0"])
+def test_no_devices_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("MRAY_NULL_DEVICES", text)
+    assert settings.NULL_DEVICES.get() is None
+
+
+@pytest.mark.parametrize(
+    "text", ["many", "-1", "2,", "2,memory", "2,memory=0", "2,peer=2", "2,late=-1", "2,late=nan", "2,scope=", "2,scope=a/b", "2,x=1"]
+)
+def test_nonsense_names_the_variable(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("MRAY_NULL_DEVICES", text)
+    forget_platform()
+    with pytest.raises(ValueError, match="MRAY_NULL_DEVICES"):
+        platform()
+
+
+@pytest.mark.parametrize(
+    ("visible", "numbers"),
+    [
+        (None, [0, 1, 2, 3]),
+        ("", []),
+        ("2", [2]),
+        ("3,1", [3, 1]),
+        ("0,7,1", [0]),
+        ("-1", []),
+        ("1,1", [1]),
+        ("GPU-null-2,0", [2, 0]),
+        ("GPU-unknown", []),
+    ],
+)
+def test_a_process_sees_the_visible_devices_in_their_order(machine: Machine, visible: str | None, numbers: list[int]) -> None:
+    found = machine(4, visible)
+    assert [device.uuid for device in found.devices] == [f"GPU-null-{number}" for number in numbers]
+    assert [device.index for device in found.devices] == list(range(len(numbers)))
+
+
+def test_peer_access_can_be_switched_off(machine: Machine, program: Callable[[str], Program]) -> None:
+    found = machine(2, peer=0)
+    assert found.devices[0].can_access("GPU-null-0")
+    assert not found.devices[0].can_access("GPU-null-1")
+    other = program("a = devices[1].allocate(10); say(devices[1].export_memory(a).hex()); input()")
+    handle = bytes.fromhex(other.go())
+    with pytest.raises(RuntimeError, match="peer access"):
+        found.devices[0].open_memory(handle)
+    address = found.devices[1].open_memory(handle)
+    tensor = null.zeros(4, device=0)
+    found.devices[0].copy(tensor.address, address, 10, 0)
+    with pytest.raises(RuntimeError, match="peer access"):
+        found.synchronize(found.devices[0], 0)
+
+
+def test_devices_that_a_process_does_not_see_are_accessible_all_the_same(machine: Machine, program: Callable[[str], Program]) -> None:
+    machine(3)
+    other = program(
+        "a = devices[2].allocate(16); t = null.full(4, 7); devices[0].copy(a, t.address, 16, 0)\n"
+        "platform().synchronize(devices[0], 0); say(devices[2].export_memory(a).hex()); input()"
+    )
+    handle = bytes.fromhex(other.go())
+    device = machine(3, "1").devices[0]
+    assert device.can_access("GPU-null-2")
+    address = device.open_memory(handle)
+    assert device.tensor(address, 16, "float32", (4,), None, None).tolist() == [7] * 4
+    device.close_memory(address)
+
+
+def test_a_fork_looks_for_itself(machine: Machine) -> None:
+    machine(2)
+    null.zeros(4).numpy()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            found = platform()
+            assert found is not None and found.synchronizations == 0 and null.ones(3).tolist() == [1] * 3
+            os.write(writing, b"fine")
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert os.read(reading, 10) == b"fine"
+    os.close(reading)
+
+
+# ------------------------------------------------------------------------------------------------ memory
+def test_memory_is_counted_across_processes_and_after_kill(machine: Machine, program: Callable[[str], Program]) -> None:
+    device = machine(2, memory=32 * MIB).devices[0]
+    other = program("a = devices[0].allocate(8 << 20); b = devices[1].allocate(1 << 20); say(devices[0].export_memory(a).hex()); input()")
+    handle = bytes.fromhex(other.go())
+    assert device.memory() == (24 * MIB, 32 * MIB)
+    address = device.open_memory(handle)
+    assert device.memory() == (24 * MIB, 32 * MIB), "the same memory in two processes is there once"
+    own = device.allocate(4 * MIB)
+    assert device.memory() == (20 * MIB, 32 * MIB)
+    with pytest.raises(MemoryError):
+        device.allocate(21 * MIB)
+    other.end(kill=True)
+    assert device.memory() == (20 * MIB, 32 * MIB), "it is open here"
+    device.close_memory(address)
+    assert device.memory() == (28 * MIB, 32 * MIB)
+    device.free(own)
+    assert device.memory() == (32 * MIB, 32 * MIB)
+
+
+def test_memory_is_flat_over_many_killed_processes(machine: Machine, program: Callable[[str], Program]) -> None:
+    device = machine(1, memory=32 * MIB).devices[0]
+    for _ in range(5):
+        other = program("t = null.zeros((1 << 20,)); devices[0].allocate(16 << 20); say(t.sum().item()); input()")
+        assert other.go() == "0.0"
+        assert device.memory()[0] <= 12 * MIB
+        other.end(kill=True)
+        assert device.memory() == (32 * MIB, 32 * MIB)
+
+
+def test_scopes_do_not_see_each_other(machine: Machine, program: Callable[[str], Program], monkeypatch: pytest.MonkeyPatch) -> None:
+    device = machine(1, memory=8 * MIB).devices[0]
+    monkeypatch.setenv("MRAY_NULL_DEVICES", f"1,memory={8 * MIB},scope={SCOPE}other")
+    other = program("devices[0].allocate(8 << 20); say('full'); input()")
+    assert other.go() == "full"
+    assert device.memory() == (8 * MIB, 8 * MIB)
+
+
+def test_arrays_take_and_give_back_memory(machine: Machine) -> None:
+    found = machine(1, memory=16 * MIB)
+    device = found.devices[0]
+    array = null.empty((8 * MIB,), "uint8")
+    assert device.memory()[0] == 8 * MIB
+    with pytest.raises(MemoryError):
+        null.empty((9 * MIB,), "uint8")
+    view = array[5:]
+    del array
+    found.synchronize(device, 0)
+    assert device.memory()[0] == 8 * MIB
+    del view
+    found.synchronize(device, 0)
+    assert device.memory()[0] == 16 * MIB
+
+
+def test_many_small_arrays_take_little(machine: Machine) -> None:
+    found = machine(1, memory=16 * MIB)
+    array = null.zeros(10)
+    for _ in range(2000):
+        array = array + 1
+    assert array.tolist() == [2000] * 10
+    del array
+    found.synchronize(found.devices[0], 0)
+    assert found.devices[0].memory()[0] == 16 * MIB
+
+
+def test_memory_is_given_back_in_the_order_of_the_stream(machine: Machine) -> None:
+    found = machine(1)
+    device = found.devices[0]
+    array = null.ones(1000)
+    address = array.address
+    with null.hold():
+        copy = array + 1
+        del array
+        others = [null.empty(1000) for _ in range(20)]
+        assert all(other.address != address for other in others), "the copy has not been made yet"
+    assert copy.tolist() == [2] * 1000
+    assert null.empty(1000).address == address
+    assert device.streams.get(0).is_idle() or copy.sum().item()
+
+
+def test_an_array_that_another_stream_uses_says_so(machine: Machine) -> None:
+    found = machine(1)
+    device = found.devices[0]
+    stream = device.create_stream()
+    for is_recorded in (True, False):
+        array, copy = null.ones(1000), null.zeros(1000)
+        found.synchronize(device, 0)
+        with null.hold(stream), device.on_stream(stream):
+            copy.copy_(array)
+            if is_recorded:
+                array.record_stream(stream)
+            del array
+            if not is_recorded:
+                found.synchronize(device, 0)
+        with device.on_stream(stream):
+            if is_recorded:
+                assert copy.tolist() == [1] * 1000
+            else:
+                # It was freed before the stream came to it.
+                with pytest.raises(RuntimeError, match="illegal address"):
+                    copy.numpy()
+    device.destroy_stream(stream)
+
+
+def test_outputs_are_reused_only_when_dropped(machine: Machine) -> None:
+    found = machine(1)
+    device = found.devices[0]
+    with device.outputs():
+        one, other = null.full(100, 1), null.full(100, 2)
+    assert one.tolist() == [1] * 100
+    assert other.tolist() == [2] * 100
+    address = one.address
+    view = one[:10]
+    del one
+    with device.outputs():
+        assert null.empty(100).address != address
+    del view
+    found.synchronize(device, 0)
+    with device.outputs():
+        again = {null.empty(100).address, null.empty(100).address}
+    assert address in again or found.devices[0].memory()
+
+
+# ------------------------------------------------------------------------------------------------- order
+def test_a_missing_wait_is_caught_as_a_wrong_result(machine: Machine) -> None:
+    found = machine(1, late=0.01)
+    device = found.devices[0]
+    producer, consumer = device.create_stream(), device.create_stream()
+    array, copy = null.zeros(4), null.zeros(4)
+    found.synchronize(device, 0)
+    results = []
+    for waits in (False, True):
+        with device.on_stream(producer):
+            for _ in range(5):
+                array += 1
+        event = device.create_event()
+        event.record(producer)
+        if waits:
+            event.wait(consumer)
+        with device.on_stream(consumer):
+            copy.copy_(array)
+            results.append(copy.tolist()[0])
+        found.synchronize(device, producer)
+    assert results[0] < 5, "the consumer did not wait, and was too early"
+    assert results[1] == 10
+    device.destroy_stream(producer)
+    device.destroy_stream(consumer)
+
+
+def test_a_process_can_be_told_how_late_work_is(machine: Machine) -> None:
+    machine(1, late=3600.0 - 1)
+    null.set_late(0.0)
+    assert null.arange(3).tolist() == [0, 1, 2]
+
+
+def test_no_wait_on_the_host_while_a_stream_is_held(machine: Machine) -> None:
+    found = machine(2)
+    with null.hold(), null.hold(device=1):
+        array = null.full((10, 10), 2.0) * 3
+        array[1:3] += array[1] / 2
+        total = (array @ array.T).sum()
+        event = found.devices[0].create_event()
+        event.record(0)
+        event.wait(0)
+        moved = null.empty(()  , device=1).copy_(total)
+        assert found.synchronizations == 0
+        assert not event.done()
+    expected = np.full((10, 10), 2.0) * 3
+    expected[1:3] += expected[1] / 2
+    assert moved.item() == (expected @ expected.T).sum()
+    assert found.synchronizations == 1
+
+
+def test_marks_on_several_streams_are_reached_each_for_itself(machine: Machine) -> None:
+    found = machine(1)
+    device = found.devices[0]
+    event = device.create_event()
+    streams = [device.create_stream() for _ in range(20)]
+    waiting = [device.create_stream() for _ in range(20)]
+    reached = [device.create_event() for _ in range(20)]
+    holds = []
+    for stream, waiter, mark in zip(streams, waiting, reached, strict=True):
+        holds.append(null.hold(stream))
+        event.record(stream)
+        event.wait(waiter)
+        mark.record(waiter)
+    for number in (19, 3, 10):
+        holds[number].release()
+        # Never too early; lanes are shared by every seventh mark.
+        found.synchronize(device, streams[number])
+    assert not any(mark.done() for number, mark in enumerate(reached) if number not in (19, 3, 10))
+    for each in holds:
+        each.release()
+    for waiter, mark in zip(waiting, reached, strict=True):
+        found.synchronize(device, waiter)
+        assert mark.done()
+    assert event.done()
+    for stream in streams + waiting:
+        device.destroy_stream(stream)
+
+
+def test_an_event_in_place_of_a_closed_one_is_its_own(machine: Machine) -> None:
+    found = machine(1)
+    device = found.devices[0]
+    for _ in range(3000):
+        event = device.create_event()
+        assert event.done()
+        event.record(0)
+        event.close()
+    found.synchronize(device, 0)
+    files = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]
+    assert sum("null-events" in file for file in files) < 150
+    with pytest.raises(RuntimeError, match="closed"):
+        event.record(0)
+
+
+def test_events_are_recorded_by_who_made_them(machine: Machine, program: Callable[[str], Program]) -> None:
+    device = machine(1).devices[0]
+    other = program("e = devices[0].create_event(); say(e.handle.hex()); input()")
+    event = device.open_event(bytes.fromhex(other.go()))
+    with pytest.raises(RuntimeError, match="made it"):
+        event.record(0)
+
+
+def test_a_pid_that_was_given_anew_is_another_process(machine: Machine) -> None:
+    device = machine(1).devices[0]
+    event = device.create_event()
+    opened = device.open_event(event.handle)
+    assert opened.done()
+    forged = bytearray(event.handle)
+    forged[8] ^= 1  # when it started
+    with pytest.raises(RuntimeError, match="gone"):
+        device.open_event(bytes(forged))
+    assert started_at(os.getpid()) > 0
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert started_at(child.pid) == 0, "a zombie is dead"
+    child.wait()
+    assert started_at(child.pid) == 0
+
+
+def test_work_that_finalizers_queue_never_blocks(machine: Machine) -> None:
+    found = machine(1)
+    device = found.devices[0]
+    failed: list[BaseException] = []
+
+    class Node:
+        def __init__(self) -> None:
+            self.cycle = self
+            self.array = null.full(10, 1)
+
+    def work() -> None:
+        try:
+            for _ in range(300):
+                Node()
+                (null.ones(10) + 1).sum()
+        except BaseException as error:
+            failed.append(error)
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(5, 2, 2)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*thresholds)
+    assert not failed
+    found.synchronize(device, 0)
+    assert null.ones(3).sum().item() == 3
+
+
+# ------------------------------------------------------------------------------------------------ errors
+def test_use_after_free_is_told_at_every_synchronization_and_stops_the_device(machine: Machine) -> None:
+    found = machine(2)
+    device = found.devices[0]
+    address = device.allocate(4096)
+    array = device.tensor(address, 400, "float32", (100,), None, None)
+    other = null.zeros(3)
+    found.synchronize(device, 0)
+    device.free(address)
+    array += 1
+    other += 1
+    event = device.create_event()
+    event.record(0)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="illegal address"):
+            found.synchronize(device, 0)
+    with pytest.raises(RuntimeError, match="illegal address"):
+        other.numpy()
+    assert event.done()
+    assert null.ones(2, device=1).tolist() == [1, 1]
+
+
+def test_closed_memory_and_the_end_of_memory_are_respected(machine: Machine, program: Callable[[str], Program]) -> None:
+    device = machine(1).devices[0]
+    other = program("a = devices[0].allocate(4096); say(devices[0].export_memory(a).hex()); input()")
+    address = device.open_memory(bytes.fromhex(other.go()))
+    device.tensor(address, 4096, "uint8", (4096,), None, None).fill_(1)
+    beyond = device.tensor(address + 1, 4096, "uint8", (4096,), None, None)
+    device.streams.get(0).synchronize()
+    null_memory.resolve(address, 4096)
+    with pytest.raises(RuntimeError, match="past the end"):
+        null_memory.resolve(address + 1, 4096)
+    device.close_memory(address)
+    with pytest.raises(RuntimeError):
+        device.close_memory(address)
+    beyond.fill_(2)
+    with pytest.raises(RuntimeError, match="illegal address"):
+        device.streams.get(0).synchronize()
+
+
+def test_copies_to_host_memory_that_is_not_registered_are_refused(machine: Machine) -> None:
+    device = machine(1).devices[0]
+    array = null.ones(4)
+    host = (ctypes.c_float * 8)()
+    address = ctypes.addressof(host)
+    with pytest.raises(RuntimeError, match="registered"):
+        device.copy(address, array.address, 16, 0)
+    device.register_host(address, 16)
+    with pytest.raises(RuntimeError, match="already"):
+        device.register_host(address, 16)
+    with pytest.raises(RuntimeError, match="registered"):
+        device.copy(address + 4, array.address, 16, 0)
+    device.copy(address, array.address, 16, 0)
+    device.streams.get(0).synchronize()
+    assert list(host) == [1] * 4 + [0] * 4
+    device.unregister_host(address)
+    with pytest.raises(RuntimeError, match="not registered"):
+        device.unregister_host(address)
+
+
+def test_work_of_user_code_that_raises_is_told_too(machine: Machine) -> None:
+    found = machine(1)
+    found.devices[0].launch(0, lambda: 1 // 0)
+    with pytest.raises(RuntimeError, match="division") as caught:
+        found.synchronize(found.devices[0], 0)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+# ------------------------------------------------------------------------------------------------ arrays
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b + 1,
+    "subtract": lambda a, b: 5 - a - b,
+    "multiply": lambda a, b: 2 * a * b,
+    "divide": lambda a, b: 1 / (a + 1) / (b + 2),
+    "negate": lambda a, b: -a,
+    "broadcast": lambda a, b: a + b[0],
+    "slice": lambda a, b: a[1:, ::2] * b[:-1, ::-2],
+    "one": lambda a, b: a[1] - b[-1, 2],
+    "new axis": lambda a, b: a[None, ..., 0] + 1,
+    "transpose": lambda a, b: a.T + b.transpose(1, 0),
+    "reshape": lambda a, b: a.reshape(4, 3) + b.T.reshape((4, -1)),
+    "matmul": lambda a, b: a @ b.T,
+    "sum": lambda a, b: a.sum(),
+    "sum over an axis": lambda a, b: a.sum(axis=-1) + b.sum(axis=1),
+    "mean": lambda a, b: a.mean(axis=0),
+    "max and min": lambda a, b: a.max() - b.min(axis=0),
+    "astype": lambda a, b: (a / 3).astype("int32") + b,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_arithmetic_is_numpys(machine: Machine, name: str, dtype: str) -> None:
+    machine(1)
+    one, other = np.arange(12, dtype=dtype).reshape(3, 4), np.arange(12, dtype=dtype).reshape(3, 4) * 3 + 1
+    expected = OPERATIONS[name](one, other)
+    got = OPERATIONS[name](null.from_numpy(one), null.from_numpy(other))
+    assert isinstance(got, NullArray)
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-6)
+
+
+def test_work_in_place_changes_what_others_see(machine: Machine) -> None:
+    machine(1)
+    array = null.zeros((2, 3))
+    view = array[1]
+    same = array
+    array += 2
+    array *= view
+    array -= 1
+    array /= 2
+    assert same is array
+    assert view.tolist() == [1.5] * 3
+    array[0, 1:] = 9
+    array[1] = np.array([1, 2, 3], "float32")
+    assert array.tolist() == [[1.5, 9, 9], [1, 2, 3]]
+    assert view.zero_().tolist() == [0] * 3
+    assert [row.sum().item() for row in array] == [19.5, 0]
+
+
+def test_what_does_not_fit_is_told_at_once(machine: Machine) -> None:
+    machine(2)
+    whole = null.arange(3)
+    with pytest.raises(TypeError, match="dtype"):
+        whole += 1.5
+    with pytest.raises(ValueError, match="shape"):
+        whole += null.arange(6).reshape(2, 3)
+    with pytest.raises(ValueError):
+        whole + null.arange(4)
+    with pytest.raises(TypeError):
+        whole + "x"
+    with pytest.raises(TypeError, match="indexed"):
+        whole[[0, 1]]
+    with pytest.raises(RuntimeError, match="same device"):
+        whole + null.arange(3, device=1)
+    with pytest.raises(TypeError, match=r"numpy\(\)"):
+        np.asarray(whole)
+    with pytest.raises(RuntimeError, match="index 5"):
+        null.zeros(3, device=5)
+    with pytest.raises(TypeError, match="bfloat16"):
+        null.empty(3, "bfloat16")
+
+
+def test_the_caller_may_change_what_it_copied_from(machine: Machine) -> None:
+    machine(1)
+    data = np.ones(5)
+    with null.hold():
+        array = null.from_numpy(data)
+        data[:] = 2
+    assert array.tolist() == [1] * 5
+
+
+def test_numpys_scalars_leave_arithmetic_to_arrays(machine: Machine) -> None:
+    machine(1)
+    assert (np.float32(2) * null.ones(3)).tolist() == [2] * 3
+    assert repr(null.ones(1)) == "NullArray(array([1.], dtype=float32), device=0)"
+    assert float(null.full((), 2.5)) == 2.5
+    assert len(null.ones((4, 2))) == 4
+    assert null.zeros((0, 3)).sum().item() == 0
+
+
+# ----------------------------------------------------------------------------------------------- pickled
+def test_a_pickled_array_comes_back_on_the_device_of_its_index(machine: Machine) -> None:
+    machine(2)
+    array = null.arange(6, device=1).reshape(2, 3).T
+    back = pickle.loads(pickle.dumps(array))
+    assert back.device == 1
+    assert back.tolist() == [[0, 3], [1, 4], [2, 5]]
+    data = pickle.dumps(array)
+    machine(2, "0")
+    assert pickle.loads(data).device == 0
+
+
+def test_a_process_without_devices_is_told_what_to_write(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(1)
+    data = pickle.dumps(null.ones(3))
+    forget_platform()
+    monkeypatch.delenv("MRAY_NULL_DEVICES")
+    with pytest.raises(RuntimeError, match=r'\.numpy\(\).*device="cpu"'):
+        pickle.loads(data)
+
+
+def test_an_edge_may_carry_the_array_itself(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = machine(1)
+    taken: list[Any] = []
+
+    def take(array: Any) -> tuple[int]:
+        taken.append(array)
+        return (len(taken) - 1,)
+
+    monkeypatch.setattr(carriers, "take", take)
+    monkeypatch.setattr(carriers, "bring", lambda number: taken[number])
+    array = null.ones(3)
+    assert pickle.loads(pickle.dumps([array]))[0] is array
+    assert found.synchronizations == 0
+
+
+# ---------------------------------------------------------------------------------------------- a session
+def test_actors_of_a_session_have_their_own_devices_and_send_arrays(machine: Machine) -> None:
+    found = machine(2, memory=64 * MIB)
+
+    @mray.remote(num_gpus=1, num_cpus=0)
+    class Worker:
+        def uuids(self) -> list[str]:
+            here = platform()
+            assert here is not None
+            return [device.uuid for device in here.devices]
+
+        def fill(self, value: float) -> Any:
+            self.kept = null.full((1 << 20,), value)
+            return self.kept
+
+        def total(self, array: Any) -> float:
+            return float(array.sum()) + array.device
+
+    mray.init(num_cpus=1, num_gpus=2)
+    try:
+        workers = [Worker.remote() for _ in range(2)]
+        assert sorted(mray.get([worker.uuids.remote() for worker in workers])) == [["GPU-null-0"], ["GPU-null-1"]]
+        array = workers[0].fill.remote(0.5)
+        assert mray.get(workers[1].total.remote(array)) == 1 << 19
+        assert mray.get(array).device == 0
+        assert mray.get(workers[1].total.remote(null.ones(4, device=1))) == 4
+        used = sum(64 * MIB - device.memory()[0] for device in found.devices)
+        assert used >= 4 * MIB
+        for worker in workers:
+            mray.kill(worker)
+    finally:
+        mray.shutdown()
+    assert [device.memory()[0] for device in found.devices] == [64 * MIB, 64 * MIB]
