@@ -34,8 +34,11 @@ class Shared:
         self._rings: list[tuple[Segment, ShmWriter, list[ShmReader]]] = []
 
     def make(
-        self, readers: int, make_writer: Callable[..., ShmWriter] = ShmWriter, make_reader: Callable[..., ShmReader] = ShmReader, leases:
-        int = 0
+        self,
+        readers: int,
+        make_writer: Callable[..., ShmWriter] = ShmWriter,
+        make_reader: Callable[..., ShmReader] = ShmReader,
+        leases: int = 0,
     ) -> Ends:
         layout = RingLayout(self.entries, 1024, readers, 6, leases)
         segment = Segment.create(self.prefix + "ring", layout.size)

@@ -6,14 +6,18 @@ import gc
 import os
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
+from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.inproc import InprocWriter
+from mray._channel.pinned import PinnedReader, PinnedWriter
+from mray._device.platform import forget_platform, platform
 from mray._ipc.table import PARKED
 
 ENTRIES = 4
@@ -21,17 +25,31 @@ Ends = tuple[ChannelWriter, list[ChannelReader]]
 Make = Callable[[int], Ends]
 
 
-@pytest.fixture(params=["inproc", "shm"])
-def make(request: pytest.FixtureRequest, shm: Any) -> Make:
-    """Makes a channel with room for `ENTRIES` messages."""
+@pytest.fixture(params=["inproc", "shm", "cuda_ipc", "pinned"])
+def make(request: pytest.FixtureRequest, shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Iterator[Make]:
+    """Makes a channel with room for `ENTRIES` messages. Those of devices carry here what is on none (for the rest: `test_channel_devices`)."""
+    kind = request.param
 
     def build(readers: int = 1) -> Ends:
-        if request.param == "shm":
+        if kind == "shm":
             return shm.make(readers)
-        writer = InprocWriter(readers, ENTRIES)
-        return writer, [writer.reader(number) for number in range(readers)]
+        if kind == "inproc":
+            writer = InprocWriter(readers, ENTRIES)
+            return writer, [writer.reader(number) for number in range(readers)]
+        make_writer, make_reader = (CudaIpcWriter, CudaIpcReader) if kind == "cuda_ipc" else (PinnedWriter, PinnedReader)
+        devices = platform()
+        return shm.make(
+            readers, partial(make_writer, platform=devices, name="an edge"), partial(make_reader, platform=devices), leases=4
+        )
 
-    return build
+    if kind in ("cuda_ipc", "pinned"):
+        monkeypatch.setenv("MRAY_NULL_DEVICES", "1")
+        forget_platform()
+    yield build
+    if kind in ("cuda_ipc", "pinned"):
+        shm.close_rings()
+        eventually(trim_pools)
+        forget_platform()
 
 
 VALUES = ["", "text", "ä" * 3000, "\ud800", b"", b"x" * 5000, 0, -1, 1 << 80, 2.5, 1j, None, True, [1, [2, {"a": (3,)}]], {"k": "v" * 2000}]
