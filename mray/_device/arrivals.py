@@ -78,12 +78,12 @@ class _Mappings:
 
 _mappings = _Mappings()
 
-#: Ends that are closed and have let go of everything, but whose last work may not be done yet.
+#: Ends that are closed, and whose tensors are still held, or their last work not done.
 _retired: deque[Arrivals] = deque()
 
 
 def sweep_retired() -> bool:
-    """Close the memory of ends that are done with it by now; whether no such end is left. Any thread, no finalizers."""
+    """Close the memory of ends that are done with it by now; whether none is left but for tensors that are held. Any thread, no finalizers."""
     for _ in range(len(_retired)):
         try:
             arrivals = _retired.popleft()
@@ -91,7 +91,7 @@ def sweep_retired() -> bool:
             break
         if not arrivals.retire():
             _retired.append(arrivals)
-    return not _retired
+    return not any(not arrivals.held for arrivals in list(_retired))
 
 
 # ------------------------------------------------------------------------------------ what is read
@@ -141,10 +141,11 @@ class Arrivals:
         #: Own events, by lease; and the streams that were read on.
         self._released: dict[tuple[int, Device], Event] = {}
         self._streams: set[tuple[Device, int]] = set()
+        #: Leases whose release could not be marked yet.
+        self._late: deque[tuple[Device, int, int, int]] = deque()
         #: Once the end is closed: what marks the end of its work on them.
         self._last: list[tuple[Device, Event]] = []
         self._closed = False
-        self._is_gone = False
 
     def bring(
         self,
@@ -202,43 +203,48 @@ class Arrivals:
         """What has been brought is a message: its leases live as long as its tensors."""
         if self._current:
             self._current.clear()
+        if self._late:
+            self._catch_up()
 
     def let_go(self, device: Device, stream: int, lease: int, use: int) -> None:
         """In finalizers: nobody looks at the tensors of a lease any more."""
         event = self._released.get((lease, device))
         if event is None:
             event = self._released[lease, device] = lend_event(device)
-        event.record(stream)
+        try:
+            event.record(stream)
+        except RuntimeError:  # a graph is captured on the stream
+            self._late.append((device, stream, lease, use))
+            return
         self._streams.add((device, stream))
         self.held -= 1
         self._release(lease, use, event)
-        if self._closed and not self.held:
-            self._leave()
+
+    def _catch_up(self) -> None:
+        """Release what could not be when it was let go of."""
+        for _ in range(len(self._late)):
+            self.let_go(*self._late.popleft())
 
     # ------------------------------------------------------------------------------------ the end
     def close(self) -> None:
         """Read no more. What was opened is closed once nothing is held and the device is done with it. Idempotent; waits for nothing."""
         if not self._closed:
-            self._current.clear()
             self._closed = True
-            if not self.held:
-                self._leave()
+            self._current.clear()
+            _retired.append(self)
             sweep_retired()
 
-    def _leave(self) -> None:
-        for device, stream in self._streams:
-            last = lend_event(device)
-            last.record(stream)
-            self._last.append((device, last))
-        _retired.append(self)
-
     def retire(self) -> bool:
-        """Close what was opened, if the device is done with it; whether it was."""
-        if self._is_gone:
-            return True
+        """Once closed: close what was opened, if nothing is held and the device is done with it; whether it was."""
+        self._catch_up()
+        if self.held:
+            return False
+        if not self._last:
+            for device, stream in self._streams:
+                self._last.append((device, last := lend_event(device)))
+                last.record(stream)
         if not all(event.done() for _device, event in self._last):
             return False
-        self._is_gone = True
         for event in self._events.values():
             event.close()
         for key, device in self._opened:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -466,6 +467,10 @@ class CudaPlatform(Platform):
         """See the base. Other threads of the process run meanwhile."""
         self.synchronizations += 1
         self.devices[device.index].synchronize(stream)
+
+    def is_in_use(self) -> bool:
+        torch = sys.modules.get("torch")
+        return torch is not None and torch.cuda.is_initialized()
 
     def current_device(self) -> Device:
         return self.devices[self._tensors.current_device()]

@@ -1,8 +1,11 @@
-"""Torch tensors of the CPU as plain memory: what the pickler and the channels share.
+"""Torch tensors as plain memory: what the pickler and the channels share.
 
 A tensor travels as the bytes of its elements, never as its storage, of which it may be a small part. Strides are kept when they only
 reorder dense memory (transposed, channels last); what has gaps or repeats arrives dense. What is not plain memory (sparse, quantized, other
 devices, subclasses, tensors with attributes) is left to torch's own pickling.
+
+A tensor on a GPU is offered to the edge first, if it leaves along one that carries such tensors (`mray._common.device_tensors`). Else it
+goes through host memory: its bytes are copied there, travel like those of any other, and are copied to a GPU of the reader.
 
 torch is imported by who gets a tensor, and by nobody else: who sends one has it.
 """
@@ -12,12 +15,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import pickle
+from collections.abc import Callable
 from typing import Any
 
-REQUIRES_GRAD = (
-    "A tensor that requires grad cannot travel along the edge of a compiled graph: the history of its computation stays behind, and its "
-    "receiver could not propagate gradients through it. Send tensor.detach()."
-)
+from mray._common.device_tensors import reduce_device_tensor
+from mray._common.tensor_layout import REQUIRES_GRAD as REQUIRES_GRAD
+from mray._common.tensor_layout import dense as dense
 
 
 class TensorMemory:
@@ -51,29 +54,22 @@ def is_plain(tensor: Any) -> bool:
     return tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.__dict__
 
 
-def dense(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """The same elements without gaps, and their strides unless they are in C order. Copies only what has gaps or repeats."""
-    if tensor.is_conj():
-        tensor = tensor.resolve_conj()
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    if tensor.is_contiguous():
-        return tensor, None
-    strides = tensor.stride()
-    expected = 1
-    for stride, size in sorted(zip(strides, tensor.shape, strict=True)):
-        if size != 1:
-            if stride != expected:
-                return tensor.contiguous(), None
-            expected *= size
-    return tensor, tuple(strides)
+def is_plain_on_gpu(tensor: Any) -> bool:
+    """Whether the tensor (of exactly torch's type) is plain memory of a GPU and nothing else."""
+    import torch  # noqa: PLC0415
+
+    return tensor.is_cuda and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.__dict__
 
 
 # ------------------------------------------------------------------------------------------ the pickler's
 def reduce_tensor(tensor: Any) -> Any:
-    """A plain CPU tensor as the bytes of its elements, out of band; others torch's way."""
-    if tensor.requires_grad or not is_plain(tensor):
+    """A plain tensor as the bytes of its elements, out of band, or by the edge if that carries tensors of GPUs; others torch's way."""
+    if tensor.requires_grad:
         return tensor.__reduce_ex__(5)
+    if not is_plain(tensor):
+        if not is_plain_on_gpu(tensor):
+            return tensor.__reduce_ex__(5)
+        return reduce_device_tensor(tensor) or (restore_on_gpu, (tensor.get_device(), *reduce_tensor(tensor.cpu())))
     tensor, strides = dense(tensor)
     shape = tuple(tensor.shape)
     if not tensor.numel():
@@ -102,6 +98,23 @@ def restore_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...], strides: tup
     if memoryview(buffer).readonly:
         buffer = bytearray(buffer)
     return shaped(torch.frombuffer(buffer, dtype=dtype), shape, strides)
+
+
+def restore_on_gpu(index: int, restore: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """A tensor that came through host memory: on the GPU of the same index as at its sender if there is one here, else on the current one.
+
+    Raises RuntimeError if the process has no GPU.
+    """
+    import torch  # noqa: PLC0415
+
+    count = torch.cuda.device_count()
+    if not count:
+        raise RuntimeError(
+            f"This value holds a tensor of GPU {index} of the process that sent it, and this process has no GPU to put it on. Send "
+            'tensor.cpu(), or say that it is wanted in host memory where a graph is built: with_tensor_transport(device="cpu").'
+        )
+    where = torch.device("cuda", index if index < count else torch.cuda.current_device())
+    return restore(*arguments).to(where)
 
 
 def shaped(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Any:

@@ -16,6 +16,7 @@ from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device import null
 from mray._device.null import NullArray, NullDevice, NullPlatform
+from mray._device.null_event import NullEvent
 from mray._device.platform import forget_platform, platform
 from mray._device.pool import pool_of
 from mray.exceptions import DeviceOutOfMemoryError
@@ -367,3 +368,22 @@ def test_a_value_stays_valid_after_both_ends_are_closed(edge: Edge, shm: Any, ev
     del value
     eventually(trim_pools)
     eventually(lambda: edge.free() == free)
+
+
+def test_a_release_that_cannot_be_marked_yet_is_made_up_for(same_gpu: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stream whose work is captured as a graph no event can be recorded."""
+    edge = same_gpu
+    edge.send(null.full(10, 1))
+    array = edge.read()
+    with monkeypatch.context() as patched:
+        patched.setattr(NullEvent, "record", refuse)
+        del array
+    assert edge.counts["device_leases"] == 1
+    edge.send(null.full(10, 2))
+    assert edge.host(edge.read()).tolist() == [2] * 10
+    edge.send(null.full(10, 3))
+    assert edge.counts["device_leases"] == 1, "the two before have come back"
+
+
+def refuse(_event: NullEvent, _stream: int) -> None:
+    raise RuntimeError("a graph is being captured")

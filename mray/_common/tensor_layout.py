@@ -1,0 +1,28 @@
+"""What it takes to tell where the elements of a torch tensor lie: for serializers and for devices alike. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+REQUIRES_GRAD = (
+    "A tensor that requires grad cannot travel along the edge of a compiled graph: the history of its computation stays behind, and its "
+    "receiver could not propagate gradients through it. Send tensor.detach()."
+)
+
+
+def dense(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """The same elements without gaps, and their strides unless they are in C order. Copies only what has gaps or repeats."""
+    if tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    if tensor.is_contiguous():
+        return tensor, None
+    strides = tensor.stride()
+    expected = 1
+    for stride, size in sorted(zip(strides, tensor.shape, strict=True)):
+        if size != 1:
+            if stride != expected:
+                return tensor.contiguous(), None
+            expected *= size
+    return tensor, tuple(strides)

@@ -1,0 +1,58 @@
+"""What needs a real GPU: collected everywhere, skipped with the reason where there is none. `python -m pytest tests/gpu` runs it all."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mray._device.base import Device, Platform
+from tests.conformance.device_kinds import Cuda, Kind, Peer
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    ours = [item for item in items if here in item.path.parents]
+    if not ours:
+        return
+    why = Cuda().why_not()
+    for item in ours:
+        item.add_marker(pytest.mark.gpu)
+        if why:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture
+def kind() -> Iterator[Kind]:
+    found = Cuda()
+    yield found
+    gc.collect()
+    found.close()
+    gc.collect()
+
+
+@pytest.fixture
+def platform(kind: Kind) -> Platform:
+    return kind.open()
+
+
+@pytest.fixture
+def device(platform: Platform) -> Device:
+    return platform.devices[0]
+
+
+@pytest.fixture
+def start_peer(kind: Kind) -> Iterator[Callable[[], Peer]]:
+    """Starts another process that uses the same GPUs."""
+    started: list[Any] = []
+
+    def start() -> Peer:
+        started.append(Peer(kind))
+        return started[-1]
+
+    yield start
+    for peer in started:
+        peer.close()

@@ -1,0 +1,543 @@
+"""A pretended libcuda: memory is shared memory of the host, streams are lists of things to do.
+
+    machine = FakeMachine(devices=2)
+    one, other = FakeCuda(machine), FakeCuda(machine)      two processes, as the driver sees them; both live in this one
+    platform = platform_of(one)                            `mray._device.cuda` on it (in `fake_torch`)
+
+It answers misuse as the driver does, with the numbers of its header, and remembers in `FakeMachine.undefined` what the driver leaves
+undefined. Functions compare what they are given with the C signatures of the header. With ``late=True`` the work of a stream is done when
+somebody waits for it and no sooner, so that a missing wait is a wrong result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mray._device import libcuda
+from mray._device.cuda import CudaPlatform, find_platform
+from mray._device.libcuda import IpcHandle, LibCuda
+from tests.unit.cuda_header import SIGNATURES, Function
+
+SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT = 0, 1, 2, 3, 101, 201
+INVALID_HANDLE, NOT_READY, HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED = 400, 600, 712, 713
+STREAM_CAPTURE_UNSUPPORTED = 900
+NAMES = {
+    1: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
+    2: ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
+    3: ("CUDA_ERROR_NOT_INITIALIZED", "initialization error"),
+    101: ("CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
+    201: ("CUDA_ERROR_INVALID_CONTEXT", "invalid device context"),
+    400: ("CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
+    900: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
+}
+
+# ---------------------------------------------------------------------------------------------------------- the machine
+class Mapped:
+    """Some shared memory, as one process has it mapped."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.map = mmap.mmap(fd, size)
+        self.anchor: Any = ctypes.c_char.from_buffer(self.map)
+        self.address = ctypes.addressof(self.anchor)
+
+    def close(self) -> None:
+        self.anchor = None
+        self.map.close()
+
+
+class Memory:
+    """One allocation."""
+
+    def __init__(self, device: int, size: int, number: int, *, exportable: bool = True) -> None:
+        self.device = device
+        self.size = size
+        self.number = number
+        self.exportable = exportable
+        self.fd = os.memfd_create("fake-cuda")
+        os.ftruncate(self.fd, size)
+        self.openings = 0
+
+    def map(self) -> Mapped:
+        return Mapped(self.fd, self.size)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Stream:
+    """Things to do, in order. One that returns False cannot be done yet."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.work: list[Any] = []
+        self.done = 0
+
+    def advance(self, end: int) -> bool:
+        """Do things up to there; whether that was possible."""
+        while self.done < end:
+            if self.work[self.done]() is False:
+                return False
+            self.work[self.done] = None
+            self.done += 1
+        return True
+
+
+class Mark:
+    """An event: which work it marks. Shared by all who have opened it."""
+
+    def __init__(self, device: int, owner: FakeCuda, flags: int) -> None:
+        self.device = device
+        self.owner = owner
+        self.flags = flags
+        self.stream: Stream | None = None
+        self.end = 0
+        self.openings = 0
+
+
+class FakeDevice:
+    def __init__(self, number: int, memory: int) -> None:
+        self.uuid = bytes([number]) * 16
+        self.whole = self.uuid
+        self.name = b"Fake GPU"
+        self.total = self.free = memory
+        self.peers: set[int] = set()
+
+
+class FakeMachine:
+    """What all processes share. `late`: work is done when waited for."""
+
+    def __init__(self, devices: int = 1, *, memory: int = 1 << 30, peers: bool = True, late: bool = False) -> None:
+        self.devices = [FakeDevice(number, memory) for number in range(devices)]
+        for number, device in enumerate(self.devices):
+            device.peers = set(range(devices)) - {number} if peers else set()
+        self.late = late
+        self.exported: dict[bytes, Any] = {}
+        self.numbers = itertools.count(1)
+        #: What was done that the driver does not define.
+        self.undefined: list[str] = []
+
+
+# --------------------------------------------------------------------------------------------------------- one process
+class FakeCuda:
+    """The library as one process has it loaded. `visible`: which devices of the machine it sees."""
+
+    def __init__(self, machine: FakeMachine, visible: list[int] | None = None, *, forked: bool = False) -> None:
+        self.machine = machine
+        self.visible = list(range(len(machine.devices))) if visible is None else visible
+        self.forked = forked
+        self.initialized = False
+        #: The names of all calls.
+        self.calls: list[str] = []
+        self.retained: dict[int, int] = {}
+        self.memory: dict[int, tuple[Memory, Mapped]] = {}
+        self.opened: dict[int, tuple[Memory, Mapped, int]] = {}
+        self.streams: dict[int, Stream] = {}
+        self.events: dict[int, Mark] = {}
+        self.registered: dict[int, int] = {}
+        self.captured: set[int] = set()
+        self.lost_captures: set[int] = set()
+        self._thread = threading.local()
+        self._lock = threading.RLock()
+        self._functions = {name: Function(name, getattr(self, "_" + name), self.calls) for name in SIGNATURES}
+        self.lib = LibCuda(self, self)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_functions"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def platform(self) -> CudaPlatform:
+        """mray's platform on it, without tensors; `fake_torch.platform_of` has them."""
+        found = find_platform(self.lib)
+        assert found is not None
+        return found
+
+    @contextmanager
+    def hold(self, device: int, handle: int) -> Iterator[None]:
+        """While entered, the stream does nothing of what is queued from then on; afterwards, all streams do what they can."""
+        stream = self.streams.setdefault(handle or device + 1, Stream(self.visible[device]))
+        is_held = True
+        self.queue(stream, lambda: not is_held)
+        try:
+            yield
+        finally:
+            is_held = False
+            for each in list(self.streams.values()):
+                each.advance(len(each.work))
+
+    def left(self) -> dict[str, int]:
+        """What was made or opened and not undone, by kind."""
+        kinds = {"memory": self.memory, "opened": self.opened, "streams": self.streams, "events": self.events, "pinned": self.registered}
+        ours = {kind: len(things) for kind, things in kinds.items()}
+        ours["streams"] = sum(number >= 1 << 12 for number in self.streams)
+        return {kind: count for kind, count in ours.items() if count}
+
+    def find(self, address: int) -> tuple[Memory, int] | None:
+        """The memory an address lies in, and where that begins."""
+        both = [*self.memory.items(), *((base, entry[:2]) for base, entry in self.opened.items())]
+        return next(((memory, base) for base, (memory, _mapped) in both if base <= address < base + memory.size), None)
+
+    # contexts and captures
+    @property
+    def current(self) -> int:
+        return int(getattr(self._thread, "context", 0))
+
+    @current.setter
+    def current(self, context: int) -> None:
+        self._thread.context = context
+
+    def device(self) -> int:
+        """The device of the current context, by its number on the machine."""
+        return self.visible[self.current - 1]
+
+    def refuses_unsafe(self) -> bool:
+        if self.captured and getattr(self._thread, "mode", 0) != libcuda.STREAM_CAPTURE_MODE_RELAXED:
+            self.lost_captures |= self.captured
+            return True
+        return False
+
+    def begin_capture(self, stream: int) -> None:
+        self.captured.add(stream)
+
+    def end_capture(self, stream: int) -> bool:
+        """Whether the capture is of use."""
+        self.captured.discard(stream)
+        return stream not in self.lost_captures
+
+    def stream_at(self, handle: int) -> Stream | None:
+        if handle == 0:
+            return self.streams.setdefault(self.current, Stream(self.device()))
+        return self.streams.get(handle) if handle >= 1 << 12 else None
+
+    def queue(self, stream: Stream, work: Callable[[], object]) -> None:
+        stream.work.append(work)
+        if not self.machine.late:
+            stream.advance(len(stream.work))
+
+    # the functions
+    def _cuGetErrorName(self, status: int, text: Any) -> int:
+        return self._describe(status, text, 0)
+
+    def _cuGetErrorString(self, status: int, text: Any) -> int:
+        return self._describe(status, text, 1)
+
+    def _describe(self, status: int, text: Any, which: int) -> int:
+        if status not in NAMES:
+            return INVALID_VALUE
+        text.value = NAMES[status][which].encode()
+        return SUCCESS
+
+    def _cuInit(self, flags: int) -> int:
+        assert flags == 0
+        if self.forked:
+            return NOT_INITIALIZED
+        self.initialized = True
+        return SUCCESS if self.visible else 100
+
+    def _cuDeviceGetCount(self, count: Any) -> int:
+        count.value = len(self.visible)
+        return SUCCESS if self.initialized else NOT_INITIALIZED
+
+    def _cuDeviceGet(self, device: Any, index: int) -> int:
+        device.value = index
+        return SUCCESS if index < len(self.visible) else INVALID_DEVICE
+
+    def _cuDeviceGetName(self, text: Any, size: int, device: int) -> int:
+        assert len(text) == size
+        text.value = self.machine.devices[self.visible[device]].name
+        return SUCCESS
+
+    def _cuDeviceGetUuid(self, uuid: Any, device: int) -> int:
+        uuid.bytes[:] = self.machine.devices[self.visible[device]].whole
+        return SUCCESS
+
+    def _cuDeviceGetUuid_v2(self, uuid: Any, device: int) -> int:
+        uuid.bytes[:] = self.machine.devices[self.visible[device]].uuid
+        return SUCCESS
+
+    def _cuDeviceCanAccessPeer(self, answer: Any, device: int, peer: int) -> int:
+        if device == peer or max(device, peer) >= len(self.visible):
+            return INVALID_DEVICE
+        answer.value = int(self.visible[peer] in self.machine.devices[self.visible[device]].peers)
+        return SUCCESS
+
+    def _cuDevicePrimaryCtxRetain(self, context: Any, device: int) -> int:
+        if not self.initialized or self.forked:
+            return NOT_INITIALIZED
+        self.retained[device] = self.retained.get(device, 0) + 1
+        context.value = device + 1
+        return SUCCESS
+
+    def _cuDevicePrimaryCtxRelease_v2(self, device: int) -> int:
+        if not self.retained.get(device):
+            return INVALID_CONTEXT
+        self.retained[device] -= 1
+        return SUCCESS
+
+    def _cuCtxGetCurrent(self, context: Any) -> int:
+        context.value = self.current or None
+        return SUCCESS
+
+    def _cuCtxSetCurrent(self, context: int) -> int:
+        if context and not self.retained.get(context - 1):
+            return INVALID_CONTEXT
+        self.current = context
+        return SUCCESS
+
+    def _cuThreadExchangeStreamCaptureMode(self, mode: Any) -> int:
+        mode.value, self._thread.mode = getattr(self._thread, "mode", 0), mode.value
+        return SUCCESS
+
+    def _cuMemGetInfo_v2(self, free: Any, total: Any) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        device = self.machine.devices[self.device()]
+        free.value, total.value = device.free, device.total
+        return SUCCESS
+
+    def _cuMemAlloc_v2(self, address: Any, size: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        if self.refuses_unsafe():
+            return STREAM_CAPTURE_UNSUPPORTED
+        if not size:
+            return INVALID_VALUE
+        found = self.malloc(self.device(), size)
+        if found is None:
+            return OUT_OF_MEMORY
+        address.value = found
+        return SUCCESS
+
+    def malloc(self, device: int, size: int, *, exportable: bool = True) -> int | None:
+        """What the driver and torch's allocator get their memory by."""
+        with self._lock:
+            if size > self.machine.devices[device].free:
+                return None
+            self.machine.devices[device].free -= size
+            memory = Memory(device, size, next(self.machine.numbers), exportable=exportable)
+            mapped = memory.map()
+            self.memory[mapped.address] = memory, mapped
+            return mapped.address
+
+    def _cuMemFree_v2(self, address: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        if self.refuses_unsafe():
+            return STREAM_CAPTURE_UNSUPPORTED
+        with self._lock:
+            if address not in self.memory:
+                return INVALID_VALUE
+            memory, mapped = self.memory.pop(address)
+            self.machine.devices[memory.device].free += memory.size
+            if memory.openings:
+                self.machine.undefined.append("memory was freed that another process has open")
+            mapped.close()
+            memory.close()
+        return SUCCESS
+
+    def _cuPointerGetAttributes(self, count: int, attributes: Any, answers: Any, address: int) -> int:
+        found = self.find(address)
+        values: dict[int, tuple[Any, int]] = {}
+        if found is not None:
+            memory, base = found
+            values = {
+                libcuda.POINTER_ATTRIBUTE_MEMORY_TYPE: (ctypes.c_uint32, 2),
+                libcuda.POINTER_ATTRIBUTE_DEVICE_ORDINAL: (ctypes.c_int32, self.visible.index(memory.device)),
+                libcuda.POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: (ctypes.c_uint8, int(memory.exportable)),
+                libcuda.POINTER_ATTRIBUTE_RANGE_START_ADDR: (ctypes.c_uint64, base),
+                libcuda.POINTER_ATTRIBUTE_RANGE_SIZE: (ctypes.c_uint64, memory.size),
+                libcuda.POINTER_ATTRIBUTE_BUFFER_ID: (ctypes.c_uint64, memory.number),
+            }
+        for index in range(count):
+            kind, value = values.get(attributes[index], (ctypes.c_uint64, 0))
+            kind.from_address(answers[index]).value = value
+        return SUCCESS
+
+    def _export(self, handle: Any, thing: Any) -> int:
+        name = b"%064d" % next(self.machine.numbers)
+        self.machine.exported[name] = self, thing
+        ctypes.memmove(ctypes.addressof(handle), name, len(name))
+        return SUCCESS
+
+    def _imported(self, handle: IpcHandle, kind: type) -> Any:
+        owner, thing = self.machine.exported.get(bytes(handle), (None, None))
+        return thing if isinstance(thing, kind) and owner is not self else None
+
+    def _cuIpcGetMemHandle(self, handle: Any, address: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        if address not in self.memory or not self.memory[address][0].exportable:
+            return INVALID_VALUE
+        return self._export(handle, self.memory[address][0])
+
+    def _cuIpcOpenMemHandle_v2(self, address: Any, handle: IpcHandle, flags: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        if self.refuses_unsafe():
+            return STREAM_CAPTURE_UNSUPPORTED
+        memory = self._imported(handle, Memory)
+        if flags != libcuda.IPC_MEM_LAZY_ENABLE_PEER_ACCESS or memory is None:
+            return INVALID_VALUE
+        if memory.device != self.device() and memory.device not in self.machine.devices[self.device()].peers:
+            return 217
+        for base, (known, mapped, times) in self.opened.items():
+            if known is memory:
+                self.opened[base] = known, mapped, times + 1
+                address.value = base
+                return SUCCESS
+        try:
+            mapped = memory.map()
+        except OSError:
+            return INVALID_VALUE
+        memory.openings += 1
+        self.opened[mapped.address] = memory, mapped, 1
+        address.value = mapped.address
+        return SUCCESS
+
+    def _cuIpcCloseMemHandle(self, address: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        if self.refuses_unsafe():
+            return STREAM_CAPTURE_UNSUPPORTED
+        if address not in self.opened:
+            return INVALID_VALUE
+        memory, mapped, times = self.opened.pop(address)
+        if times > 1:
+            self.opened[address] = memory, mapped, times - 1
+        else:
+            memory.openings -= 1
+            mapped.close()
+        return SUCCESS
+
+    def _cuMemHostRegister_v2(self, address: int, size: int, flags: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        if self.refuses_unsafe():
+            return STREAM_CAPTURE_UNSUPPORTED
+        assert flags == libcuda.MEMHOSTREGISTER_PORTABLE
+        if address in self.registered:
+            return HOST_MEMORY_ALREADY_REGISTERED
+        self.registered[address] = size
+        return SUCCESS
+
+    def _cuMemHostUnregister(self, address: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        return SUCCESS if self.registered.pop(address, None) else HOST_MEMORY_NOT_REGISTERED
+
+    def _cuStreamCreate(self, stream: Any, flags: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        assert flags == libcuda.STREAM_NON_BLOCKING
+        stream.value = next(self.machine.numbers) << 12
+        self.streams[stream.value] = Stream(self.device())
+        return SUCCESS
+
+    def _cuStreamDestroy_v2(self, handle: int) -> int:
+        stream = self.streams.pop(handle, None) if handle >= 1 << 12 else None
+        if stream is None:
+            return INVALID_HANDLE
+        stream.advance(len(stream.work))
+        return SUCCESS
+
+    def _cuStreamSynchronize(self, handle: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        stream = self.stream_at(handle)
+        if stream is None:
+            return INVALID_HANDLE
+        assert stream.advance(len(stream.work)), "waiting for a stream that is held would never end"
+        return SUCCESS
+
+    def _cuStreamIsCapturing(self, handle: int, status: Any) -> int:
+        status.value = int(handle in self.captured)
+        return SUCCESS
+
+    def _cuStreamWaitEvent(self, handle: int, event: int, flags: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        stream, mark = self.stream_at(handle), self.events.get(event)
+        if stream is None or mark is None or flags:
+            return INVALID_HANDLE
+        if mark.stream is not None:
+            first, end = mark.stream, mark.end
+            self.queue(stream, lambda: first.advance(end))
+        return SUCCESS
+
+    def _cuEventCreate(self, event: Any, flags: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        if self.refuses_unsafe():
+            return STREAM_CAPTURE_UNSUPPORTED
+        event.value = next(self.machine.numbers) << 12
+        self.events[event.value] = Mark(self.device(), self, flags)
+        return SUCCESS
+
+    def _cuEventRecord(self, event: int, handle: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        mark, stream = self.events.get(event), self.stream_at(handle)
+        if mark is None or stream is None or mark.device != stream.device:
+            return INVALID_HANDLE
+        mark.stream, mark.end = stream, len(stream.work)
+        return SUCCESS
+
+    def _cuEventQuery(self, event: int) -> int:
+        if self.refuses_unsafe():
+            return STREAM_CAPTURE_UNSUPPORTED
+        mark = self.events.get(event)
+        if mark is None:
+            return INVALID_HANDLE
+        return NOT_READY if mark.stream is not None and mark.stream.done < mark.end else SUCCESS
+
+    def _cuEventDestroy_v2(self, event: int) -> int:
+        mark = self.events.pop(event, None)
+        if mark is None:
+            return INVALID_HANDLE
+        if mark.owner is not self:
+            mark.openings -= 1
+        elif mark.openings:
+            self.machine.undefined.append("an event was destroyed that another process has open")
+        return SUCCESS
+
+    def _cuIpcGetEventHandle(self, handle: Any, event: int) -> int:
+        mark = self.events.get(event)
+        if mark is None or mark.owner is not self:
+            return INVALID_HANDLE
+        if mark.flags != libcuda.EVENT_DISABLE_TIMING | libcuda.EVENT_INTERPROCESS:
+            return INVALID_VALUE
+        return self._export(handle, mark)
+
+    def _cuIpcOpenEventHandle(self, event: Any, handle: IpcHandle) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        mark = self._imported(handle, Mark)
+        if mark is None:
+            return INVALID_VALUE
+        mark.openings += 1
+        event.value = next(self.machine.numbers) << 12
+        self.events[event.value] = mark
+        return SUCCESS
+
+    def _cuMemcpyAsync(self, target: int, source: int, size: int, handle: int) -> int:
+        if not self.current:
+            return INVALID_CONTEXT
+        stream = self.stream_at(handle)
+        if stream is None:
+            return INVALID_HANDLE
+        for address in (target, source):
+            found = self.find(address)
+            if found is None and not any(base <= address < base + length for base, length in self.registered.items()):
+                return INVALID_VALUE
+            if found is not None and address + size > found[1] + found[0].size:
+                return INVALID_VALUE
+        self.queue(stream, lambda: ctypes.memmove(target, source, size) and None)
+        return SUCCESS

@@ -1,0 +1,175 @@
+"""What torch does with CUDA devices, on a pretended driver: tensors for the CPU whose memory is a device's."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from mray._device.cuda import CudaPlatform
+from mray._device.cuda_tensors import CudaTensors, ForeignMemory
+from tests.unit.fake_cuda import FakeCuda, FakeMachine
+
+
+def platform_of(cuda: FakeCuda) -> CudaPlatform:
+    """mray's platform in that process, with tensors."""
+    return CudaPlatform(cuda.platform()._cuda, FakeTensors(cuda))
+
+
+class FakePool:
+    """A `torch.cuda.MemPool`."""
+
+    def __init__(self, number: int) -> None:
+        self.id = (0, number)
+        self.segments: list[int] = []
+        #: Of the segments, those that no tensor lies in: size -> addresses.
+        self.unused: dict[int, list[int]] = {}
+
+    def snapshot(self) -> list[dict[str, int]]:
+        return [{"address": address} for address in self.segments]
+
+
+class _Segment:
+    """What a tensor of the pretended allocator lies in. Freed with it, or kept for the next one while its pool is there."""
+
+    def __init__(self, cuda: FakeCuda, address: int, pool: FakePool | None) -> None:
+        self.cuda = cuda
+        self.address = address
+        self.pool = pool if pool is None else weakref.ref(pool)
+
+    def __del__(self) -> None:
+        pool = self.pool and self.pool()
+        if pool is None:
+            free(self.cuda, self.address)
+        else:
+            pool.unused.setdefault(self.cuda.memory[self.address][0].size, []).append(self.address)
+
+
+def free(cuda: FakeCuda, address: int) -> None:
+    memory, mapped = cuda.memory.pop(address)
+    cuda.machine.devices[memory.device].free += memory.size
+    memory.close()
+    mapped.anchor = None  # the mapping goes with the last tensor that views it
+
+
+class _Entered(threading.local):
+    def __init__(self) -> None:
+        self.pools: list[FakePool] = []
+
+
+class _Array:
+    """Holds the memory's object, as the deleter of torch's storage does."""
+
+    def __init__(self, memory: ForeignMemory) -> None:
+        self.memory = memory
+        self.__array_interface__ = memory.__cuda_array_interface__
+
+
+class FakeTensors(CudaTensors):
+    """Tensors of torch for the CPU whose memory is a device's: what `torch.cuda` would do."""
+
+    #: Whether allocations can be exported: not those of expandable segments.
+    exportable = True
+    #: Whether torch has pools at all.
+    has_pools = True
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__()
+        self.cuda = cuda
+        self._entered_by_thread = _Entered()
+
+    @property
+    def entered(self) -> list[FakePool]:
+        """This thread's, outermost first."""
+        return self._entered_by_thread.pools
+
+    def where(self, index: int) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+    def is_on_device(self, tensor: Any) -> bool:
+        return self.cuda.find(tensor.data_ptr()) is not None
+
+    def device_of(self, tensor: Any) -> int:
+        found = self.cuda.find(tensor.data_ptr())
+        return 0 if found is None else self.cuda.visible.index(found[0].device)
+
+    def empty(self, index: int, dtype: str, shape: Any, strides: Any) -> Any:
+        import torch
+
+        tensor = super().empty(index, dtype, shape, strides)
+        size = tensor.nbytes
+        if not size:
+            return tensor
+        whole = -(-size // (2 << 20)) * (2 << 20)
+        pool = next((pool for pool in self.entered if pool is self._pools.get(index)), None)
+        if pool is not None and pool.unused.get(whole):
+            address: int | None = pool.unused[whole].pop()
+        else:
+            address = self.cuda.malloc(self.cuda.visible[index], whole, exportable=self.exportable)
+            if address is None:
+                raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
+            if pool is not None:
+                pool.segments.append(address)
+        keep = (_Segment(self.cuda, address, pool), self.cuda.memory[address][1])
+        return self.view(index, address, dtype, tuple(shape), tensor.stride(), keep)
+
+    def wrap(self, index: int, memory: ForeignMemory) -> Any:
+        import numpy
+        import torch
+
+        found = self.cuda.find(memory.__cuda_array_interface__["data"][0])
+        assert found is not None, "torch asks the driver which device the address belongs to"
+        assert self.cuda.visible.index(found[0].device) == index, "torch would copy to the other device"
+        return torch.from_numpy(numpy.asarray(_Array(memory)))
+
+    def create_pool(self, index: int) -> bool:
+        if self.has_pools and index not in self._pools:
+            self._pools[index] = FakePool(index + 1)
+        return self.has_pools
+
+    def drop_pools(self, *devices: int) -> None:
+        for index in devices or tuple(self._pools):
+            for addresses in getattr(self._pools.get(index), "unused", {}).values():
+                for address in addresses:
+                    free(self.cuda, address)
+        super().drop_pools(*devices)
+
+    def enter_pool(self, index: int, pool: Any) -> AbstractContextManager[None]:
+        @contextmanager
+        def entering() -> Iterator[None]:
+            assert pool not in self.entered, "already recording to mempool_id"
+            self.entered.append(pool)
+            try:
+                yield
+            finally:
+                self.entered.remove(pool)
+
+        return entering()
+
+
+# ------------------------------------------------------------------------------------------------------- two processes
+class Pair:
+    """Two processes on one machine."""
+
+    def __init__(self, machine: FakeMachine) -> None:
+        self.machine = machine
+        self.one, self.other = FakeCuda(machine), FakeCuda(machine)
+        self.platform, self.other_platform = platform_of(self.one), platform_of(self.other)
+        self.device, self.other_device = self.platform.devices[0], self.other_platform.devices[0]
+
+
+@contextmanager
+def late_pair() -> Iterator[Pair]:
+    """A machine whose streams work when waited for. Fails if anything is left in the end."""
+    made = Pair(FakeMachine(2, late=True))
+    yield made
+    made.platform.close()
+    gc.collect()
+    assert made.one.left() == {} and made.other.left() == {}
+    assert made.machine.undefined == []
+    assert made.one.current == made.other.current == 0, "contexts are put back"

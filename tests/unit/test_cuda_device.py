@@ -1,0 +1,463 @@
+"""CUDA devices, on a pretended driver that minds its arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mray._device import libcuda, nvml
+from mray._device.cuda import CudaPlatform, find_platform
+from mray._device.libcuda import CudaError, LibCuda
+from tests.unit.cuda_header import SIGNATURES
+from tests.unit.fake_cuda import FakeCuda, FakeMachine
+from tests.unit.fake_torch import Pair, late_pair
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with late_pair() as made:
+        yield made
+
+
+# ---------------------------------------------------------------------------------------------- the library
+def test_every_function_is_declared_as_in_the_header() -> None:
+    assert {**libcuda.GIVES_LOCK_AWAY, **libcuda.KEEPS_LOCK} == SIGNATURES
+    assert not set(libcuda.GIVES_LOCK_AWAY) & set(libcuda.KEEPS_LOCK)
+
+
+def test_what_may_wait_gives_the_interpreters_lock_away() -> None:
+    assert set(libcuda.KEEPS_LOCK) == {
+        *("cuGetErrorName", "cuGetErrorString", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode")
+    }
+
+
+def test_functions_nobody_declared_are_not_there() -> None:
+    with pytest.raises(AttributeError, match="cuLaunchKernel"):
+        _ = FakeCuda(FakeMachine()).lib.cuLaunchKernel
+
+
+def test_a_library_too_old_for_a_function_is_refused() -> None:
+    class Old:
+        pass
+
+    with pytest.raises(AttributeError):
+        LibCuda(Old(), Old())
+
+
+def test_errors_have_cudas_name_and_text_and_can_be_pickled(pair: Pair) -> None:
+    with pytest.raises(CudaError, match=r"Freeing memory failed: CUDA_ERROR_INVALID_VALUE \(invalid argument\)\.") as caught:
+        pair.device.free(0x1000)
+    error = caught.value
+    assert (error.status, error.name, error.text) == (1, "CUDA_ERROR_INVALID_VALUE", "invalid argument")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.status) == (str(error), 1)
+
+
+def test_an_error_that_the_driver_has_no_name_for_is_told_by_its_number(pair: Pair) -> None:
+    assert str(pair.one.lib.error("This", 4711)) == "This failed: CUDA error 4711 (no description)."
+
+
+# ------------------------------------------------------------------------------------------------- identity
+def test_without_a_driver_there_is_no_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libcuda, "LIBRARY", "libcuda-that-is-not-there.so.1")
+    assert find_platform() is None
+
+
+@pytest.mark.parametrize("cuda", [FakeCuda(FakeMachine(), visible=[]), FakeCuda(FakeMachine(), forked=True)], ids=["no device", "forked"])
+def test_without_devices_or_after_a_fork_there_is_no_platform(cuda: FakeCuda) -> None:
+    assert find_platform(cuda.lib) is None
+
+
+def test_identity_is_had_without_a_context() -> None:
+    cuda = FakeCuda(FakeMachine(2))
+    platform = cuda.platform()
+    assert [device.uuid for device in platform.devices] == [f"GPU-{n}{n}-{n}-{n}-{n}-{n}{n}{n}" for n in ("0000", "0101")]
+    assert [device.name for device in platform.devices] == ["Fake GPU"] * 2
+    assert platform.devices[0].can_access(platform.devices[1].uuid)
+    assert platform.device_of(platform.devices[1].uuid) is platform.devices[1]
+    assert "cuDevicePrimaryCtxRetain" not in cuda.calls
+
+
+def test_part_of_a_gpu_has_a_name_of_its_own() -> None:
+    machine = FakeMachine()
+    machine.devices[0].uuid = bytes(range(16))
+    assert FakeCuda(machine).platform().devices[0].uuid == "MIG-00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+def test_peers_that_cannot_reach_each_other_say_so() -> None:
+    one, other = FakeCuda(FakeMachine(2, peers=False)).platform().devices
+    assert not one.can_access(other.uuid)
+    assert one.can_access(one.uuid)
+
+
+class FakeNvml:
+    """libnvidia-ml, which knows two GPUs of the machine, whatever CUDA shows."""
+
+    def __init__(self, uuids: list[str], statuses: dict[int, int], *, starts: bool = True) -> None:
+        self.uuids = [uuid.encode() for uuid in uuids]
+        self.statuses = statuses
+        self.starts = starts
+        self.started = 0
+
+    def nvmlInit_v2(self) -> int:
+        self.started += self.starts
+        return 0 if self.starts else 9
+
+    def nvmlShutdown(self) -> int:
+        self.started -= 1
+        return 0
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, device: Any) -> int:
+        if uuid not in self.uuids:
+            return 6
+        device._obj.value = 1 + self.uuids.index(uuid)
+        return 0
+
+    def nvmlDeviceGetP2PStatus(self, device: Any, other: Any, index: int, status: Any) -> int:
+        assert {device.value, other.value} == {1, 2}
+        status._obj.value = self.statuses[index]
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("library", "reaches"),
+    [
+        (FakeNvml(["GPU-a", "GPU-b"], {0: 0, 1: 0}), True),
+        (FakeNvml(["GPU-a", "GPU-b"], {0: 0, 1: 5}), False),
+        (FakeNvml(["GPU-a", "GPU-b"], {0: 3, 1: 0}), False),
+        (FakeNvml(["GPU-a"], {0: 0, 1: 0}), False),
+        (FakeNvml(["GPU-a", "GPU-b"], {0: 0, 1: 0}, starts=False), False),
+    ],
+    ids=["reads and writes", "cannot write", "cannot read", "not given to this container", "does not start"],
+)
+def test_devices_that_cuda_does_not_show_are_asked_about_elsewhere(library: FakeNvml, reaches: bool) -> None:
+    assert nvml.can_access("GPU-a", "GPU-b", library) is reaches
+    assert library.started == 0
+
+
+def test_access_to_an_invisible_device_is_what_nvml_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = FakeMachine(2)
+    shown = FakeCuda(machine, visible=[0]).platform().devices[0]
+    hidden = FakeCuda(machine, visible=[1]).platform().devices[0]
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(nvml, "can_access", lambda *uuids: asked.append(uuids) or True)
+    assert shown.can_access(hidden.uuid) and shown.can_access(hidden.uuid)
+    assert asked == [(shown.uuid, hidden.uuid)]
+
+
+# ------------------------------------------------------------------------------------------------- contexts
+def test_calls_are_made_in_the_context_of_their_device_and_put_back_what_was_current(pair: Pair) -> None:
+    other = pair.platform.devices[1]
+    other.memory()
+    pair.one.current = 2  # torch.cuda.set_device(1)
+    address = pair.device.allocate(100)
+    assert pair.one.memory[address][0].device == 0
+    assert pair.one.current == 2
+    pair.one.current = 1
+    pair.one.calls.clear()
+    assert pair.device.memory()[1]
+    assert pair.one.calls == ["cuCtxGetCurrent", "cuMemGetInfo_v2"]
+    pair.device.free(address)
+    pair.one.current = 0
+
+
+def test_the_context_is_retained_once_by_threads_that_need_it_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2)
+    retain = pair.one._functions["cuDevicePrimaryCtxRetain"]
+    body = retain.body
+    monkeypatch.setattr(retain, "body", lambda context, device: (both.wait(), body(context, device))[1])
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(pair.device.memory())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert pair.one.retained == {0: 1}
+
+
+def test_a_context_is_put_back_also_after_an_error(pair: Pair) -> None:
+    pair.platform.devices[1].memory()
+    pair.one.current = 2
+    with pytest.raises(CudaError):
+        pair.device.free(0x1000)
+    assert pair.one.current == 2
+    pair.one.current = 0
+
+
+FORKING = """
+import os
+from tests.unit.fake_cuda import FakeCuda, FakeMachine
+
+cuda = FakeCuda(FakeMachine())
+device = cuda.platform().devices[0]
+event, address = device.create_event(), device.allocate(100)
+child = os.fork()
+if not child:
+    calls = len(cuda.calls)
+    try:
+        device.allocate(100)
+    except RuntimeError as error:
+        assert "forked" in str(error)
+        event.close()
+        device.free(address)
+        device.close()
+        os._exit(len(cuda.calls) - calls)
+    os._exit(100)
+assert os.waitpid(child, 0)[1] == 0
+event.close()
+device.free(address)
+assert cuda.left() == {}
+"""
+
+
+def test_a_forked_child_refuses_to_use_a_device_and_lets_go_of_nothing() -> None:
+    subprocess.run([sys.executable, "-c", FORKING], check=True)
+
+
+# --------------------------------------------------------------------------------------------------- memory
+def test_memory_is_opened_by_another_process_and_is_the_same(pair: Pair) -> None:
+    address = pair.device.allocate(1000)
+    there = pair.other_device.open_memory(pair.device.export_memory(address))
+    assert there != address
+    ctypes.memset(address + 7, 42, 1)
+    assert ctypes.string_at(there + 7, 1) == b"*"
+    assert pair.other_device.allocation_of(there) is None
+    pair.other_device.close_memory(there)
+    pair.device.free(address)
+
+
+def test_memory_opened_twice_stays_open_until_closed_twice(pair: Pair) -> None:
+    address = pair.device.allocate(1000)
+    handle = pair.device.export_memory(address)
+    there = pair.other_device.open_memory(handle)
+    assert pair.other_device.open_memory(handle) == there
+    pair.other_device.close_memory(there)
+    assert pair.other_device.allocation_of(there) is None
+    pair.other_device.close_memory(there)
+    with pytest.raises(CudaError):
+        pair.other_device.close_memory(there)
+    pair.device.free(address)
+
+
+def test_memory_of_a_device_out_of_reach_is_not_opened() -> None:
+    pair = Pair(FakeMachine(2, peers=False))
+    address = pair.platform.devices[1].allocate(1000)
+    handle = pair.platform.devices[1].export_memory(address)
+    with pytest.raises(CudaError):
+        pair.other_device.open_memory(handle)
+    there = pair.other_platform.devices[1].open_memory(handle)
+    pair.other_platform.devices[1].close_memory(there)
+    pair.platform.devices[1].free(address)
+
+
+def test_a_process_does_not_open_its_own_memory_or_events(pair: Pair) -> None:
+    address, event = pair.device.allocate(1000), pair.device.create_event()
+    with pytest.raises(CudaError):
+        pair.device.open_memory(pair.device.export_memory(address))
+    with pytest.raises(CudaError):
+        pair.device.open_event(event.handle)
+    event.close()
+    pair.device.free(address)
+
+
+def test_an_allocation_shares_no_piece_of_memory_with_another(pair: Pair) -> None:
+    for size, taken in ((0, 2 << 20), (1, 2 << 20), (2 << 20, 2 << 20), ((2 << 20) + 1, 4 << 20)):
+        address = pair.device.allocate(size)
+        allocation = pair.device.allocation_of(address + max(size, 1) - 1)
+        assert allocation is not None
+        assert (allocation.base, allocation.size) == (address, taken)
+        pair.device.free(address)
+
+
+def test_allocations_have_numbers_that_never_repeat(pair: Pair) -> None:
+    numbers = set()
+    for _ in range(10):
+        address = pair.device.allocate(1000)
+        allocation = pair.device.allocation_of(address)
+        assert allocation is not None
+        numbers.add(allocation.number)
+        pair.device.free(address)
+    assert len(numbers) == 10
+
+
+def test_memory_that_cannot_be_exported_is_no_allocation_to_us(pair: Pair) -> None:
+    address = pair.one.malloc(0, 1000, exportable=False)
+    assert address is not None
+    assert pair.device.allocation_of(address) is None
+    assert pair.platform.devices[1].allocation_of(address) is None
+    with pytest.raises(CudaError):
+        pair.device.export_memory(address)
+    pair.device.free(address)
+    assert pair.device.allocation_of(0x1000) is None
+
+
+def test_memory_of_another_device_is_none_of_this_one(pair: Pair) -> None:
+    address = pair.platform.devices[1].allocate(1000)
+    assert pair.device.allocation_of(address) is None
+    assert pair.platform.devices[1].allocation_of(address) is not None
+    pair.platform.devices[1].free(address)
+
+
+def test_a_full_device_says_which_it_is_and_what_it_has(pair: Pair) -> None:
+    free, total = pair.device.memory()
+    with pytest.raises(MemoryError, match=rf"GPU 0 \(Fake GPU, GPU-0.*\) has no {total + (2 << 20)} bytes left: {free} of {total} are"):
+        pair.device.allocate(total + 1)
+    with pytest.raises(MemoryError, match=r"GPU 0 .* has no room for uint8 \(2147483648,\): CUDA out of memory"):
+        pair.device.empty("uint8", (2 * total,))
+
+
+def test_host_memory_is_pinned_for_all_contexts(pair: Pair) -> None:
+    memory = ctypes.create_string_buffer(4096)
+    pair.device.register_host(ctypes.addressof(memory), 4096)
+    with pytest.raises(CudaError):
+        pair.device.register_host(ctypes.addressof(memory), 4096)
+    pair.device.unregister_host(ctypes.addressof(memory))
+    with pytest.raises(CudaError):
+        pair.device.unregister_host(ctypes.addressof(memory))
+
+
+# ---------------------------------------------------------------------------------------------------- order
+def test_a_stream_that_waits_for_anothers_event_sees_its_work(pair: Pair) -> None:
+    source, target, result = (pair.device.allocate(16) for _ in range(3))
+    there = pair.other_device.open_memory(pair.device.export_memory(target))
+    copy = pair.other_device.allocate(16)
+    ctypes.memset(source, 7, 16)
+    stream, reader = pair.device.create_stream(), pair.other_device.create_stream()
+    ready = pair.device.create_event()
+    opened = pair.other_device.open_event(ready.handle)
+    assert opened.handle == b""
+    assert opened.done()
+
+    # Without the wait: what was there before.
+    pair.device.copy(target, source, 16, stream)
+    ready.record(stream)
+    pair.other_device.copy(copy, there, 16, reader)
+    pair.other_platform.synchronize(pair.other_device, reader)
+    assert ctypes.string_at(copy, 16) == bytes(16)
+    assert not opened.done()
+
+    opened.wait(reader)
+    pair.other_device.copy(copy, there, 16, reader)
+    assert not opened.done(), "nobody waits but the stream"
+    pair.other_platform.synchronize(pair.other_device, reader)
+    assert ctypes.string_at(copy, 16) == b"\7" * 16
+    assert opened.done()
+    assert (pair.platform.synchronizations, pair.other_platform.synchronizations) == (0, 2)
+
+    opened.close()
+    opened.close()
+    ready.close()
+    pair.other_device.close_memory(there)
+    pair.other_device.free(copy)
+    for address in (source, target, result):
+        pair.device.free(address)
+    pair.device.destroy_stream(stream)
+    pair.other_device.destroy_stream(reader)
+
+
+def test_the_process_that_opened_an_event_may_mark_it(pair: Pair) -> None:
+    event = pair.device.create_event()
+    opened = pair.other_device.open_event(event.handle)
+    stream = pair.other_device.create_stream()
+    source = pair.other_device.allocate(16)
+    pair.other_device.copy(source, source + 8, 8, stream)
+    opened.record(stream)
+    assert not event.done()
+    pair.other_platform.synchronize(pair.other_device, stream)
+    assert event.done()
+    opened.close()
+    event.close()
+    pair.other_device.free(source)
+    pair.other_device.destroy_stream(stream)
+
+
+def test_an_event_belongs_to_the_streams_of_its_device(pair: Pair) -> None:
+    event = pair.device.create_event()
+    stream = pair.platform.devices[1].create_stream()
+    with pytest.raises(CudaError, match="INVALID_HANDLE"):
+        event.record(stream)
+    event.close()
+    pair.platform.devices[1].destroy_stream(stream)
+
+
+def test_an_event_that_cannot_be_exported_is_not_left_behind(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair.one._functions["cuIpcGetEventHandle"], "body", lambda handle, event: 1)
+    with pytest.raises(CudaError, match="Exporting an event"):
+        pair.device.create_event()
+    assert pair.one.left() == {}
+
+
+def test_nothing_that_mray_does_loses_a_capture_that_goes_on(pair: Pair) -> None:
+    event = pair.device.create_event()
+    theirs, their_event = pair.other_device.allocate(100), pair.other_device.create_event()
+    memory = ctypes.create_string_buffer(4096)
+    pair.one.begin_capture(0)
+    address = pair.device.allocate(100)
+    pair.device.export_memory(address)
+    pair.device.free(address)
+    pair.device.close_memory(pair.device.open_memory(pair.other_device.export_memory(theirs)))
+    pair.device.open_event(their_event.handle).close()
+    pair.device.create_event().close()
+    pair.device.register_host(ctypes.addressof(memory), 4096)
+    pair.device.unregister_host(ctypes.addressof(memory))
+    pair.device.destroy_stream(pair.device.create_stream())
+    assert event.done()
+    with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
+        event.record(0)
+    assert pair.one.end_capture(0)
+    event.record(0)
+    event.close()
+    their_event.close()
+    pair.other_device.free(theirs)
+    # The driver would have refused each of them: the mode is put back.
+    pair.one.begin_capture(0)
+    assert pair.one.refuses_unsafe()
+    pair.one.end_capture(0)
+
+
+def test_each_thread_has_its_current_stream(pair: Pair) -> None:
+    stream, seen = pair.device.create_stream(), []
+    assert pair.device.current_stream() == 0
+    with pair.device.on_stream(stream):
+        thread = threading.Thread(target=lambda: seen.append(pair.device.current_stream()))
+        thread.start()
+        thread.join()
+        assert pair.device.current_stream() == stream
+        assert pair.platform.devices[1].current_stream() == 0
+    assert (pair.device.current_stream(), seen) == (0, [0])
+    pair.device.destroy_stream(stream)
+
+
+def test_copying_nothing_is_nothing(pair: Pair) -> None:
+    pair.device.copy(0, 0, 0, 0)
+    assert "cuMemcpyAsync" not in pair.one.calls
+
+
+def test_a_platform_is_the_cuda_one(pair: Pair) -> None:
+    assert isinstance(pair.platform, CudaPlatform)
+    assert pair.platform.name == "cuda"
+    assert pair.platform.current_device() is pair.device
+
+
+def test_the_platform_needs_no_torch_for_memory_and_order() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from tests.unit.fake_cuda import FakeCuda, FakeMachine\n"
+        "platform = FakeCuda(FakeMachine()).platform()\n"
+        "device = platform.devices[0]\n"
+        "stream = device.create_stream()\n"
+        "with device.on_stream(stream): assert device.current_stream() == stream\n"
+        "event = device.create_event(); event.record(stream); event.close()\n"
+        "assert not platform.is_tensor(1) and platform.current_device() is device\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
