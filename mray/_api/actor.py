@@ -62,7 +62,7 @@ class ActorClass:
 
     def __setstate__(self, state: tuple[ActorBlueprint, dict[str, Any], str | None]) -> None:
         self._blueprint, self._given_options, doc = state
-        self._default_options = complete_actor_options(self._given_options)
+        self._default_options = self._complete(self._given_options)
         self.__dict__.update(__doc__=doc, __module__=self._blueprint.module)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -88,7 +88,19 @@ class ActorClass:
         given = {**self._given_options, **options}
         check_actor_options(options)
         check_actor_options(given)
-        return complete_actor_options(given)
+        return self._complete(given)
+
+    def _complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        options = complete_actor_options(given)
+        if any(spec.options and spec.options.get("tensor_transport") for spec in self._blueprint.methods.values()):
+            if options["enable_tensor_transport"] is False:
+                raise ValueError(
+                    "Actor class has methods with @ray.method(tensor_transport=...) decorator but "
+                    "@ray.remote(enable_tensor_transport=False). Either set enable_tensor_transport=True or remove the "
+                    "@ray.method(tensor_transport=...) decorator from the methods."
+                )
+            options["enable_tensor_transport"] = True
+        return options
 
     def _create(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
         self._blueprint.init.signature.check(args, kwargs)
@@ -157,7 +169,7 @@ class ActorClassWithOptions:
 
 # ---------------------------------------------------------------------------------------------- handles
 #: Options of an actor that its callers need to know; builtin values only.
-_CALLERS_OPTIONS = ("max_task_retries", "max_pending_calls", "name", "namespace", "enable_tensor_transport", "max_concurrency")
+_CALLERS_OPTIONS = ("max_task_retries", "max_pending_calls", "name", "namespace", "enable_tensor_transport", "max_concurrency", "num_gpus")
 
 
 class ActorHandle:
@@ -364,6 +376,12 @@ def method(*args: Any, **options: Any) -> Any:
 
     Options: num_returns, concurrency_group, max_task_retries, retry_exceptions, enable_task_events, tensor_transport,
     _generator_backpressure_num_objects. ``handle.m.options`` takes the same.
+
+    ``tensor_transport`` leaves the tensors of what the method returns with its actor until they are needed: nothing is copied at first, and
+    they go straight to the actor that is given the ref; to the same one by reference. ``"gloo"`` and ``"shm"`` are for tensors of the CPU,
+    ``"cuda_ipc"`` and ``"nccl"`` for those of GPUs, which stay there; ``"object_store"`` is the ordinary way. Until all refs are gone,
+    receivers get the tensor as it is when they ask: see `mray.experimental.wait_tensor_freed`. With `options`, the class needs
+    ``enable_tensor_transport=True``.
     """
     if len(args) == 1 and not options and callable(args[0]):
         return args[0]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mray._api.actor import ActorHandle, ActorMethodSpec
     from mray._api.object_ref import ObjectRef
+    from mray._common.tensor_transports import TensorTransport
 
 #: What a call returns: one ref, a list of refs (num_returns > 1), or None (num_returns == 0).
 Returned = Any
@@ -37,8 +38,11 @@ class Backend(ABC):
         """Store a value; the calling process owns it."""
 
     @abstractmethod
-    def get(self, refs: Sequence[ObjectRef], timeout: float | None) -> list[Any]:
-        """Values of the refs, in order; raises the first error there is, even if other refs still hang."""
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
+        """Values of the refs, in order; raises the first error there is, even if other refs still hang.
+
+        `through_host`: tensors that stayed with their maker come through host memory.
+        """
 
     @abstractmethod
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
@@ -55,6 +59,22 @@ class Backend(ABC):
     @abstractmethod
     def export_ref(self, ref: ObjectRef) -> str:
         """Called when a ref is pickled: the owner's process; keeps it alive with whatever it is pickled into."""
+
+    # -- tensors that stay with their maker -------------------------------------------------------
+    def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
+        """As `put`, the tensors stay in this process until somebody needs them."""
+        raise NotImplementedError(f"{type(self).__name__} has no tensor transports.")
+
+    def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
+        """Wait until no object has this tensor of this process; TimeoutError."""
+        raise NotImplementedError(f"{type(self).__name__} has no tensor transports.")
+
+    def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
+        """Have `get` hand out what `place` makes of the tensors; ValueError unless the ref's tensors stay with their maker.
+
+        `device`: a type of devices that its transport must admit.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no tensor transports.")
 
     # -- tasks -----------------------------------------------------------------------------------
     @abstractmethod

@@ -14,6 +14,7 @@ from mray._api.current import backend_if_started, current_backend, started_backe
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._common.options import check_namespace
+from mray._common.tensor_transports import tensor_transport
 
 _NO_STATE = "Ray has not been started yet. Trying to use state API before ray.init() has been called."
 
@@ -36,8 +37,13 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     Waits for ever by default; `timeout` in seconds, 0 does not wait: GetTimeoutError, after which the ref is as good as before. Raises what
     the task raised, as soon as one of the refs has failed even if others are pending; ActorDiedError or WorkerCrashedError at once when
     the process that worked on it dies.
+
+    Tensors that a method left with its actor (``tensor_transport``) are brought; ValueError for "gloo" and "nccl" unless
+    `_use_object_store` has them come through host memory.
     """
     if isinstance(object_refs, ObjectRef):
+        if _use_object_store:
+            return current_backend().get((object_refs,), timeout, True)[0]
         return current_backend().get((object_refs,), timeout)[0]
     if isinstance(object_refs, GraphRef):
         return object_refs.get(timeout)
@@ -52,6 +58,8 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     for ref in object_refs:
         if not isinstance(ref, ObjectRef):
             raise TypeError(f"Attempting to call `get` on the value {ref}, which is not an ray.ObjectRef.")
+    if _use_object_store:
+        return backend.get(object_refs, timeout, True)
     return backend.get(object_refs, timeout) if object_refs else []
 
 
@@ -67,16 +75,25 @@ def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
 
 
 def put(value: Any, *, _owner: ActorHandle | None = None, _tensor_transport: str | None = None) -> ObjectRef:
-    """Store a value and return its ref. Arrays above about 100 KiB are copied once, into shared memory, and read from there."""
+    """Store a value and return its ref. Arrays above about 100 KiB are copied once, into shared memory, and read from there.
+
+    With `_tensor_transport` ("shm", "cuda_ipc") tensors are not copied but kept until somebody needs them; see `mray.method`.
+    """
     backend = current_backend()
     if isinstance(value, ObjectRef):
         raise TypeError(
             "Calling 'put' on an ray.ObjectRef is not allowed. If you really want to do this, you can wrap the ray.ObjectRef in a list and "
             "call 'put' on it."
         )
-    if _tensor_transport is not None and _tensor_transport.lower() != "object_store":
-        raise NotImplementedError(f"put(_tensor_transport={_tensor_transport!r}) is not there yet: leave it out")
-    return backend.put(value)
+    transport = None if _tensor_transport is None else tensor_transport(_tensor_transport)
+    if transport is None:
+        return backend.put(value)
+    if not transport.one_sided:
+        raise ValueError(
+            f"ray.put() is not supported for two-sided RDT transport {transport.name!r}. Use a one-sided transport ('shm', 'cuda_ipc'), or "
+            f"return the value from an actor task and use the @ray.method(tensor_transport={transport.name!r}) decorator instead."
+        )
+    return backend.put_tensors(value, transport)
 
 
 def wait(

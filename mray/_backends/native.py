@@ -14,6 +14,7 @@ from mray._api.actor import make_handle
 from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
+from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.ids import FIRST, NO_ACTOR, new_actor_id, new_task_id, return_id, worker_id_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mray._api.actor import ActorHandle, ActorMethodSpec
     from mray._backends.graph_host import Host
     from mray._common.options import SessionOptions
+    from mray._common.tensor_transports import TensorTransport
     from mray._graph.compiled import CompiledGraph
     from mray._runtime.worker import Worker
 
@@ -118,8 +120,19 @@ class NativeBackend(Backend):
     def put(self, value: Any) -> ObjectRef:
         return self.client.put(value)
 
-    def get(self, refs: Sequence[ObjectRef], timeout: float | None) -> list[Any]:
-        return self.client.get(refs, timeout)
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
+        return self.client.get(refs, timeout, through_host)
+
+    def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
+        self.client._check()
+        context = self._context
+        return self.client.tensors.put(value, transport, (context.actor_id or b"", context.class_name or ""))
+
+    def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
+        self.client.tensors.wait_tensor_freed(tensor, timeout)
+
+    def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
+        self.client.tensors.set_target(ref, place, device)
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         return self.client.wait(refs, num_returns, timeout)
@@ -309,9 +322,13 @@ class NativeBackend(Backend):
         if method.is_async or not isinstance(num_returns, int):
             why = _NO_COROUTINES if method.is_async else _NO_GENERATORS
             raise NotImplementedError(f"{method.name}, num_returns={num_returns!r}: {why}")
+        if options is not None and options.get("tensor_transport"):
+            check_enabled(handle, options["tensor_transport"])
         call, returned = _new_call(client, task_id, method.name, num_returns)
         call.handle = handle._token
         pack_arguments(client, call, args, kwargs or None, method.name)
+        if call.arguments is not None:
+            warn_if_sent_back(call.arguments, handle)
         with client.lock:
             caller = client.actors.get(actor_id)
             if caller is None:
@@ -335,6 +352,8 @@ class NativeBackend(Backend):
             call.options = {"retry": retry if retry is True or isinstance(retry, str) else _pickle_types(retry)}
         if options.get("name"):
             call.options = {**(call.options or {}), "name": options["name"]}
+        if options.get("tensor_transport"):
+            keep_tensors(call, options["tensor_transport"])
 
     def hold_actor(self, actor_id: bytes) -> Any:
         with self.client.lock:

@@ -28,14 +28,13 @@ from mray._channel.leases import Borrower, Lender, sweep_orphans
 from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._device.arrivals import Arrivals, sweep_retired
-from mray._device.base import Event, Platform
+from mray._device.base import DeviceOutOfMemoryError, Event, Platform
 from mray._device.departures import DepartureFacts, Departures, Shipment
 from mray._device.pool import all_pools
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.layout import MOST_NOTE, RingLayout
 from mray._ipc.segment import Segment
 from mray._objects.serializer import Serialized
-from mray.exceptions import DeviceOutOfMemoryError
 
 
 class _Lent:

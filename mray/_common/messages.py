@@ -16,6 +16,7 @@ A value in a message is three consecutive fields ``form, payload, refs``:
 * ``SEGMENT``: payload is ``(segment name, length, producer process)``; the value lies in shared memory, PACKED (or PICKLED: length is
 negative).
 * ``FAILED``:  payload is the pickle of the exception that `get` raises.
+* ``TENSORS``: the tensors have stayed in the process that made them; payload is what is described in `mray._runtime.tensor_transport`.
 
 ``refs`` is ``None`` or the list of ``(object id, owner process)`` that are pickled inside the value;
 an actor handle inside a value stands there as ``(actor id, "")``.
@@ -28,6 +29,7 @@ PICKLED = 0
 PACKED = 1
 SEGMENT = 2
 FAILED = 3
+TENSORS = 4
 
 # --------------------------------------------------------------------------- first on any connection
 HELLO = 1  # role, process, pid    role: one of the ROLE_ words; both ends send it first
@@ -52,6 +54,14 @@ RECLAIM = 16  # most                                     give back at most so ma
 GIVEN_BACK = 17  # list of task ids                         tasks that will not run here: push them elsewhere
 CANCEL = 18  # task id, force, recursive
 ATTEMPT = 19  # task id                                   an application error that the caller asked to be retried
+
+# ------------------------------------------------------- peer to peer: tensors that stay with their maker
+TENSORS_FETCH = 25  # number, object id, through host       send me the tensors
+TENSORS_BROUGHT = 26  # number, form, payload, lease       form: PICKLED, PACKED, SEGMENT or FAILED
+#                   lease: id of an object that is lent, b"", or a list of (lease, use) of device memory;
+#                   then the payload is the list of what is said of each tensor (`mray._device.departures`)
+TENSORS_FREE = 27  # object ids                            nobody needs them any more
+TENSORS_DONE = 28  # lease, use, event                     device memory that was lent may be used again after this event (b"": now)
 
 # ---------------------------------------------------------------------------- peer to peer: ownership
 BORROW = 30  # number, object ids                     I hold these refs; answer BORROWED when number > 0

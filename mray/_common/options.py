@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._common import settings
+from mray._common.tensor_transports import check_tensor_transport
 
 Check = Callable[[str, Any], "str | None"]
 
@@ -201,7 +202,7 @@ METHOD_OPTIONS: dict[str, Option] = {
     "_generator_backpressure_num_objects": Option(_Int, None, _backpressure),
     "_num_objects_per_yield": Option(_Int, None),
     "enable_task_events": Option(_Bool, None),
-    "tensor_transport": Option(_Text, None),
+    "tensor_transport": Option(_Text, None, check_tensor_transport),
 }
 
 

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 _Value = TypeVar("_Value")
 
@@ -31,6 +31,41 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("expected a JSON object")
     return value
+
+
+class NullDevices(NamedTuple):
+    """The pretended GPUs of a machine (`mray._device.null`)."""
+
+    gpus: int
+    #: Bytes of each.
+    memory: int = 1 << 30
+    #: Whether they reach the memory of each other.
+    peer: bool = True
+    #: Seconds that each piece of work on them is late.
+    late: float = 0.0
+    #: Separates the memory of those who use different words.
+    scope: str = ""
+
+
+def _null_devices(text: str) -> NullDevices | None:
+    first, *options = (part.strip() for part in text.split(","))
+    values: dict[str, Any] = {}
+    for option in options:
+        name, _equals, value = (part.strip() for part in option.partition("="))
+        if name in ("memory", "peer"):
+            values[name] = int(value)
+        elif name == "late":
+            values[name] = float(value)
+        elif name == "scope" and value.replace("-", "").replace("_", "").isalnum():
+            values[name] = value
+        else:
+            raise ValueError(f"expected memory=BYTES, peer=0 or 1, late=SECONDS or scope=WORD, not {option!r}")
+    count = int(first or 0)
+    if count < 0 or values.get("memory", 1) <= 0 or values.get("peer", 0) not in (0, 1) or not 0 <= values.get("late", 0) < 3600:
+        raise ValueError("expected the number of GPUs, and values that make sense")
+    if "peer" in values:
+        values["peer"] = bool(values["peer"])
+    return NullDevices(count, **values) if count else None
 
 
 @dataclass(frozen=True)
@@ -80,6 +115,7 @@ _no_path: str | None = None
 _no_number: float | None = None
 _no_names: tuple[str, ...] = ()
 _no_items: dict[str, Any] = {}
+_no_devices: NullDevices | None = None
 
 TMPDIR = _declare("MRAY_TMPDIR", str, _no_path, "Directory under which sessions make theirs, instead of the system's.", "RAY_TMPDIR")
 ADDRESS = _declare("MRAY_ADDRESS", str, _no_path, "What `init()` without an address takes as one; `local` starts a session.", "RAY_ADDRESS")
@@ -158,6 +194,31 @@ CGRAPH_OVERLAP = _declare(
     "Overlap transfers between GPUs with computing.",
     "RAY_CGRAPH_overlap_gpu_communication",
 )
+NULL_DEVICES = _declare(
+    "MRAY_NULL_DEVICES",
+    _null_devices,
+    _no_devices,
+    "How many GPUs to pretend in host memory, for tests; options follow: `4,memory=1073741824,peer=0,late=0.002,scope=word`.",
+)
+DEVICE_POOL_BYTES = _declare(
+    "MRAY_DEVICE_POOL_BYTES",
+    int,
+    64 << 20,
+    "Bytes by which a process's pool of device memory for edges and tensor transports grows, at least; one for each device.",
+)
+NULL_NCCL_VERSION = _declare(
+    "MRAY_NULL_NCCL_VERSION", int, 23000, "Version of NCCL on pretended GPUs, as NCCL counts: 22705 is 2.27.5."
+)
+
+
+def of_library(name: str) -> str | None:
+    """A variable of a library that mray uses, such as NCCL, and no setting of mray."""
+    return os.environ.get(name)
+
+
+def propose_to_library(name: str, value: str) -> None:
+    """What a library that has not been used yet shall find in its variable, unless the user has set it."""
+    os.environ.setdefault(name, value)
 
 
 def preload_everywhere(module: str) -> None:

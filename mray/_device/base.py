@@ -21,6 +21,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 
+class DeviceOutOfMemoryError(MemoryError):
+    """A device has no memory left for what an edge carries."""
+
+
 class Facts(NamedTuple):
     """Where a dense tensor lies and how to look at it."""
 
@@ -210,12 +214,16 @@ class Platform(ABC):
     def synchronize(self, device: Device, stream: int) -> None:
         """Wait until what is queued on the stream is done; raises what went wrong there. Counts in `synchronizations`."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (there may be nothing to give back)
         """This process uses the devices no more: give back what can be given back. Idempotent."""
 
     def current_device(self) -> Device:
         """The one that this thread works on where it names none."""
         return self.devices[0]
+
+    def is_in_use(self) -> bool:
+        """Whether this process works with its devices already, so that asking more of them makes no context."""
+        return True
 
     def tensor_types(self) -> tuple[type, ...]:
         """The classes of its tensors, as far as their library is imported; hashable by identity."""

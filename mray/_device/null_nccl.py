@@ -445,8 +445,10 @@ def _reduced(memories: Sequence[memoryview], datatype: int, op: int) -> bytes:
         for array in arrays[1:]:
             function(total, array, out=total)
         if op == NCCL_AVG:
-            mean = total / len(arrays)
-            total = (mean if total.dtype.kind == "f" else numpy.trunc(mean)).astype(total.dtype)
+            if total.dtype.kind == "f":
+                total = (total / len(arrays)).astype(total.dtype)
+            else:
+                total = (numpy.sign(total) * (numpy.abs(total) // len(arrays))).astype(total.dtype)
         if datatype == NCCL_BFLOAT16:
             bits = total.view("u4")
             rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("u2")

@@ -27,10 +27,9 @@ from collections.abc import Iterable
 from struct import Struct
 
 from mray._common import settings
-from mray._device.base import Allocation, Device, Event
+from mray._device.base import Allocation, Device, DeviceOutOfMemoryError, Event
 from mray._device.events import lend_event, return_event
 from mray._device.pinned_memory import PinnedMemory
-from mray.exceptions import DeviceOutOfMemoryError
 
 #: Blocks start at multiples of it, which suits every kernel.
 ALIGN = 512

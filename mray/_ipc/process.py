@@ -127,7 +127,7 @@ def parent_of(pid: int) -> int:
 
 
 def start_of(pid: int) -> int:
-    """When a process was started, in ticks since the machine was: with it, a pid names one process for ever. 0: there is none (any more)."""
+    """When a process was started, in ticks since the machine was: with it, a pid names one process for ever. 0: it is dead."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             facts = file.read().rsplit(b")", 1)[1].split()

@@ -49,6 +49,11 @@ class Entry:
     fetching = False
     #: The call that makes the value, while it is pending (for `cancel`).
     task: Any = None
+    #: How the tensors of the value travel, if they stay with their maker; where `get` is to leave them; which actors
+    #: have been sent the ref (True: enough was said about it).
+    transport: Any = None
+    target: Any = None
+    sent: Any = None
 
     def complete(self, form: int, payload: Any, refs: list[Any] | None = None) -> None:
         """The value (or error) is there. A second completion is ignored."""

@@ -30,6 +30,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mray._common.device_tensors import carriers, restore_device_tensor
 from mray._common.messages import PACKED, PICKLED
 from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
 
@@ -153,8 +154,11 @@ class Serialized:
             span += _SPAN.size
 
 
-def serialize(value: Any, *, refuse_grad: bool = False) -> Serialized:
+def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None = None, leave_type: type | None = None) -> Serialized:
     """Pickle a value, as fast as its types allow.
+
+    With `leave`, tensors (or instances of `leave_type`) are left out and appended to it; who unpickles the value needs them as a carrier
+    (`mray._common.device_tensors`).
 
     Raises RuntimeError for a tensor that requires grad, if `refuse_grad`; whatever the pickling of the user's types raises; TypeError or
     PicklingError when something cannot be pickled at all.
@@ -164,18 +168,38 @@ def serialize(value: Any, *, refuse_grad: bool = False) -> Serialized:
             # A pickle would be a second copy, in memory fresh from the kernel.
             return Serialized(_PICKLED_BYTES, [memoryview(value)], None)
         return Serialized(pickle.dumps(value, 5), [], None)
-    outer = _noted.refs
+    outer = _noted.refs, carriers.take
     refs: list[Any] = []
     _noted.refs = refs
+    left: Table = {}
+    if leave is not None:
+        left = _left_out(leave, leave_type)
     try:
-        table = _special_types(refuse_grad)
+        table = {**(_special_types(refuse_grad) or copyreg.dispatch_table), **left} if left else _special_types(refuse_grad)
         pickled, buffers = _pickle_fast(value, table)
         if pickled is None:
             refs.clear()
+            if leave is not None:
+                leave.clear()
             pickled, buffers = _pickle_thoroughly(value, table)
     finally:
-        _noted.refs = outer
+        _noted.refs, carriers.take = outer
     return Serialized(pickled, buffers, refs or None)
+
+
+def _left_out(tensors: list[Any], kind: type | None) -> Table:
+    """The reducers of what is left out, and known by its place in the list."""
+
+    def leave(tensor: Any) -> tuple[Any, ...]:
+        tensors.append(tensor)
+        return (len(tensors) - 1,)
+
+    if kind is not None:
+        return {kind: lambda tensor: (restore_device_tensor, leave(tensor))}
+    carriers.take = leave
+    torch = sys.modules.get("torch")
+    tensor_type = getattr(torch, "Tensor", None) if torch is not None else None
+    return {} if tensor_type is None else {tensor_type: lambda tensor: (restore_device_tensor, leave(tensor))}
 
 
 def _pickle_fast(value: Any, table: Table | None) -> tuple[bytes | None, list[memoryview]]:

@@ -112,6 +112,20 @@ class Borrowing:
             connection.send((m.BORROW, self._expect(owner, then), [object_id]))
         return entry
 
+    def borrowed(self, connection: Connection, object_id: bytes, form: int, payload: Any) -> Entry:
+        """The entry of an object that its owner has lent without being asked for it (`lend`)."""
+        known = self._borrowed.get(object_id)
+        if known is not None:
+            self._let_go(object_id, connection)  # the owner has counted twice
+            return known
+        entry = self._client.entry()
+        entry.owner = connection.process
+        entry.object_id = object_id
+        entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, connection)
+        entry.complete(form, tuple(payload) if form == m.SEGMENT else payload)
+        self._borrowed[object_id] = entry
+        return entry
+
     def _expect(self, process: str, then: Callable[[], None] | None) -> int:
         self._numbers += 1
         self._acks[self._numbers] = (process, then)
@@ -234,6 +248,11 @@ class Borrowing:
                 borrows[object_id] = (entry, count + 1)
         if number:
             connection.send((m.BORROWED, number))
+
+    def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
+        """The process at the other end borrows this object of ours as from now; it is about to be told (`borrowed`)."""
+        self._client.exported[object_id] = entry
+        self._on_borrow(connection, 0, [object_id])
 
     def _on_release(self, connection: Connection, object_ids: list[bytes]) -> None:
         borrows = connection.facts.get("borrows", {})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
-from mray._common.messages import CALL, FAILED, SEGMENT
+from mray._common.messages import CALL, FAILED, SEGMENT, TENSORS
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
@@ -101,15 +101,15 @@ class Call:
         self.lease: Any = None
 
     def argument_values(self, client: Client) -> list[tuple[Any, ...]] | None:
-        """What the message says of the arguments that were refs: ``(form, payload)``, behind a segment also ``(object id, owner)``."""
+        """What the message says of the arguments that were refs: ``(form, payload)``, of what lies elsewhere also (object id, owner)."""
         if self.arguments is None:
             return None
         values: list[tuple[Any, ...]] = []
         for ref in self.arguments:
             entry = ref._entry
-            if entry.form == SEGMENT:
+            if entry.form == SEGMENT or entry.form == TENSORS:
                 # Views of it may outlive the call: the worker borrows the object.
-                values.append((SEGMENT, entry.payload, ref._id, client.borrowing.export(ref)))
+                values.append((entry.form, entry.payload, ref._id, client.borrowing.export(ref)))
             else:
                 values.append((entry.form, entry.payload))
         return values

@@ -23,7 +23,7 @@ from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
-from mray._common.ids import TaskID, new_object_id, return_id
+from mray._common.ids import FIRST, TaskID, new_object_id, return_id
 from mray._ipc.connection import Connection, Message
 from mray._ipc.reactor import Reactor
 from mray._ipc.segment import unlink
@@ -38,6 +38,7 @@ from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BY
 from mray._runtime.deaths import node_error, owner_error
 from mray._runtime.leases import LeasePools
 from mray._runtime.requests import Answer, Requests
+from mray._runtime.tensor_transport import TensorStore
 from mray.exceptions import GetTimeoutError, ObjectStoreFullError, RaySystemError, TaskCancelledError
 
 Payload = tuple[int, Any, Any]
@@ -61,6 +62,7 @@ class Client:
         self.actors: dict[bytes, ActorCaller] = {}
         self.leases = LeasePools(self)
         self.borrowing = Borrowing(self)
+        self.tensors = TensorStore(self)
         self.bells = Bells(self)
         self.store: SegmentStore
         #: Objects of this process whose refs have been pickled: others may ask for them.
@@ -92,6 +94,7 @@ class Client:
             m.GIVEN_BACK: self.leases.on_given_back,
             m.GRAPHED: self._on_graphed,
             **self.borrowing.words,
+            **self.tensors.words,
         }
         #: Called in the reading thread with the id of a peer whose process is gone.
         self.on_peer_gone: Callable[[str], None] = lambda _process: None
@@ -189,11 +192,13 @@ class Client:
     def _on_reply(self, connection: Connection, task_id: bytes, form: int, payload: Any, refs: Any) -> None:
         call = connection.calls.pop(task_id, None)
         if call is None:
-            if form == m.SEGMENT:  # nobody waits for it any more
-                self.free_segment(payload[0], payload[2])
+            # Nobody waits for it any more.
+            self.tensors.own(self.entry(), task_id + FIRST, form, payload, None)
             return
         entry = call.entry
         assert entry is not None
+        if form == m.TENSORS:
+            self.tensors.own(entry, task_id + FIRST, form, payload, call.handle)
         self._complete(connection, task_id, entry, form, payload, refs)
         call.source.replied(call)
         call.release()
@@ -201,8 +206,12 @@ class Client:
     def _on_replies(self, connection: Connection, task_id: bytes, values: list[Payload]) -> None:
         call = connection.calls.pop(task_id, None)
         if call is None:
+            for index, (form, payload, _refs) in enumerate(values):
+                self.tensors.own(self.entry(), return_id(task_id, index + 1), form, payload, None)
             return
         for index, (entry, (form, payload, refs)) in enumerate(zip(call.entries, values, strict=True)):
+            if form == m.TENSORS:
+                self.tensors.own(entry, return_id(task_id, index + 1), form, payload, call.handle)
             self._complete(connection, return_id(task_id, index), entry, form, payload, refs)
         call.source.replied(call)
         call.release()
@@ -239,6 +248,14 @@ class Client:
             self._check()
             return self._requests.send(connection, code, *fields)
 
+    def settle(self, number: int, value: Any) -> bool:
+        """The answer to a request has come. False: nobody waits for it. Client's lock held."""
+        return self._requests.settle(number, value, None)
+
+    def give_up(self, answer: Answer) -> None:
+        """Nobody waits for this answer any more. Client's lock held."""
+        self._requests.forget(answer)
+
     def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
         if not self.reactor.wait_until(answer.is_ready, timeout):
             raise GetTimeoutError("the answer did not come in time")
@@ -273,6 +290,7 @@ class Client:
             if self.peers.get(connection.process) is connection:
                 del self.peers[connection.process]
             self.borrowing.peer_gone(connection)
+            self.tensors.peer_gone(connection)
             self.on_peer_gone(connection.process)
             for name in connection.facts.get("freed", ()):
                 unlink(name)
@@ -420,8 +438,8 @@ class Client:
                 raise owner_error(entry.owner or entry.payload[2], entry.object_id) from None
         return deserialize(form, entry.payload)
 
-    def get(self, refs: Sequence[ObjectRef], timeout: float | None) -> list[Any]:
-        """Values in order; the first error that is known is raised although others are pending."""
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
+        """Values in order; the first error that is known is raised although others are pending. For `through_host` see `TensorStore`."""
         entries = [ref._entry for ref in refs]
         own = self.entry
         for ref, entry in zip(refs, entries, strict=True):
@@ -431,11 +449,16 @@ class Client:
             if entry.form is None:
                 self._await_all(entries, timeout)
                 break
-        failed = m.FAILED
+        failed, tensors = m.FAILED, m.TENSORS
+        elsewhere = False
         for entry in entries:
             if entry.form == failed:
                 self.value_of(entry)
+            elif entry.form == tensors:
+                elsewhere = True
         value_of = self.value_of
+        if elsewhere:
+            return self.tensors.values(refs, value_of, timeout, through_host)
         return [value_of(entry) for entry in entries]
 
     def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
@@ -539,6 +562,7 @@ class Client:
         self.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
         reactor = self.reactor
         reactor.close()
+        self.tensors.close()
         with self.lock:
             for connection in [*self.peers.values(), self.node]:
                 connection.close()

@@ -85,6 +85,15 @@ def lost_error(object_id: bytes) -> BaseException:
     return ObjectLostError(object_id.hex())
 
 
+def tensors_error(actor_id: bytes, class_name: str, pid: int, object_id: bytes) -> BaseException:
+    """What asking for tensors raises whose holder has ended, while its actor lives on in another process."""
+    reason = (
+        f"The process (pid {pid}) of {class_name} that held the tensors of ObjectRef({object_id.hex()}) has ended; the actor runs in "
+        "another one, which does not have them. Call the method that made them again."
+    )
+    return ActorDiedError.because(reason, actor_id=actor_id.hex(), class_name=class_name or None, pid=pid or None, status=None)
+
+
 def node_error(text: str) -> BaseException:
     """What everything raises once the node is dead."""
     return NodeDiedError(f"{text}; its workers and objects are gone. Call shutdown() and init() to start again.")

@@ -16,7 +16,7 @@ from typing import Any
 from mray._api.blueprint import METHOD_ATTRIBUTE
 from mray._common import messages as m
 from mray._common import settings
-from mray._common.ids import return_id
+from mray._common.ids import FIRST, return_id
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
@@ -111,6 +111,8 @@ class Executor:
         """The arguments with the values of refs in the place of their placeholders."""
         if arguments is None:
             return args, kwargs or {}
+        if any(value[0] == m.TENSORS for value in arguments):
+            arguments = self._client.tensors.begin_arguments(arguments)
         values = [self._argument(value) for value in arguments]
         args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
         return args, {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in (kwargs or {}).items()}
@@ -121,6 +123,12 @@ class Executor:
             raise dependency_error(unpickle_error(payload))
         if form == m.SEGMENT:
             return self._read_borrowed(payload, value[2], value[3])
+        if form == m.TENSORS:
+            try:
+                self._client.tensors.tensors_of(payload)
+            except Exception as error:
+                raise dependency_error(error) from None
+            return self._client.tensors.argument(payload, value[2])
         return deserialize(form, payload)
 
     def _read_borrowed(self, payload: Any, object_id: bytes, owner: str) -> Any:
@@ -159,6 +167,8 @@ class Executor:
             bound = self._methods.get(method)
             if bound is None:
                 bound = self._method(method)
+            if options is not None and "tensor_transport" in options:
+                bound = self._client.tensors.in_place(bound, options["tensor_transport"])
             result = bound(*args, **kwargs)
             if self.exit_requested:
                 raise ExitActor
@@ -241,7 +251,7 @@ class Executor:
                     connection.post((m.REPLY, task_id, m.PICKLED, payload, None))
                     return
             try:
-                value = self._freeze(connection, task_id, result)
+                value = self._freeze(connection, task_id, task_id + FIRST, result, options)
             except BaseException as error:
                 self._failed(connection, task_id, 1, _why(error, result, f"the return value of {name}"), name, None)
                 return
@@ -249,14 +259,16 @@ class Executor:
             connection.post((m.REPLY, task_id, *value))
             return
         try:
-            values = self._split(connection, task_id, num_returns, result)
+            values = self._split(connection, task_id, num_returns, result, options)
         except BaseException as error:
             self._failed(connection, task_id, num_returns, error, name, options)
             return
         self._settle()
         connection.post((m.REPLIES, task_id, values))
 
-    def _split(self, connection: Connection, task_id: bytes, num_returns: int, result: Any) -> list[tuple[int, Any, Any]]:
+    def _split(
+        self, connection: Connection, task_id: bytes, num_returns: int, result: Any, options: dict[str, Any] | None
+    ) -> list[tuple[int, Any, Any]]:
         if num_returns == 0:
             return []
         try:
@@ -265,11 +277,22 @@ class Executor:
             raise ValueError(f"num_returns={num_returns} asks for an iterable of so many values, not {type(result)}.") from None
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
-        return [self._freeze(connection, return_id(task_id, index), value) for index, value in enumerate(results)]
+        return [
+            self._freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, options)
+            for index, value in enumerate(results)
+        ]
 
-    def _freeze(self, connection: Connection, pin: bytes, value: Any) -> tuple[int, Any, Any]:
+    def _freeze(
+        self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None
+    ) -> tuple[int, Any, Any]:
         client = self._client
-        form, payload, refs = freeze_value(client, value, connection.process)
+        transport = None if options is None else options.get("tensor_transport")
+        if transport is None:
+            form, payload, refs = freeze_value(client, value, connection.process)
+        else:
+            context = self.context
+            actor = (context.actor_id or b"", context.class_name or "")
+            form, payload, refs = client.tensors.freeze(value, transport, object_id, connection.process, connection, actor)
         if not refs:
             return form, payload, None
         with client.lock:

@@ -53,11 +53,17 @@ class Requests:
         connection.send((code, self._numbers, *fields))
         return answer
 
-    def settle(self, number: int, value: Any, error: BaseException | None) -> None:
-        """The answer to a request has come."""
+    def settle(self, number: int, value: Any, error: BaseException | None) -> bool:
+        """The answer to a request has come. False: nobody waits for it any more."""
         answer = self._waiting.pop(number, None)
         if answer is not None:
             answer.set(value, error)
+        return answer is not None
+
+    def forget(self, answer: Answer) -> None:
+        """Nobody waits for this answer any more."""
+        for number in [number for number, waiting in self._waiting.items() if waiting is answer]:
+            del self._waiting[number]
 
     def peer_gone(self, connection: Connection) -> None:
         """Nothing more comes over this connection."""

@@ -30,6 +30,9 @@ from mray.exceptions import TaskCancelledError
 
 #: A call that took longer has its reply sent at once, in seconds.
 _LONG = 100e-6
+#: Calls whose tensors are on their way while others run; where the arguments that were refs stand in a CALL.
+_AHEAD = 2
+_ARGUMENTS = 7
 
 
 class Service(Protocol):
@@ -65,7 +68,7 @@ class Worker:
         client._peer_words.update(
             {
                 m.FUNCTION: self._enqueue(m.FUNCTION),
-                m.CALL: self._enqueue(m.CALL),
+                m.CALL: self._on_call,
                 m.TASK: self._on_task,
                 m.LEASED: self._enqueue(m.LEASED),
                 m.GRAPH: self._enqueue(m.GRAPH),
@@ -85,6 +88,22 @@ class Worker:
             append((connection, (code, *fields)))
 
         return enqueue
+
+    def _on_call(self, connection: Connection, *fields: Any) -> None:
+        inbox = self.inbox
+        if fields[_ARGUMENTS - 1] is not None and len(inbox) < _AHEAD:
+            self.client.tensors.look_ahead(fields[_ARGUMENTS - 1])
+        inbox.append((connection, (m.CALL, *fields)))
+
+    def _look_ahead(self) -> None:
+        """Have the tensors come that the next calls need."""
+        for place in range(_AHEAD):
+            try:
+                message = self.inbox[place][1]
+            except IndexError:  # nothing there, or the reading thread has taken it back
+                return
+            if message[0] == m.CALL and message[_ARGUMENTS] is not None:
+                self.client.tensors.look_ahead(message[_ARGUMENTS])
 
     def _on_task(self, connection: Connection, *fields: Any) -> None:
         # A thread that a task has left behind may wait for ever, and keeps no other task from running.
@@ -119,6 +138,8 @@ class Worker:
             if item[1][0] in (m.TASK, m.CALL) and item[1][1] == task_id:
                 with contextlib.suppress(ValueError):
                     self.inbox.remove(item)
+                    if item[1][0] == m.CALL:
+                        self.client.tensors.look_back(item[1][_ARGUMENTS])
                     payload = pickle_error(TaskCancelledError(task_id))
                     returns = item[1][3]
                     if returns == 1:
@@ -187,6 +208,8 @@ class Worker:
         executor = self.executor
         try:
             if code == m.CALL:
+                if self.client.tensors.looks_ahead:
+                    self._look_ahead()
                 executor.run_method(connection, *message[1:])
             elif code == m.TASK:
                 executor.run_task(connection, *message[1:])

@@ -61,6 +61,7 @@ RAY: dict[str, str] = {
         reducescatter_multigpu register_collective_backend send send_multigpu
     """,
     "mray.util.collective.collective_group.base_collective_group": "BaseGroup",
+    "mray.util.collective.collective_group.nccl_collective_group": "NCCLGroup",
     "mray.util.collective.types": """
         AllGatherOptions AllReduceOptions Backend BarrierOptions BroadcastOptions RecvOptions ReduceOp ReduceOptions
         ReduceScatterOptions SendOptions cupy_available torch_available unset_timeout_ms
@@ -73,7 +74,16 @@ RAY: dict[str, str] = {
         DoesNotExist Exists In NodeAffinitySchedulingStrategy NodeLabelSchedulingStrategy NotIn
         PlacementGroupSchedulingStrategy
     """,
-    "mray.experimental": "get_local_object_locations get_object_locations",
+    "mray.experimental": """
+        CommunicatorMetadata RDTManager TensorTransportManager TensorTransportMetadata deregister_nixl_memory get_local_object_locations
+        get_object_locations register_nixl_memory register_nixl_memory_pool register_tensor_transport set_nixl_cuda_stream set_resource
+        set_target_device_for_ref set_target_for_ref wait_tensor_freed
+    """,
+    "mray.experimental.rdt": """
+        CommunicatorMetadata RDTManager TensorTransportManager TensorTransportMetadata deregister_nixl_memory register_nixl_memory
+        register_nixl_memory_pool register_tensor_transport set_nixl_cuda_stream set_target_device_for_ref set_target_for_ref
+        wait_tensor_freed
+    """,
     "mray.experimental.locations": "get_local_object_locations get_object_locations",
     "mray.experimental.channel": """
         AwaitableBackgroundReader AwaitableBackgroundWriter BufferedSharedMemoryChannel CPUCommunicator CachedChannel Channel
@@ -92,6 +102,7 @@ RAY: dict[str, str] = {
     "mray.experimental.channel.communicator": "Communicator ReduceOp TorchTensorAllocator",
     "mray.experimental.channel.cpu_communicator": "CPUCommunicator",
     "mray.experimental.channel.intra_process_channel": "IntraProcessChannel",
+    "mray.experimental.channel.nccl_group": "_NcclGroup",
     "mray.experimental.channel.shared_memory_channel": """
         BufferedSharedMemoryChannel Channel CompositeChannel ReaderRefInfo SharedMemoryType
     """,

@@ -1,0 +1,109 @@
+"""`TensorTransportManager`: how a program brings tensors from actor to actor in a way of its own.
+
+    holder                                          receiver
+    extract_tensor_transport_metadata(tensors) ---> fetch_multiple_tensors / recv_multiple_tensors(metadata)
+    garbage_collect, when the last ref is gone
+
+A class of these is registered by `mray.experimental.register_tensor_transport`; each process that needs one makes one instance. mray runs
+transports of which only the receiver takes part (`is_one_sided`): `send_multiple_tensors` and `abort_transport` are never called.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["CommunicatorMetadata", "FetchRequest", "TensorTransportManager", "TensorTransportMetadata"]
+
+
+@dataclass
+class CommunicatorMetadata:
+    """What both ends have to know of each other. Derive from it."""
+
+
+@dataclass
+class TensorTransportMetadata:
+    """What a receiver has to know of tensors in order to get them. Derive from it; must be picklable."""
+
+    #: Shape and dtype of each.
+    tensor_meta: list[Any]
+    #: The type of the device that they are on: ``"cpu"``, ``"cuda"``.
+    tensor_device: str | None = None
+
+
+@dataclass
+class FetchRequest:
+    """Tensors that are on their way. Whatever it holds is to be given back by its finalizer: nobody may ever wait for it."""
+
+    obj_id: str
+    tensors: list[Any]
+
+
+class TensorTransportManager(ABC):
+    """One way of bringing tensors from actor to actor. Objects are named by their ids in hex digits."""
+
+    @abstractmethod
+    def tensor_transport_backend(self) -> str:
+        """The name of the transport."""
+
+    @staticmethod
+    @abstractmethod
+    def is_one_sided() -> bool:
+        """Whether a receiver gets the tensors without the holder taking part."""
+
+    @staticmethod
+    @abstractmethod
+    def can_abort_transport() -> bool:
+        """Whether a transfer can be broken off."""
+
+    @abstractmethod
+    def actor_has_tensor_transport(self, actor: Any) -> bool:
+        """Whether this actor can use it. Called in the process that calls its methods; ValueError there if not."""
+
+    @abstractmethod
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
+        """In the holder, when a method has returned these tensors: make them ready to be got."""
+
+    @abstractmethod
+    def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None) -> CommunicatorMetadata:
+        """What `recv_multiple_tensors` is told of the two ends; both are None here."""
+
+    @abstractmethod
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        """In the receiver, before a method runs that was given the ref: get the tensors."""
+
+    def fetch_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> FetchRequest:
+        """In the receiver, for `get`: begin to get the tensors. By default gets them."""
+        tensors = self.recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
+        return FetchRequest(obj_id=obj_id, tensors=tensors)
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
+        """The tensors of a fetch, waiting `timeout` seconds at most (-1: for ever); TimeoutError."""
+        return fetch_request.tensors
+
+    @abstractmethod
+    def send_multiple_tensors(
+        self, tensors: list[Any], tensor_transport_metadata: TensorTransportMetadata, communicator_metadata: CommunicatorMetadata
+    ) -> None:
+        """Of transports with two sides."""
+
+    @abstractmethod
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        """In the holder, when the last ref is gone: undo `extract_tensor_transport_metadata`."""
+
+    @abstractmethod
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        """Of transports with two sides."""

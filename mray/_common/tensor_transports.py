@@ -1,0 +1,71 @@
+"""Which transports of tensors may be named in ``@mray.method(tensor_transport=...)``, and what each of them carries.
+
+Pure but for the registry of a program's own transports; any process. The names are Ray's, upper case inside. How the tensors travel is
+decided in `mray._runtime.tensor_transport`; on one host the names differ in the devices that they admit, not in what has to be set up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+#: Ray's name for the ordinary way: the value with its tensors is written to shared memory when the method returns.
+OBJECT_STORE = "OBJECT_STORE"
+
+
+@dataclass(frozen=True)
+class TensorTransport:
+    """One of them."""
+
+    name: str
+    #: Types of torch devices whose tensors it carries.
+    devices: tuple[str, ...]
+    #: Whether a receiver needs no group that it shares with the holder. `get` is refused otherwise, as in Ray.
+    one_sided: bool
+    #: Keeps tensors of devices in device memory.
+    on_device: bool = False
+    #: A program's own transport: its class of `TensorTransportManager`, and the type of what it carries.
+    custom: type[Any] | None = None
+    data_type: type[Any] | None = None
+
+
+_transports: dict[str, TensorTransport] = {
+    transport.name: transport
+    for transport in (
+        TensorTransport("GLOO", ("cpu",), one_sided=False),
+        TensorTransport("SHM", ("cpu", "cuda", "null"), one_sided=True),
+        TensorTransport("CUDA_IPC", ("cuda", "null"), one_sided=True, on_device=True),
+        TensorTransport("NCCL", ("cuda", "null"), one_sided=False, on_device=True),
+    )
+}
+
+NO_NIXL = "NIXL moves tensors between hosts, and mray runs on one. Write 'cuda_ipc' for tensors of GPUs and 'shm' for those of the CPU."
+
+
+def tensor_transport(name: str) -> TensorTransport | None:
+    """The transport of this name, in any case; None for the ordinary way. Raises ValueError when there is none."""
+    upper = name.upper()
+    if upper == OBJECT_STORE:
+        return None
+    found = _transports.get(upper)
+    if found is None:
+        raise ValueError(f"Invalid tensor transport: {upper}" + (f". {NO_NIXL}" if upper == "NIXL" else ""))
+    return found
+
+
+def check_tensor_transport(_option: str, name: Any) -> str | None:
+    """For `mray._common.options`: what is wrong with a value of the option."""
+    if name is None:
+        return None
+    try:
+        tensor_transport(name)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def add_tensor_transport(transport: TensorTransport) -> None:
+    """Add a program's own. Raises ValueError if the name is taken."""
+    if transport.name in _transports or transport.name == OBJECT_STORE:
+        raise ValueError(f"Transport {transport.name} already registered.")
+    _transports[transport.name] = transport

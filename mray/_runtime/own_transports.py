@@ -1,0 +1,98 @@
+"""Transports of tensors that a program has registered itself (`mray._api.tensor_transport_manager`).
+
+In every client. The process that registers a transport sends its class along with each call and each value that needs it, so that actors
+know it however old they are.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from mray._common.tensor_transports import TensorTransport, add_tensor_transport, tensor_transport
+
+#: What says on the wire which transport is meant: its name; of a program's own, also its pickle.
+Word = Any
+
+_pickles: dict[str, bytes] = {}
+_managers: dict[str, Any] = {}
+
+
+def word_of(transport: TensorTransport) -> Word:
+    """What the other processes are told."""
+    if transport.custom is None:
+        return transport.name
+    pickled = _pickles.get(transport.name)
+    if pickled is None:
+        import cloudpickle  # noqa: PLC0415  (10 ms that others need not wait)
+
+        pickled = _pickles[transport.name] = cloudpickle.dumps(transport)
+    return transport.name, pickled
+
+
+def transport_of(word: Word) -> TensorTransport:
+    """The transport that is meant; from now on this process knows it."""
+    if isinstance(word, str):
+        transport = tensor_transport(word)
+        assert transport is not None, "the ordinary way has no word"
+        return transport
+    name, pickled = word
+    try:
+        found = tensor_transport(name)
+    except ValueError:
+        found = pickle.loads(pickled)
+        assert found is not None
+        _pickles[name] = pickled
+        add_tensor_transport(found)
+    assert found is not None
+    return found
+
+
+def name_of(word: Word) -> str:
+    """For people."""
+    return str(word if isinstance(word, str) else word[0])
+
+
+def manager_of(transport: TensorTransport) -> Any:
+    """This process's instance of a program's own transport."""
+    manager = _managers.get(transport.name)
+    if manager is None:
+        assert transport.custom is not None
+        manager = _managers[transport.name] = transport.custom()
+    return manager
+
+
+class Prepared:
+    """Tensors that an own transport of the holder's has made ready."""
+
+    def __init__(self, transport: TensorTransport, object_id: bytes, tensors: list[Any]) -> None:
+        self._manager = manager_of(transport)
+        self._object_id = object_id.hex()
+        self._tensors = tensors
+        self._metadata = self._manager.extract_tensor_transport_metadata(self._object_id, tensors)
+        device = getattr(self._metadata, "tensor_device", None)
+        if self._metadata.tensor_meta and device not in transport.devices:
+            self.end()
+            raise ValueError(f"Tensor transport backend {transport.name} does not support tensor transfer on device {device}.")
+
+    def pickled(self) -> bytes:
+        """What receivers need."""
+        import cloudpickle  # noqa: PLC0415  (its class may be of ``__main__``)
+
+        return cloudpickle.dumps(self._metadata)  # type: ignore[no-any-return]
+
+    def end(self) -> None:
+        """The last ref is gone."""
+        self._manager.garbage_collect(self._object_id, self._metadata, self._tensors)
+
+
+def receive(word: Word, object_id: bytes, pickled: bytes, *, for_get: bool, timeout: float | None = None) -> list[Any]:
+    """Get tensors by a transport of the program's own. TimeoutError, and whatever it raises."""
+    transport = transport_of(word)
+    manager = manager_of(transport)
+    metadata = pickle.loads(pickled)
+    ends = manager.get_communicator_metadata(None, None, transport.name)
+    if not for_get:
+        return list(manager.recv_multiple_tensors(object_id.hex(), metadata, ends))
+    request = manager.fetch_multiple_tensors(object_id.hex(), metadata, ends, None)
+    return list(manager.wait_fetch_complete(request, -1 if timeout is None else timeout))

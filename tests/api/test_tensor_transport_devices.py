@@ -1,0 +1,329 @@
+"""Tensors of devices that stay with their actor and are opened by others, on pretended GPUs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal as signals
+
+import numpy as np
+import pytest
+
+from mray._api.current import current_backend
+from mray._channel.cuda_ipc import trim_pools
+from mray._device import null
+from mray._device.platform import forget_platform, platform
+from mray._device.pool import all_pools
+
+pytestmark = pytest.mark.only("mray")
+
+SCOPE = f"test-tensor-transport-{os.getpid()}"
+
+
+@pytest.fixture
+def session(fresh, init, monkeypatch, eventually):
+    """Starts a session of a machine with these pretended devices; returns the module."""
+
+    def begin(devices, num_gpus=2):
+        forget_platform()
+        monkeypatch.setenv("MRAY_NULL_DEVICES", f"{devices},scope={SCOPE}")
+        init(num_cpus=4, num_gpus=num_gpus)
+        return fresh
+
+    yield begin
+    fresh.shutdown()
+    gc.collect()
+    eventually(trim_pools)
+    monkeypatch.undo()
+    forget_platform()
+
+
+class Actor:
+    def __init__(self):
+        self.kept = []
+
+    def make(self, value, size=1000):
+        return null.full(size, value)
+
+    def make_slowly(self, value):
+        array = null.full(1000, 0.0)
+        for _ in range(value):
+            array += 1
+        return array
+
+    def make_mixed(self):
+        return {"arrays": [null.full(10, 1.0), null.full((2, 3), 2.0)], "numbers": np.arange(4), "none": null.empty(0)}
+
+    def make_and_keep(self, value):
+        self.kept.append(null.full(1000, value))
+        return self.kept[-1]
+
+    def add_to_kept(self):
+        self.kept[-1] += 1
+
+    def write_again_once_free(self):
+        import mray.experimental
+
+        mray.experimental.wait_tensor_freed(self.kept[-1])
+        self.kept[-1].fill_(-1)
+
+    def wait_freed(self, timeout):
+        import mray.experimental
+
+        mray.experimental.wait_tensor_freed(self.kept[-1], timeout)
+        return True
+
+    def keep(self, array):
+        self.kept.append(array)
+        return float(array.sum())
+
+    def kept_sums(self):
+        return [float(array.sum()) for array in self.kept]
+
+    def forget(self):
+        self.kept.clear()
+
+    def total(self, array):
+        return float(array.sum())
+
+    def totals(self, mixed):
+        arrays = [*mixed["arrays"], mixed["none"]]
+        return [float(array.sum()) for array in arrays], [array.shape for array in arrays], mixed["numbers"].tolist()
+
+    def add_one(self, array):
+        array += 1
+        return float(array.sum())
+
+    def fetched(self):
+        """How many tensors came as views and as copies, and how often the host waited for a device."""
+        arrivals = [peer.facts["arrivals"] for peer in current_backend().client.peers.values() if "arrivals" in peer.facts]
+        return sum(each.viewed for each in arrivals), sum(each.copied for each in arrivals), platform().synchronizations
+
+    def lent(self):
+        """Loans that are out, and how many tensors went as they lay and were copied."""
+        client = current_backend().client
+        departures = client.tensors._loans._departures
+        out = sum(len(peer.facts["loans"].lent) for peer in client.peers.values() if "loans" in peer.facts)
+        return out, departures.shared, departures.copied
+
+    def pool(self):
+        return sum(pool.held() for pool in all_pools())
+
+    def pid(self):
+        return os.getpid()
+
+
+def actors(ray, count, gpus=0.5, transport="cuda_ipc"):
+    made = {name: ray.method(tensor_transport=transport)(getattr(Actor, name)) for name in vars(Actor) if name.startswith("make")}
+    cls = ray.remote(num_gpus=gpus, num_cpus=0)(type("Actor", (Actor,), made))
+    return [cls.remote() for _ in range(count)]
+
+
+@pytest.mark.parametrize("transport", ["cuda_ipc", "nccl"])
+def test_an_array_is_seen_where_it_lies(session, transport):
+    ray = session("1,late=0.002", 1)
+    sender, receiver = actors(ray, 2, transport=transport)
+    for value in range(3):
+        assert ray.get(receiver.total.remote(sender.make.remote(value))) == 1000 * value
+    viewed, copied, _ = ray.get(receiver.fetched.remote())
+    assert (viewed, copied) == (3, 0)
+    _, shared, copied = ray.get(sender.lent.remote())
+    assert (shared, copied) == (3, 0), "what the method made went as it lay"
+
+
+def test_the_receivers_stream_waits_for_what_makes_the_array(session):
+    ray = session("1,late=0.005", 1)
+    sender, receiver = actors(ray, 2)
+    assert ray.get(receiver.total.remote(sender.make_slowly.remote(20))) == 20_000
+    _, _, synchronizations = ray.get(sender.fetched.remote())
+    assert synchronizations == 0, "nobody on the holder's host waited"
+
+
+def test_arrays_anywhere_in_a_value_arrive(session):
+    ray = session("1", 1)
+    sender, receiver = actors(ray, 2)
+    assert ray.get(receiver.totals.remote(sender.make_mixed.remote())) == (
+        [10.0, 12.0, 0.0],
+        [(10,), (2, 3), (0,)],
+        [0, 1, 2, 3],
+    )
+
+
+def test_the_driver_gets_arrays_too(session):
+    ray = session("1", 1)
+    (sender,) = actors(ray, 1)
+    ref = sender.make.remote(3.0)
+    array = ray.get(ref)
+    assert type(array) is null.NullArray
+    np.testing.assert_array_equal(array.numpy(), np.full(1000, 3.0))
+    np.testing.assert_array_equal(ray.get(ref, _use_object_store=True).numpy(), np.full(1000, 3.0))
+
+
+def test_the_driver_puts_arrays_where_they_are(session):
+    ray = session("1", 1)
+    (receiver,) = actors(ray, 1)
+    array = null.full(1000, 2.0)
+    ref = ray.put([array], _tensor_transport="cuda_ipc")
+    assert ray.get(ref)[0] is array
+    add = receiver.__ray_call__.remote(lambda _actor, value: float(value[0].sum()), ref)
+    assert ray.get(add) == 2000
+    del ref, add
+
+
+def test_get_writes_into_targets_on_the_device(session):
+    ray = session("1", 1)
+    (sender,) = actors(ray, 1)
+    ref = sender.make.remote(3.0)
+    target = null.zeros(1000)
+    ray.experimental.set_target_for_ref(ref, [target])
+    assert ray.get(ref) is target
+    np.testing.assert_array_equal(target.numpy(), np.full(1000, 3.0))
+
+
+def test_what_a_receiver_keeps_does_not_bind_a_holder_that_copied(session):
+    ray = session("1", 1)
+    sender, receiver = actors(ray, 2)
+    ref = sender.make_and_keep.remote(1.0)
+    assert ray.get(receiver.keep.remote(ref)) == 1000
+    del ref
+    assert ray.get(sender.wait_freed.remote(None)) is True
+    assert ray.get(receiver.kept_sums.remote()) == [1000]
+
+
+def test_what_an_actor_keeps_is_copied_before_it_is_lent(session):
+    ray = session("1,late=0.001", 1)
+    sender, receiver = actors(ray, 2)
+    ref = sender.make_and_keep.remote(1.0)
+    assert ray.get(receiver.keep.remote(ref)) == 1000
+    ray.get(sender.add_to_kept.remote())
+    assert ray.get(receiver.kept_sums.remote()) == [1000]
+    assert ray.get(receiver.total.remote(ref)) == 2000, "a later receiver gets the tensor as it is then"
+
+
+def test_a_freed_array_may_be_written_to_at_once(session):
+    ray = session("1,late=0.005", 1)
+    sender, receiver = actors(ray, 2)
+    for value in range(1, 6):
+        ref = sender.make_and_keep.remote(value)
+        result = receiver.total.remote(ref)
+        written = sender.write_again_once_free.remote()
+        del ref
+        assert ray.get(result) == 1000 * value
+        ray.get(written)
+
+
+def test_an_array_of_a_live_ref_is_not_free(session):
+    ray = session("1", 1)
+    (sender,) = actors(ray, 1)
+    ref = sender.make_and_keep.remote(1.0)
+    with pytest.raises(TimeoutError):
+        ray.get(sender.wait_freed.remote(0.2))
+    del ref
+    assert ray.get(sender.wait_freed.remote(None)) is True
+
+
+def test_views_outlive_the_call_and_the_ref(session, eventually):
+    ray = session("1,late=0.001", 1)
+    sender, receiver = actors(ray, 2)
+    refs = [sender.make.remote(value) for value in range(5)]
+    for ref in refs:
+        ray.get(receiver.keep.remote(ref))
+    del refs, ref
+    for value in range(20):
+        ray.get(receiver.total.remote(sender.make.remote(100 + value)))
+    assert ray.get(receiver.kept_sums.remote()) == [1000 * value for value in range(5)]
+    eventually(lambda: ray.get(sender.lent.remote())[0] == 5)
+    ray.get(receiver.forget.remote())
+    eventually(lambda: ray.get(sender.lent.remote())[0] == 0)
+
+
+def test_memory_is_used_again(session):
+    ray = session("1,memory=268435456", 1)
+    sender, receiver = actors(ray, 2)
+    for value in range(30):  # 30 times 32 MiB on a device of 256
+        assert ray.get(receiver.total.remote(sender.make.remote(value, 1 << 23))) == value * (1 << 23)
+
+
+def test_arrays_cross_between_devices_with_peer_access(session):
+    ray = session("2,late=0.001")
+    sender, receiver = actors(ray, 2, gpus=1)
+    assert ray.get(receiver.total.remote(sender.make.remote(4.0))) == 4000
+    assert ray.get(receiver.fetched.remote())[:2] == (0, 1)
+
+
+def test_devices_without_peer_access_are_told_apart(session):
+    ray = session("2,peer=0")
+    sender, receiver = actors(ray, 2, gpus=1)
+    with pytest.raises(ValueError, match=r"(?s)'cuda_ipc' from Actor \(pid \d+\).*no device that can reach.*or write 'shm'"):
+        ray.get(receiver.total.remote(sender.make.remote(4.0)))
+    by_nccl, other = actors(ray, 1, gpus=0, transport="nccl"), receiver
+    assert ray.get(other.total.remote(by_nccl[0].make.remote(4.0))) == 4000
+
+
+def test_arrays_of_the_host_are_refused(session):
+    ray = session("1", 1)
+    (sender,) = actors(ray, 1)
+    torch = pytest.importorskip("torch")
+    ref = sender.__ray_call__.options(tensor_transport="cuda_ipc").remote(lambda _actor: torch.ones(3))
+    with pytest.raises(ValueError, match="Tensor transport backend CUDA_IPC does not support tensor transfer on device cpu"):
+        ray.get(ref)
+    ref = sender.__ray_call__.options(tensor_transport="cuda_ipc").remote(lambda _actor: [torch.ones(3), null.ones(3)])
+    with pytest.raises(ValueError, match="All tensors in an RDT object must have the same device type"):
+        ray.get(ref)
+
+
+def test_a_dead_receiver_gives_back_what_it_was_lent(session, eventually):
+    ray = session("1", 1)
+    sender, receiver, other = actors(ray, 3, gpus=0.25)
+    ref = sender.make.remote(1.0)
+    ray.get(receiver.keep.remote(ref))
+    assert ray.get(sender.lent.remote())[0] == 1
+    ray.kill(receiver)
+    eventually(lambda: ray.get(sender.lent.remote())[0] == 0)
+    assert ray.get(other.total.remote(ref)) == 1000
+
+
+def test_a_dead_holder_is_named_and_leaves_its_receivers_whole(session):
+    ray = session("1", 1)
+    sender, receiver = actors(ray, 2)
+    ref = sender.make.remote(7.0)
+    ray.get(receiver.keep.remote(ref))
+    pid = ray.get(sender.pid.remote())
+    os.kill(pid, signals.SIGKILL)
+    with pytest.raises(ray.exceptions.ActorDiedError, match=rf"(?s)pid {pid}\).*SIGKILL"):
+        ray.get(receiver.total.remote(ref))
+    assert ray.get(receiver.kept_sums.remote()) == [7000]
+
+
+def test_rounds_of_killed_actors_leave_nothing_on_the_device(session):
+    ray = session("1", 1)
+    device = platform().devices[0]
+
+    def round_():
+        sender, receiver = actors(ray, 2)
+        ray.get(receiver.keep.remote(sender.make.remote(1.0, 1 << 20)))
+        for actor in (sender, receiver):
+            pid = ray.get(actor.pid.remote())
+            os.kill(pid, signals.SIGKILL)
+            with pytest.raises(ray.exceptions.ActorDiedError):
+                ray.get(actor.pid.remote())
+
+    round_()
+    free = device.memory()[0]
+    for _ in range(5):
+        round_()
+    assert device.memory()[0] == free
+
+
+def test_an_actor_without_devices_says_so(session, monkeypatch):
+    ray = session("1", 1)
+    (sender,) = actors(ray, 1)
+
+    @ray.remote(num_cpus=0, runtime_env={"env_vars": {"MRAY_NULL_DEVICES": "0"}})
+    class Blind:
+        def total(self, array):
+            return float(array.sum())
+
+    blind = Blind.remote()
+    with pytest.raises(ValueError, match="This process sees no device"):
+        ray.get(blind.total.remote(sender.make.remote(1.0)))
