@@ -206,6 +206,12 @@ DEVICE_POOL_BYTES = _declare(
     64 << 20,
     "Bytes by which a process's pool of device memory for edges and tensor transports grows, at least; one for each device.",
 )
+DEVICE_OUTPUTS = _declare(
+    "MRAY_DEVICE_OUTPUTS",
+    _flag,
+    True,
+    "Whether methods whose results stay on the GPU make them in a torch memory pool of their own, so that they are sent without a copy.",
+)
 NULL_NCCL_VERSION = _declare(
     "MRAY_NULL_NCCL_VERSION", int, 23000, "Version of NCCL on pretended GPUs, as NCCL counts: 22705 is 2.27.5."
 )

@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mray._common import settings
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
 from mray._device import libcuda, nvml
 from mray._device.base import Allocation, Device, Event, Facts, Platform
@@ -401,7 +402,9 @@ class CudaDevice(Device):
         return self._tensors.view(self.index, address, dtype, shape, strides, keep)
 
     def outputs(self) -> AbstractContextManager[None]:
-        """See the base. Ordinary memory instead with torch before 2.8, with its expandable segments, and where it is entered already."""
+        """See the base. Ordinary memory instead with torch before 2.8, with its expandable segments, and where it is entered already,
+        or MRAY_DEVICE_OUTPUTS says so. Meanwhile torch does not give memory it has cached back when the device is full.
+        """
         if self._has_outputs is None:
             self._has_outputs = self._create_outputs()
         return self._tensors.outputs(self.index)
@@ -409,7 +412,7 @@ class CudaDevice(Device):
     def _create_outputs(self) -> bool:
         # A pool is of use if what lies in it can be exported, which several settings of torch's allocator preclude. So it is tried
         # out. That takes a segment, which the first small outputs find there.
-        if not self._tensors.create_pool(self.index):
+        if not settings.DEVICE_OUTPUTS.get() or not self._tensors.create_pool(self.index):
             return False
         try:
             with self._tensors.outputs(self.index):

@@ -174,9 +174,12 @@ def test_outputs_within_outputs_and_in_two_threads_are_harmless(pair: Pair) -> N
         assert len(tensors.entered) == 1
 
 
-@pytest.mark.parametrize("obstacle", ["has_pools", "exportable"])
+@pytest.mark.parametrize("obstacle", ["has_pools", "exportable", "setting"])
 def test_where_a_pool_is_of_no_use_outputs_are_ordinary_tensors(pair: Pair, monkeypatch: pytest.MonkeyPatch, obstacle: str) -> None:
-    monkeypatch.setattr(pair.device._tensors, obstacle, False)
+    if obstacle == "setting":
+        monkeypatch.setenv("MRAY_DEVICE_OUTPUTS", "0")
+    else:
+        monkeypatch.setattr(pair.device._tensors, obstacle, False)
     for _ in range(2):
         with pair.device.outputs():
             output = pair.device.empty("float32", (10,))
