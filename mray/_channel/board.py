@@ -29,7 +29,7 @@ from mray._ipc.ring import RingWriter
 from mray._ipc.segment import PAGE, Segment, round_up
 
 #: Changes with any change of the layout.
-BOARD_VERSION = 1
+BOARD_VERSION = 2
 
 # ------------------------------------------------------------------------------------------------ facts
 VERSION = 0
@@ -47,11 +47,16 @@ LEFT = LINE_WORDS + 2
 SIGNATURE = LINE_WORDS + 3
 SIGNATURES = 4
 
-#: Values of LEFT.
-HERE, DESTROYED, BROKEN = range(3)
+#: Values of LEFT. LOST: destroyed, with work on streams that others may wait for.
+HERE, DESTROYED, BROKEN, LOST = range(4)
 
 #: PARTNER[r]: the nonce of the board that this member has opened as that of rank r.
 PARTNER = 2 * LINE_WORDS
+
+#: After the partners, what a member has queued on streams (`mray._channel.stream_group`): words of it, and words for each of the others.
+DONE, COLLECTIVES = range(2)
+SENT, RECEIVED, LAST = range(3)
+_QUEUED = 2
 
 #: Rings between two members: a message is a tuple of facts or the bytes of a tensor, which lie in slots when they are many.
 RING = RingLayout(entries=8, entry_bytes=4096, readers=1, slots=8)
@@ -111,6 +116,15 @@ class Board:
         """The byte offset of what a half has for computed parts: a block divided by the world size, and a little more."""
         return self.half(number) + self._computed
 
+    @property
+    def queued(self) -> int:
+        """The index of the word DONE; COLLECTIVES follows."""
+        return PARTNER + self.world_size
+
+    def queued_for(self, peer: int) -> int:
+        """The index of the word SENT for a peer; RECEIVED and LAST follow."""
+        return self.queued + _QUEUED + 3 * peer
+
     def view(self, offset: int, count: int, dtype: Any, library: str) -> Any:
         """`count` elements from a byte offset on, as a tensor or array that keeps the mapping alive."""
         if library == "torch":
@@ -128,7 +142,7 @@ class Board:
 
 
 def _rings(world_size: int) -> int:
-    return round_up((PARTNER + world_size) * WORD)
+    return round_up((PARTNER + world_size + _QUEUED + 3 * world_size) * WORD)
 
 
 def _computed_bytes(world_size: int) -> int:

@@ -16,6 +16,7 @@ same bits.
 
 from __future__ import annotations
 
+import operator
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -38,13 +39,16 @@ _FUNCTIONS = {
 
 # ---------------------------------------------------------------------------------------- what is a tensor
 def library_of(tensor: Any) -> str | None:
-    """``"torch"`` or ``"numpy"``; None for what is neither a torch tensor nor a numpy array."""
+    """``"torch"``, ``"numpy"``, or ``"null"`` for arrays of pretended devices; None for what is none of them."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         return "torch"
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(tensor, numpy.ndarray):
         return "numpy"
+    null = sys.modules.get("mray._device.null_array")
+    if null is not None and isinstance(tensor, null.NullArray):
+        return "null"
     return None
 
 
@@ -101,7 +105,8 @@ def reduce_into(out: Any, tensors: Sequence[Any], op: ReduceOp) -> None:
     name = "torch" if library_of(out) == "torch" else "numpy"
     library = sys.modules[name]
     function = getattr(library, _FUNCTIONS[name][op])
-    if len(tensors) > 2 and out.nbytes > BLOCK_BYTES and all(len(tensor.shape) == 1 for tensor in (out, *tensors)):
+    on_host = name == "numpy" or out.device.type == "cpu"
+    if on_host and len(tensors) > 2 and out.nbytes > BLOCK_BYTES and all(len(tensor.shape) == 1 for tensor in (out, *tensors)):
         # Whole passes over a large `out` would go to memory and back for each rank.
         step = BLOCK_BYTES // out.itemsize
         for start in range(0, out.shape[0], step):
@@ -137,14 +142,32 @@ def _divide(out: Any, count: int, library: Any) -> None:
 def reduce(tensors: Sequence[Any], op: ReduceOp) -> Any:
     """The reduction of the tensors of all ranks, as a new tensor. Raises ValueError when they differ in dtype or shape."""
     library = _check_alike(tensors)
+    if library == "null":
+        return _reduce_null(tensors, op)
     if library == "torch":
-        tensors = [tensor.detach() for tensor in tensors]
+        tensors = _together(tensors)
     out = empty_like(tensors[0], tensors[0].shape)
     if out.nbytes > BLOCK_BYTES and all(is_contiguous(tensor) for tensor in tensors):
         reduce_into(out.reshape(-1), [tensor.reshape(-1) for tensor in tensors], op)
     else:
         reduce_into(out, tensors, op)
     return out
+
+
+def _together(tensors: Sequence[Any]) -> list[Any]:
+    """torch tensors without history, on the device of the first."""
+    device = tensors[0].device
+    return [tensor.detach() if tensor.device == device else tensor.detach().to(device) for tensor in tensors]
+
+
+def _reduce_null(tensors: Sequence[Any], op: ReduceOp) -> Any:
+    combine = {ReduceOp.SUM: operator.add, ReduceOp.AVG: operator.add, ReduceOp.PRODUCT: operator.mul}.get(op)
+    if combine is None:
+        raise ValueError(f"Pretended devices do not compute {op.name}.")
+    total = tensors[0].clone()
+    for tensor in tensors[1:]:
+        total = combine(total, tensor)
+    return total / len(tensors) if op is ReduceOp.AVG else total
 
 
 def is_contiguous(tensor: Any) -> bool:
@@ -156,6 +179,8 @@ def empty_like(tensor: Any, shape: Sequence[int]) -> Any:
     """A new contiguous tensor of this shape, of the library, dtype and device of `tensor`."""
     if library_of(tensor) == "torch":
         return tensor.new_empty(tuple(shape))
+    if library_of(tensor) == "null":
+        return type(tensor).new(tensor.storage.heap, tensor.dtype, tuple(shape))
     return sys.modules["numpy"].empty(tuple(shape), tensor.dtype)
 
 
@@ -164,7 +189,13 @@ def gather(tensors: Sequence[Any]) -> Any:
     library = _check_alike(tensors)
     check_rows(tensors[0])
     if library == "torch":
-        return sys.modules["torch"].cat([tensor.detach() for tensor in tensors])
+        return sys.modules["torch"].cat(_together(tensors))
+    if library == "null":
+        rows = tensors[0].shape[0]
+        out = empty_like(tensors[0], (rows * len(tensors), *tensors[0].shape[1:]))
+        for rank, tensor in enumerate(tensors):
+            out[rank * rows : (rank + 1) * rows] = tensor
+        return out
     return sys.modules["numpy"].concatenate(list(tensors))
 
 
@@ -244,7 +275,7 @@ class AllReduce(Collective):
         check_same_dtype(own)
 
     def through(self, communicator: Communicator, *tensors: Any) -> Any:
-        if self.width == 1:
+        if self.width == 1 or library_of(tensors[0]) == "null":
             return super().through(communicator, *tensors)
         self._check_together(tensors)
         # One exchange for all of them.

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from mray._api.communicator import ReduceOp
 from mray._channel.base import NOTHING, Failed
@@ -379,6 +379,9 @@ class SharedMemoryGroup(Group):
         return self._ended() or bool(self._boards[peer].words[LEFT])
 
 
+GroupKind = TypeVar("GroupKind", bound=SharedMemoryGroup)
+
+
 def join_group(
     host: GroupHost,
     directory: str,
@@ -390,16 +393,17 @@ def join_group(
     label: str,
     timeout: float | None = None,
     expected: Mapping[int, str] | None = None,
-) -> SharedMemoryGroup:
+    kind: type[GroupKind],
+) -> GroupKind:
     """Become rank `rank` of the group of that name; waits until all ranks are there, `timeout` seconds at most.
 
     None waits for ever, with a warning now and then that names the missing. `actor` is the actor that this process is, in hex digits, or
-    ""; `label` says so to people; `expected` are the actors of ranks that are known beforehand. Raises TimeoutError, and RayChannelError
-    when a member dies meanwhile.
+    ""; `label` says so to people; `expected` are the actors of ranks that are known beforehand; `kind` is the class of the membership.
+    Raises TimeoutError, and RayChannelError when a member dies meanwhile.
     """
     nonce = new_nonce()
     own = Member(rank, world_size, nonce, host.process, os.getpid(), actor, label, f"{host.prefix}group{nonce:x}")
-    group = SharedMemoryGroup(host, name, own)
+    group = kind(host, name, own)
     group.join(directory, timeout, expected or {})
     return group
 

@@ -1,6 +1,7 @@
 """A reader that puts the tensors it reads on the device that the edge names.
 
-Around any other reader, for edges with ``device="cpu"`` or ``"cuda"``. Tensors that are there already stay what they are.
+Around any other reader, for edges with ``device="cpu"`` or ``"cuda"``. Tensors that are there already stay what they are. They are torch's,
+unless the process has a platform with tensors of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from mray._api.dag_scan import ObjectScanner
 from mray._channel.base import NOTHING, ChannelReader, Failed, WrappedReader
+from mray._device.base import Platform
 
 #: The words of `mray._api.type_hint.Device` that name a device, and torch's for them.
 DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}
@@ -19,10 +21,13 @@ DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}
 class PlacedReader(WrappedReader):
     """Reads through `inner`."""
 
-    __slots__ = ("_device", "_failure")
+    __slots__ = ("_device", "_failure", "_platform")
 
-    def __init__(self, inner: ChannelReader, device: str, failure: Callable[[BaseException], bytes]) -> None:
+    def __init__(
+        self, inner: ChannelReader, device: str, failure: Callable[[BaseException], bytes], platform: Platform | None = None
+    ) -> None:
         super().__init__(inner)
+        self._platform = platform
         self._device = DEVICES[device]
         self._failure = failure
 
@@ -36,6 +41,8 @@ class PlacedReader(WrappedReader):
             return Failed(self._failure(error))
 
     def _place(self, value: Any) -> Any:
+        if self._platform is not None and self._platform.name != "cuda":
+            return self._placed(value, self._platform)
         torch = sys.modules.get("torch")  # who has got a tensor has it
         if torch is None:
             return value
@@ -49,3 +56,8 @@ class PlacedReader(WrappedReader):
                 'actor num_gpus, or leave the device out, or say device="cpu".'
             )
         return scanner.replace_nodes({tensor: tensor.to(self._device) for tensor in tensors})  # `to` leaves what is there already
+
+    def _placed(self, value: Any, platform: Platform) -> Any:
+        scanner = ObjectScanner(platform.tensor_types())
+        moved = {tensor: platform.placed(tensor, self._device) for tensor in scanner.find_nodes(value)}
+        return value if all(tensor is there for tensor, there in moved.items()) else scanner.replace_nodes(moved)

@@ -46,6 +46,8 @@ TENSOR = 11  # see `mray._channel.tensor_form`
 #: A value whose memory is somebody else's: the number and use of the loan, the origins of the memory, whether the value may be written to,
 #: the form of the value and what the message has of it (or its place), where its memory lies in the first origin.
 PASSED_ON = 12
+#: A tensor of a device; see `mray._channel.cuda_ipc`.
+DEVICE = 13
 
 #: Passing on costs as much as copying so many bytes.
 LEAST_PASSED_ON = 128 * 1024
@@ -125,7 +127,7 @@ class ShmWriter(ChannelWriter):
             if encoded is not None:
                 self._write_memory(TENSOR, *encoded)
                 return
-        serialized = serialize(value, refuse_grad=True)
+        serialized = self._serialize(value)
         if self._refs or serialized.refs:
             self._keep_refs(serialized.refs)
         if serialized.size >= LEAST_PASSED_ON and serialized.buffers and self._pass_on_parts(serialized):
@@ -134,6 +136,9 @@ class ShmWriter(ChannelWriter):
             self._put(serialized.form, serialized.to_bytes())
         else:
             self._put(serialized.form + STAYS, self._fill_slot(serialized))
+
+    def _serialize(self, value: Any) -> Serialized:
+        return serialize(value, refuse_grad=True)
 
     def _fill_slot(self, serialized: Serialized) -> bytes:
         slot = self._slots.claim(serialized.size)

@@ -16,8 +16,9 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
+from mray._channel.select import DEVICE
 from mray._graph.communicators import Invitation, Membership
-from mray._graph.ends import Ends, open_ends
+from mray._graph.ends import TRIM, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost, Pending
 from mray._graph.loop import ALLOCATE, STOP
 from mray._graph.plan import DRIVER, Assignment, Plan
@@ -55,10 +56,20 @@ class Allocation:
         # They are actors that nobody else has a handle of.
         self._workers.clear()
 
-    def release(self) -> None:
-        """Let go of the own ends and of every name. Idempotent."""
+    def release(self, patience: float = 0.0) -> None:
+        """Let go of the own ends and of every name. Idempotent.
+
+        Where tensors were in memory of devices, waits so many seconds at most until it is given back.
+        """
         self.ends.close()
         unlink_all(self.prefix)
+        lending = [channel for channel in self.plan.channels if channel.transport in DEVICE]
+        if lending:
+            # Not before: the last to close an end lets the others have their memory back.
+            for endpoint in {endpoint for channel in lending for endpoint in (channel.writer, *channel.readers)} - {DRIVER}:
+                with contextlib.suppress(Exception):
+                    self.host.request(self.processes[endpoint], TRIM, b"")
+            settle_devices(patience)
 
 
 def allocate(
@@ -112,4 +123,5 @@ def _assignment(made: Allocation, actor: str, constants: tuple[int, bytes], invi
         ),
         ranks={number: each.ranks for number, each in enumerate(invited)},
         crowd=made.crowd,
+        overlap=plan.overlap,
     )

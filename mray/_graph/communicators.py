@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mray._api.accelerators import Accelerator
 from mray._api.communicator import Communicator
 from mray._channel.collective_ops import Collective
+from mray._channel.select import why_no_nccl
+from mray._channel.site import Site
 from mray._objects.serializer import deserialize, serialize
 
 
@@ -37,6 +40,8 @@ class AcceleratorGroup:
         self._id = accelerator.communicator_cls.generate_communicator_id()
         self._torch_module_name = accelerator.torch_module_name
         self._actors = list(actors)
+        #: Whether transfers run on streams of their own, beside the computing.
+        self.overlap = False
 
     def get_actor_handles(self) -> list[Any]:
         """The members, by rank."""
@@ -50,8 +55,73 @@ class AcceleratorGroup:
         """In the actor of this rank: its communicator."""
         module = importlib.import_module(f"torch.{self._torch_module_name}") if self._torch_module_name != "cpu" else None
         make: Any = self._make
-        made: Communicator = make(len(self._actors), self._id, rank, self._actors, module and module.current_stream(), False)
+        made: Communicator = make(len(self._actors), self._id, rank, self._actors, module and module.current_stream(), self.overlap)
         return made
+
+
+class NcclGroup:
+    """Actors that exchange tensors through NCCL; as `AcceleratorGroup`. Of one graph: nothing would order the calls of two.
+
+    `endpoints` are their names in the graph. `overlap`: transfers run on streams of their own, beside the computing.
+    """
+
+    def __init__(self, endpoints: Sequence[str], actors: Sequence[Any], *, overlap: bool = False) -> None:
+        self.endpoints = list(endpoints)
+        self.overlap = overlap
+        self._actors = list(actors)
+        self._id = uuid.uuid4().hex
+
+    def get_actor_handles(self) -> list[Any]:
+        """The members, by rank."""
+        return self._actors
+
+    def get_rank(self, actor: Any) -> int:
+        """The rank of a member."""
+        return self._actors.index(actor)
+
+    def make(self, _rank: int) -> Communicator:
+        """In any of the actors: its communicator."""
+        from mray._channel.nccl import NcclCommunicator  # noqa: PLC0415  (only members need it)
+
+        return NcclCommunicator(self._actors, self.overlap, self._id)
+
+
+def no_gpu_for_collective(members: Sequence[Any]) -> str:
+    """Why a collective cannot go through NCCL."""
+    return (
+        f"The collective of {members} asks for transport='nccl', but none of these actors has a GPU. Leave the transport out: "
+        "tensors on the CPU are reduced in shared memory."
+    )
+
+
+#: What carries tensors, in the process that compiles.
+Carrier = Communicator | AcceleratorGroup | NcclGroup
+
+
+def with_streams(communicators: Sequence[Carrier], overlap: bool) -> list[Carrier]:
+    """Have those that are made in their members use streams of their own, or not."""
+    for communicator in communicators:
+        if not isinstance(communicator, Communicator):
+            communicator.overlap = overlap
+    return list(communicators)
+
+
+def nccl_groups(communicators: Sequence[Carrier], sites: Mapping[str, Site]) -> dict[frozenset[str], int]:
+    """The endpoints of those that are NCCL's -> their number. Raises ValueError when some of them cannot be ranks of one."""
+    found = {}
+    for number, each in enumerate(communicators):
+        if isinstance(each, NcclGroup):
+            members = [sites.get(endpoint, Site()) for endpoint in each.endpoints]
+            if not any(site.gpus for site in members):
+                raise ValueError(no_gpu_for_collective(each.get_actor_handles()))
+            why = why_no_nccl(members)
+            if why is not None:
+                raise ValueError(
+                    f"The collective of {' and '.join(site.name for site in members)} cannot have transport='nccl': {why}. Leave the "
+                    "transport out: each member then reduces what it gets along the edges, by CUDA IPC where it can."
+                )
+            found[frozenset(each.endpoints)] = number
+    return found
 
 
 class Invitation(NamedTuple):
@@ -63,12 +133,15 @@ class Invitation(NamedTuple):
     ranks: dict[str, int]
 
 
-def invitations(communicators: Sequence[Communicator | AcceleratorGroup]) -> list[Invitation]:
+def invitations(communicators: Sequence[Carrier]) -> list[Invitation]:
     """The communicators of a graph, by number. In the process that compiles."""
     found = []
     for communicator in communicators:
         serialized = serialize(communicator)
-        ranks = {handle._id.hex(): communicator.get_rank(handle) for handle in communicator.get_actor_handles()}
+        if isinstance(communicator, NcclGroup):
+            ranks = {endpoint: rank for rank, endpoint in enumerate(communicator.endpoints)}
+        else:
+            ranks = {handle._id.hex(): communicator.get_rank(handle) for handle in communicator.get_actor_handles()}
         found.append(Invitation(serialized.form, serialized.to_bytes(), ranks))
     return found
 
@@ -86,7 +159,7 @@ def join(memberships: Sequence[Membership]) -> dict[int, Communicator]:
     try:
         for membership in memberships:
             communicator = deserialize(membership.form, membership.payload)
-            if isinstance(communicator, AcceleratorGroup):
+            if isinstance(communicator, (AcceleratorGroup, NcclGroup)):
                 communicator = communicator.make(membership.rank)
             communicator.initialize(membership.rank)
             joined[membership.number] = communicator

@@ -1,12 +1,13 @@
 """Compiling a graph: the passes, in order. Decide first, then act.
 
-validate -> resolve -> schedule -> check_deadlock      decide; nothing exists yet
-allocate                                               make it, on all actors at once
+validate -> (survey) -> resolve -> schedule -> check_deadlock      decide; nothing exists yet
+allocate                                                           make it, on all actors at once
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -14,8 +15,9 @@ from mray._api.accelerators import registered_accelerator
 from mray._api.communicator import Communicator
 from mray._api.dag_context import DAGContext
 from mray._api.dag_node import DAGNode
+from mray._channel.site import Site
 from mray._graph.allocate import allocate
-from mray._graph.communicators import invitations
+from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
 from mray._graph.compiled import CompiledGraph, Limits
 from mray._graph.deadlock import check_deadlock
 from mray._graph.function_worker import lease_worker
@@ -23,17 +25,20 @@ from mray._graph.host import GraphHost
 from mray._graph.plan import Graph, Plan
 from mray._graph.resolve import resolve
 from mray._graph.schedule import schedule
-from mray._graph.validate import validate
+from mray._graph.survey import owners, survey, whom_to_ask
+from mray._graph.validate import Validated, validate
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import serialize
 
 
-def plan_graph(graph: Graph, in_flight: int) -> Plan:
-    """Everything there is to decide about a graph."""
-    channels, size = resolve(graph, in_flight)
+def plan_graph(
+    graph: Graph, in_flight: int, sites: Mapping[str, Site] | None = None, communicators: Sequence[Carrier] = (), *, overlap: bool = False
+) -> Plan:
+    """Everything there is to decide about a graph. `sites`: what its endpoints have, as far as it matters."""
+    channels, size, groups = resolve(graph, in_flight, sites, nccl_groups(communicators, sites or {}), len(communicators))
     operations = schedule(graph, channels)
     check_deadlock(operations, channels, graph.steps)
-    return Plan(uuid.uuid4().hex, graph, channels, operations, size)
+    return Plan(uuid.uuid4().hex, graph, channels, operations, size, groups, overlap)
 
 
 def compile_graph(
@@ -80,10 +85,32 @@ def compile_graph(
     )
     default = default_communicator if isinstance(default_communicator, Communicator) else None
     validated = validate(root, usable_cores(), default, registered_accelerator())
-    plan = plan_graph(validated.graph, limits.in_flight)
     constants = {actor: serialize(values) for actor, values in validated.constants.items()}
-    workers = {endpoint: lease_worker(options) for endpoint, options in validated.workers.items()}
     carried = {actor: (each.form, each.to_bytes()) for actor, each in constants.items()}
-    made = allocate(host, plan, carried, workers, invitations(validated.communicators))
-    keep = ([each.refs for each in constants.values()], validated.communicators)
+    workers: dict[str, Any] = {}
+    overlap = context.overlap_gpu_communication if overlap_gpu_communication is None else overlap_gpu_communication
+    try:
+        sites = _sites(host, validated, workers)
+        plan = plan_graph(validated.graph, limits.in_flight, sites, validated.communicators, overlap=overlap)
+        workers.update({each: lease_worker(options) for each, options in validated.workers.items() if each not in workers})
+    except BaseException:
+        workers.clear()  # whoever holds the exception does not hold them
+        raise
+    actors = {**validated.handles, **workers}
+    communicators = with_streams(
+        [*validated.communicators, *(NcclGroup(group, [actors[endpoint] for endpoint in group]) for group in plan.groups)], overlap
+    )
+    made = allocate(host, plan, carried, workers, invitations(communicators))
+    keep = ([each.refs for each in constants.values()], communicators)
     return CompiledGraph(host, plan, made, limits, validated.handles, keep)
+
+
+def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> dict[str, Site]:
+    """What the endpoints have that may need a device; puts the workers that had to be leased to know it into `workers`."""
+    own = owners(validated.handles, validated.workers)
+    groups = [each.endpoints for each in validated.communicators if isinstance(each, NcclGroup)]
+    asked = whom_to_ask(validated.graph, own, groups)
+    if not asked:
+        return {}
+    workers.update({endpoint: lease_worker(options) for endpoint, options in validated.workers.items() if endpoint in asked})
+    return survey(host, asked, own, {**validated.handles, **workers})

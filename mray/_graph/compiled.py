@@ -22,13 +22,15 @@ from os import sched_yield
 from time import monotonic
 from typing import Any, NoReturn, TypeVar
 
-from mray._channel.base import NOTHING, Failed
+from mray._channel.base import NOTHING, ChannelWriter, Failed
+from mray._channel.fan_out import FanOutWriter
 from mray._graph.allocate import Allocation
 from mray._graph.completion import Completions
+from mray._graph.ends import SETTLING
 from mray._graph.future import CompiledDAGFuture, stream, submit_when_there_is_room
 from mray._graph.host import GraphHost
 from mray._graph.inputs import check_inputs, packer, picker
-from mray._graph.plan import DIRECT, INPUT, MIXED, Argument, Channel, Operation, Plan, Source
+from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Channel, Operation, Plan, Source
 from mray._graph.pressure import deadline_of, get_timed_out, make_way, submit_timed_out, too_many, too_many_kept, way_is_clear
 from mray._graph.ref import CompiledDAGRef
 from mray._graph.remote import Deed, restore_graph
@@ -85,7 +87,10 @@ class CompiledGraph:
         #: Invariant: true when torn down or broken. One look on the hot path.
         self._stopped = False
 
-        self._writer = made.ends.writers[_channel_index(plan, INPUT)]
+        writers = [made.ends.writers[channel.index] for channel in plan.channels_of(INPUT)]
+        self._writer: ChannelWriter = writers[0]
+        if len(writers) > 1:
+            self._writer = FanOutWriter(writers, lambda error: host.failure(error, "execute"))
         self._try_write = self._writer.try_write
         #: How many positional arguments need no further check.
         self._arity = -1 if graph.keywords or graph.form == MIXED or limits.enable_asyncio else graph.positional
@@ -430,7 +435,7 @@ class CompiledGraph:
             self._host.kill_actors(list(self._made.actors.values()))
         else:
             self._made.end_workers()
-        self._made.release()
+        self._made.release(min(patience, SETTLING))
 
     def _on_death(self, error: Exception) -> None:
         """Reading thread: an actor of the graph is dead."""
@@ -553,8 +558,8 @@ def _nothing() -> None:
 
 
 def _channel_index(plan: Plan, source: Source) -> int:
-    channel = plan.channel_of(source)
-    assert channel is not None, f"nobody carries {source}"
+    channel = plan.channel_to(source, DRIVER)
+    assert channel is not None, f"nobody brings {source}"
     return channel.index
 
 

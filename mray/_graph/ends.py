@@ -7,17 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from time import monotonic, sleep
 
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, ChannelWriter
 from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, EdgeRules
+from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
+from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._channel.placed import DEVICES, PlacedReader
-from mray._channel.select import COMMUNICATOR
+from mray._channel.ruled import RuledWriter
+from mray._channel.select import BLOCKING, CUDA_IPC, DEVICE, NCCL
 from mray._channel.shm import ShmReader, ShmWriter
+from mray._common import settings
+from mray._device.base import Platform
+from mray._device.platform import platform
 from mray._graph.communicators import leave
 from mray._graph.host import GraphHost
 from mray._graph.plan import Channel
 from mray._ipc.segment import Segment
+
+#: Asks an actor to give device memory back.
+TRIM = "trim"
+#: Seconds that a process waits at most, when a graph ends, for devices and peers to let go of what edges have lent.
+SETTLING = 0.05
+
+
+def settle_devices(patience: float) -> None:
+    """Give back the device memory that closed edges have left, once peers have let go of it: waits so many seconds at most.
+
+    What is not settled then, because somebody still holds a value or a device is busy, goes when the next graph is made or ends here.
+    """
+    deadline = monotonic() + patience
+    while not trim_pools() and monotonic() < deadline:
+        sleep(0.001)
 
 
 class Ends:
@@ -59,40 +81,94 @@ def open_ends(
     `communicators` are those the endpoint is a member of, by number; `ranks` of all members: number -> endpoint -> rank.
     """
     ends = Ends(segment, communicators)
-
-    def failure(error: BaseException) -> bytes:
-        return host.failure(error, "reading a value")
-
+    opener = _Opener(host, endpoint, segment, prefix, processes, ends, ranks or {})
     try:
         for channel in channels:
-            own = f"{prefix}{channel.index:x}-"
             if channel.writer == endpoint:
-                bells = [host.bell_of(processes[reader]) for reader in channel.readers]
-                group = host.group_bell(own, bells) if len(bells) > 1 else None
-                if group is not None:
-                    ends.leave.append(partial(host.end_group_bell, own))
-                writer: ChannelWriter = ShmWriter(segment, channel.offset, channel.layout, own, bells, group)
-                if channel.transport == COMMUNICATOR:
-                    assert ranks is not None
-                    number = channel.transfer.communicator
-                    rules = EdgeRules(channel.transfer.static_shape, channel.transfer.direct_return)
-                    peers = [ranks[number][reader] for reader in channel.readers]
-                    writer = CommunicatorWriter(writer, ends.communicators[number], peers, rules, failure)
-                ends.writers[channel.index] = writer
+                ends.writers[channel.index] = opener.writer(channel)
             if endpoint in channel.readers:
-                bell = host.bell_of(processes[channel.writer])
-                if len(channel.readers) > 1:
-                    ends.leave.append(host.join_group_bell(processes[channel.writer], own))
-                place = channel.readers.index(endpoint)
-                reader: ChannelReader = ShmReader(segment, channel.offset, channel.layout, place, own, bell, failure)
-                if channel.transport == COMMUNICATOR:
-                    assert ranks is not None
-                    number = channel.transfer.communicator
-                    reader = CommunicatorReader(reader, ends.communicators[number], ranks[number][channel.writer], failure)
-                if channel.transfer.device in DEVICES:
-                    reader = PlacedReader(reader, channel.transfer.device, failure)
-                ends.readers[channel.index] = reader
+                ends.readers[channel.index] = opener.reader(channel)
     except BaseException:
         ends.close()
         raise
     return ends
+
+
+class _Opener:
+    """Opens ends for one endpoint."""
+
+    def __init__(
+        self,
+        host: GraphHost,
+        endpoint: str,
+        segment: Segment,
+        prefix: str,
+        processes: Mapping[str, str],
+        ends: Ends,
+        ranks: Mapping[int, Mapping[str, int]],
+    ) -> None:
+        self._host = host
+        self._endpoint = endpoint
+        self._segment = segment
+        self._prefix = prefix
+        self._processes = processes
+        self._ends = ends
+        self._ranks = ranks
+
+    def _failure(self, error: BaseException) -> bytes:
+        return self._host.failure(error, "reading a value")
+
+    def _own_prefix(self, channel: Channel) -> str:
+        return f"{self._prefix}{channel.index:x}-"
+
+    def writer(self, channel: Channel) -> ChannelWriter:
+        """The writing end of a channel."""
+        host, own = self._host, self._own_prefix(channel)
+        bells = [host.bell_of(self._processes[reader]) for reader in channel.readers]
+        group = host.group_bell(own, bells) if len(bells) > 1 else None
+        if group is not None:
+            self._ends.leave.append(partial(host.end_group_bell, own))
+        where = self._segment, channel.offset, channel.layout, own, bells, group
+        rules = EdgeRules(channel.transfer.static_shape, channel.transfer.direct_return)
+        if channel.transport in BLOCKING:
+            ranks = self._ranks[channel.communicator]
+            peers = [ranks[reader] for reader in channel.readers]
+            carrier = self._ends.communicators[channel.communicator]
+            devices = platform() if channel.transport == NCCL else None
+            return CommunicatorWriter(ShmWriter(*where), carrier, peers, rules, self._failure, devices)
+        if channel.transport not in DEVICE:
+            return ShmWriter(*where)
+        make = CudaIpcWriter if channel.transport == CUDA_IPC else PinnedWriter
+        owned = _platform_for(channel)
+        writer: ChannelWriter = make(*where, platform=owned, name=channel.name)
+        promised = channel.transfer.static_shape or channel.transfer.direct_return
+        return RuledWriter(writer, rules, owned.tensor_types(), self._failure) if promised else writer
+
+    def reader(self, channel: Channel) -> ChannelReader:
+        """The endpoint's reading end of a channel."""
+        host, own = self._host, self._own_prefix(channel)
+        bell = host.bell_of(self._processes[channel.writer])
+        if len(channel.readers) > 1:
+            self._ends.leave.append(host.join_group_bell(self._processes[channel.writer], own))
+        place = channel.readers.index(self._endpoint)
+        where = self._segment, channel.offset, channel.layout, place, own, bell, self._failure
+        if channel.transport in DEVICE:
+            make = CudaIpcReader if channel.transport == CUDA_IPC else PinnedReader
+            reader: ChannelReader = make(*where, platform=_platform_for(channel))
+        else:
+            reader = ShmReader(*where)
+        if channel.transport in BLOCKING:
+            rank = self._ranks[channel.communicator][channel.writer]
+            devices = platform() if channel.transport == NCCL else None
+            reader = CommunicatorReader(reader, self._ends.communicators[channel.communicator], rank, self._failure, devices)
+        if channel.transfer.device in DEVICES:
+            pretended = settings.NULL_DEVICES.get() is not None
+            reader = PlacedReader(reader, channel.transfer.device, self._failure, platform() if pretended else None)
+        return reader
+
+
+def _platform_for(channel: Channel) -> Platform:
+    devices = platform()
+    if devices is None:
+        raise RuntimeError(f"{channel.name} needs a GPU at both ends, but this process sees none any more.")
+    return devices

@@ -20,11 +20,12 @@ from typing import Any
 
 from mray._channel.base import ChannelReader
 from mray._graph.communicators import join, leave
-from mray._graph.ends import Ends, open_ends
+from mray._graph.ends import SETTLING, TRIM, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost
 from mray._graph.plan import READ, Assignment
 from mray._graph.program import compile_program
 from mray._graph.report import STATISTICS, statistics
+from mray._graph.survey import SURVEY, answer
 from mray._ipc.segment import Segment
 from mray._ipc.spin import MOST_CROWDED, SELFISH, Patience
 from mray._ipc.table import usable_cores
@@ -130,6 +131,11 @@ class GraphService:
             return self._stop(payload.decode())
         if verb == STATISTICS:
             return statistics(self._programs, payload.decode())
+        if verb == SURVEY:
+            return answer(payload)
+        if verb == TRIM:
+            settle_devices(SETTLING)
+            return b""
         raise ValueError(f"an actor cannot {verb!r} a graph")
 
     def _allocate(self, assignment: Assignment, instance: Any) -> bytes:

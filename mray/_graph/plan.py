@@ -143,7 +143,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Channel:
-    """One source on its way to the endpoints that are not its producer."""
+    """One source on its way to endpoints that are not its producer: all those that it reaches by one transport."""
 
     index: int
     source: Source
@@ -156,6 +156,10 @@ class Channel:
     #: Only that the value is there crosses, or its error.
     bare: bool = False
     transfer: Transfer = _AUTOMATIC
+    #: Which of the graph's communicators carries its tensors; -1: none.
+    communicator: int = -1
+    #: What errors call it: ``the edge from Worker(0123abcd).make to the driver``.
+    name: str = ""
 
 
 class Operation(NamedTuple):
@@ -180,10 +184,18 @@ class Plan:
     schedule: dict[str, tuple[Operation, ...]]
     #: Bytes of the graph's segment.
     size: int
+    #: The actors of communicators that edges need besides those of the user, whose numbers come first.
+    groups: tuple[tuple[str, ...], ...] = ()
+    #: Whether communication through NCCL runs beside the computing.
+    overlap: bool = False
 
-    def channel_of(self, source: Source) -> Channel | None:
-        """The channel that carries a source, if it leaves its producer."""
-        return next((channel for channel in self.channels if channel.source == source), None)
+    def channels_of(self, source: Source) -> tuple[Channel, ...]:
+        """The channels that carry a source, one for each transport that its readers need; none if it does not leave its producer."""
+        return tuple(channel for channel in self.channels if channel.source == source)
+
+    def channel_to(self, source: Source, reader: str) -> Channel | None:
+        """The channel that brings a source to an endpoint."""
+        return next((channel for channel in self.channels if channel.source == source and reader in channel.readers), None)
 
 
 @dataclass(frozen=True)
@@ -209,3 +221,5 @@ class Assignment:
     ranks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     #: How many processes take part in the graph.
     crowd: int = 1
+    #: As `Plan.overlap`.
+    overlap: bool = False

@@ -11,17 +11,19 @@ pass it on. Whatever ends a process (SystemExit, KeyboardInterrupt) is not caugh
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from mray._api.communicator import Communicator
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
-from mray._channel.select import BLOCKING
+from mray._channel.select import BLOCKING, DEVICE
+from mray._device.platform import platform
 from mray._graph.communicators import CommunicatorCall
 from mray._graph.coroutines import to_the_end
 from mray._graph.gather import Inlet, any_ready, gather
 from mray._graph.inputs import picker
+from mray._graph.overlap import Overlap
 from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Channel, Operation, Source, Step
 from mray._graph.template import filler
 
@@ -58,12 +60,19 @@ def compile_program(
     channels = {channel.index: channel for channel in assignment.channels}
     names = {step.index: _name_of(instance, step) for step in assignment.steps}
     methods = {step.index: _callable_of(instance, step, constants, communicators) for step in assignment.steps}
+    makers = [step.index for step in assignment.steps if _makes_tensors(step, assignment.channels)]
+    methods.update({index: _with_outputs(methods[index]) for index in makers})
+    overlap = Overlap(assignment, readers, methods, constants, communicators)
+    readers = overlap.readers
     fused = _fuse(assignment, steps, channels)
     if fused is not None:
         read, step, write = fused
         reader, writer = readers[read.channel], writers[write.channel]
         call = _call_on(step, methods[step.index], constants)
-        actions = _relay(reader.try_read, call, writer.try_write, names[step.index], failure)
+        if channels[write.channel].transport in DEVICE:
+            actions = _relay_and_give(reader.try_read, call, writer.try_give, names[step.index], failure)
+        else:
+            actions = _relay(reader.try_read, call, writer.try_write, names[step.index], failure)
         return Code(actions, [reader.ready, writer.has_room], [], [])
 
     numbers: dict[Source, int] = {}
@@ -82,8 +91,13 @@ def compile_program(
             code.waits.append(_always)
         else:
             channel, writer = channels[operation.channel], writers[operation.channel]
-            make_write = _write_bare if channel.bare else _write
-            code.actions.append(make_write(writer.try_write, code.cells, numbers[channel.source], names[step.index], failure))
+            cell = numbers[channel.source]
+            if channel.transport in DEVICE and _is_given_away(channel, assignment):
+                action = _give(writer.try_give, code.cells, cell, names[step.index], failure)
+            else:
+                make_write = _write_bare if channel.bare else _write
+                action = make_write(writer.try_write, code.cells, cell, names[step.index], failure)
+            code.actions.append(overlap.before_write(channel, action))
             code.waits.append(writer.has_room)
     return code
 
@@ -120,6 +134,31 @@ def _add_reads(code: Code, step: Step, inlets: list[Inlet], numbers: dict[Source
     code.actions.extend([gather(inlets, code.cells, others)] * len(inlets))
     code.waits.extend([any_ready(inlets)] * len(inlets))
     code.inlets.extend(inlets)
+
+
+def _is_given_away(channel: Channel, assignment: Assignment) -> bool:
+    """Whether nobody in this actor needs the value of a channel once it is written."""
+    carried = sum(each.source == channel.source for each in assignment.channels)
+    return carried == 1 and not any(channel.source in step.sources for step in assignment.steps)
+
+
+def _makes_tensors(step: Step, channels: Sequence[Channel]) -> bool:
+    """Whether a step's value goes along an edge of devices."""
+    return any(channel.source.step == step.index and channel.transport in DEVICE for channel in channels)
+
+
+def _with_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, making its tensors where they can be sent from without a copy."""
+    devices = platform()
+    assert devices is not None, "it has opened the edge"
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if not devices.is_in_use():
+            return method(*args, **kwargs)  # which may return no tensor, and never need a device
+        with devices.current_device().outputs():
+            return method(*args, **kwargs)
+
+    return make
 
 
 def _name_of(instance: Any, step: Step) -> str:
@@ -203,6 +242,31 @@ def _relay(
     return [relay, resume]
 
 
+def _relay_and_give(
+    try_read: Callable[[], Any], method: Callable[[Any], Any], try_give: Callable[[list[Any]], bool], name: str, failure: Fail
+) -> list[Action]:
+    """As `_relay`, and keeps no reference to what it sends."""
+    box: list[Any] = []
+
+    def relay() -> int:
+        value = try_read()
+        if value is NOTHING:
+            return 0
+        try:
+            box.append(value if value.__class__ is Failed else method(value))
+            del value
+            if try_give(box):
+                return 2
+        except Exception as error:
+            box[:] = [Failed(failure(error, name))]
+        return 1
+
+    def resume() -> int:
+        return 1 if _send_box(try_give, box, name, failure) else 0
+
+    return [relay, resume]
+
+
 def _read(try_read: Callable[[], Any], cells: list[Any], cell: int) -> Action:
     def read() -> int:
         value = try_read()
@@ -221,6 +285,18 @@ def _write(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: 
     return write
 
 
+def _give(try_give: Callable[[list[Any]], bool], cells: list[Any], cell: int, name: str, failure: Fail) -> Action:
+    box: list[Any] = []
+
+    def give() -> int:
+        if not box:
+            box.append(cells[cell])
+            cells[cell] = None
+        return 1 if _send_box(try_give, box, name, failure) else 0
+
+    return give
+
+
 def _write_bare(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: str, failure: Fail) -> Action:
     def write() -> int:
         value = cells[cell]
@@ -235,6 +311,15 @@ def _send(try_write: Callable[[Any], bool], value: Any, name: str, failure: Fail
         return try_write(value)
     except Exception as error:
         return try_write(Failed(failure(error, name)))
+
+
+def _send_box(try_give: Callable[[list[Any]], bool], box: list[Any], name: str, failure: Fail) -> bool:
+    """Give the value in the box, or the reason why it cannot be sent."""
+    try:
+        return try_give(box)
+    except Exception as error:
+        box[:] = [Failed(failure(error, name))]
+        return try_give(box)
 
 
 def _compute(

@@ -11,15 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from mray._channel.select import COMMUNICATOR, LOCAL, SHM
+from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
 from mray._graph.dot import attributes, write_picture
 from mray._graph.grid import draw
 from mray._graph.plan import DRIVER, INPUT, READ, Argument, Channel, Graph, Operation, Plan, Source, Step
 
 #: What the user asked for, and what carries it, where no accelerator is needed.
 HOST = {"auto", "cpu", LOCAL, SHM, COMMUNICATOR}
-#: How Ray calls the channels of these transports.
-CHANNEL_NAMES = {LOCAL: "IntraProcessChannel", SHM: "BufferedSharedMemoryChannel", COMMUNICATOR: "TorchTensorAcceleratorChannel"}
+#: What the channels of these transports are called: by Ray, where it has them.
+CHANNEL_NAMES = {
+    LOCAL: "IntraProcessChannel",
+    SHM: "BufferedSharedMemoryChannel",
+    COMMUNICATOR: "TorchTensorAcceleratorChannel",
+    NCCL: "TorchTensorAcceleratorChannel (NCCL)",
+    CUDA_IPC: "CudaIpcChannel",
+    PINNED: "PinnedMemoryChannel",
+}
 #: The fill colours of actors are numbers so far apart, from the first on; all of them leave black text readable.
 FIRST_COLOR, COLOR_STEP = 24000, 2000
 
@@ -157,7 +164,7 @@ def _edge_details(plan: Plan, source: Box, target: Box) -> str:
     value = _source_of(source)
     if plan.graph.endpoint_of(value) == endpoint != DRIVER:
         return _local_details(plan, value)
-    return channel_details(plan, plan.channel_of(value), endpoint)
+    return channel_details(plan, plan.channel_to(value, endpoint), endpoint)
 
 
 def _source_of(box: Box) -> Source:
@@ -166,9 +173,11 @@ def _source_of(box: Box) -> Source:
     return Source(box.step, box.key if isinstance(box.key, int) else 0)
 
 
-def _is_accelerated(plan: Plan, source: Source) -> bool:
-    transfer = plan.graph.transfers.get(source)
-    channel = plan.channel_of(source)
+def _is_accelerated(plan: Plan, source: Box, target: Box) -> bool:
+    value = _source_of(source)
+    transfer = plan.graph.transfers.get(value)
+    endpoint = plan.graph.steps[target.step].actor if target.kind == _CALL else DRIVER
+    channel = None if target.kind in (_ATTRIBUTE, _RESULT) else plan.channel_to(value, endpoint)
     return (transfer is not None and transfer.transport not in HOST) or (channel is not None and channel.transport not in HOST)
 
 
@@ -230,7 +239,7 @@ def ascii(plan: Plan) -> str:  # noqa: A001
             *(f'{number} [label="Task {number}  {_sentence(plan.graph, box)}"] ' for box, number in numbers.items()),
             "",
             "Edges Information:",
-            *(f"{numbers[source]} {arrows[_is_accelerated(plan, _source_of(source))]} {numbers[target]}" for source, target in edges),
+            *(f"{numbers[source]} {arrows[_is_accelerated(plan, source, target)]} {numbers[target]}" for source, target in edges),
             "",
             "Legend:",
             "+++> : Represents Accelerator-type data channels",

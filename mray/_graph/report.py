@@ -210,6 +210,12 @@ class _Names:
         step = self.plan.graph.steps[source.step]
         return f"{step.method}() of {self.actor(step.actor)}"
 
+    def channel(self, channel: Channel) -> str:
+        told = self.source(channel.source)
+        if len(self.plan.channels_of(channel.source)) == 1:
+            return told
+        return f"{told} to {', '.join(map(self.actor, channel.readers))}"
+
     def doing(self, operation: Operation, running: bool, missing: tuple[int, ...]) -> str:
         kind, step, _number = operation
         method = self.plan.graph.steps[step].method if step >= 0 else ""
@@ -226,7 +232,10 @@ class _Names:
 
 
 def counters(graph: CompiledGraph) -> dict[str, dict[str, int]]:
-    """What produces a source -> the counters of the channel that carries it; without those of actors that compute for long."""
+    """What produces a source -> the counters of the channel that carries it; without those of actors that compute for long.
+
+    Where several channels carry it, each is told with its readers.
+    """
     names = _Names(graph._plan, graph._names)
     asked = ask(graph._host, STATISTICS, graph._plan, graph._made.processes, PATIENCE)
     by_channel = {number: writer.statistics() for number, writer in graph._made.ends.writers.items()}
@@ -234,4 +243,5 @@ def counters(graph: CompiledGraph) -> dict[str, dict[str, int]]:
         if not isinstance(pending, str) and pending.done():
             with contextlib.suppress(Exception):  # it has died
                 by_channel.update(pickle.loads(pending.result()))
-    return {names.source(channel.source): by_channel[channel.index] for channel in graph._plan.channels if channel.index in by_channel}
+    channels = [channel for channel in graph._plan.channels if channel.index in by_channel]
+    return {names.channel(channel): by_channel[channel.index] for channel in channels}

@@ -1,12 +1,16 @@
 """Pass: which values leave their producer, by which transport, and where their rings lie.
 
-A channel per source that somebody else reads: one writer, all its readers. What only its producer reads stays in the
-producer's program. Nothing is made here.
+A channel per source that somebody else reads and per transport that its readers need: one writer, all its readers by that transport. What
+only its producer reads stays in the producer's program. Nothing is made here.
 """
 
 from __future__ import annotations
 
-from mray._channel.select import COMMUNICATOR, SHM, remote_readers
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from mray._channel.select import AUTO, COMMUNICATOR, DEVICE, NCCL, SHM, remote_readers, select, why_no_nccl
+from mray._channel.site import Site
 from mray._graph.plan import DRIVER, Channel, Graph, Source, Transfer
 from mray._ipc.layout import RingLayout, entries_for
 
@@ -18,13 +22,21 @@ MANY_ENTRIES = 64
 #: Payload slots that a ring holds on to before it gives them away.
 LEAST_SLOTS = 16
 MOST_SLOTS = 64
+#: Messages with tensors of devices that readers may hold on to without a copy.
+LEAST_LEASES = 64
+MOST_LEASES = 256
 
 
-def layout_for(in_flight: int, readers: int) -> RingLayout:
-    """The ring of a channel in a graph of so many executions in flight: one of them never has to wait for room."""
+def layout_for(in_flight: int, readers: int, *, lends: bool = False) -> RingLayout:
+    """The ring of a channel in a graph of so many executions in flight: one of them never has to wait for room.
+
+    `lends`: its messages lend the readers memory that is in none of its slots.
+    """
     entries = entries_for(in_flight)
     entry_bytes = ENTRY_BYTES if entries <= MANY_ENTRIES else SMALL_ENTRY_BYTES
-    return RingLayout(entries, entry_bytes, readers, min(max(2 * entries, LEAST_SLOTS), MOST_SLOTS))
+    slots = min(max(2 * entries, LEAST_SLOTS), MOST_SLOTS)
+    leases = min(max(4 * entries, LEAST_LEASES), MOST_LEASES) if lends else 0
+    return RingLayout(entries, entry_bytes, readers, slots, leases)
 
 
 def consumers(graph: Graph) -> dict[Source, tuple[str, ...]]:
@@ -38,21 +50,100 @@ def consumers(graph: Graph) -> dict[Source, tuple[str, ...]]:
     return {source: tuple(dict.fromkeys(endpoints)) for source, endpoints in users.items()}
 
 
-def resolve(graph: Graph, in_flight: int) -> tuple[tuple[Channel, ...], int]:
-    """The channels of a graph and the bytes of the segment that holds their rings."""
-    channels: list[Channel] = []
-    offset = 0
+class Resolved(NamedTuple):
+    """The channels of a graph, the bytes of the segment that holds their rings, and the members of the communicators that they need."""
+
+    channels: tuple[Channel, ...]
+    size: int
+    groups: tuple[tuple[str, ...], ...] = ()
+
+
+def resolve(
+    graph: Graph, in_flight: int, sites: Mapping[str, Site] | None = None, groups: Mapping[frozenset[str], int] | None = None, made: int = 0
+) -> Resolved:
+    """Decide what carries the values of a graph between its endpoints.
+
+    `sites`: what each endpoint has, as far as it was asked. `made`: how many communicators there are already, numbered from 0, and
+    `groups` the members of those of NCCL among them -> their number. Raises ValueError when a transport that the user demands cannot work.
+    """
+    sites = sites or {}
+    routes: list[tuple[Source, str, str, tuple[str, ...]]] = []
     for source, endpoints in consumers(graph).items():
         writer = graph.endpoint_of(source)
         # The driver runs no program that could hold the input for an output of its own.
         readers = endpoints if writer == DRIVER else remote_readers(writer, endpoints)
-        if not readers:
-            continue
-        layout = layout_for(in_flight, len(readers))
+        routes += [(source, writer, transport, those) for transport, those in _by_transport(graph, source, writer, readers, sites)]
+    numbers, new = _communicators(routes, sites, groups or {}, made)
+    channels: list[Channel] = []
+    offset = 0
+    for source, writer, transport, readers in routes:
+        layout = layout_for(in_flight, len(readers), lends=transport in DEVICE)
         transfer = graph.transfers.get(source, Transfer())
-        transport = COMMUNICATOR if transfer.communicator >= 0 else SHM
-        channels.append(
-            Channel(len(channels), source, writer, readers, transport, layout, offset, bare=source in graph.leaves, transfer=transfer)
-        )
+        number = numbers[frozenset((writer, *readers))] if transport == NCCL else transfer.communicator
+        bare = source in graph.leaves
+        name = _name(graph, source, readers, sites)
+        channels.append(Channel(len(channels), source, writer, readers, transport, layout, offset, bare, transfer, number, name))
         offset += layout.size
-    return tuple(channels), offset
+    return Resolved(tuple(channels), offset, new)
+
+
+def _by_transport(
+    graph: Graph, source: Source, writer: str, readers: Sequence[str], sites: Mapping[str, Site]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The readers of a source, those of one channel together."""
+    transfer = graph.transfers.get(source)
+    if transfer is not None and transfer.communicator >= 0:
+        if readers:
+            yield COMMUNICATOR, tuple(readers)
+        return
+    found: dict[str, list[list[str]]] = {}
+    for reader in readers:
+        transport = SHM
+        # What nobody uses brings no value, and what the driver keeps to itself leaves no process.
+        if source not in graph.leaves and writer != reader:
+            asked = AUTO if transfer is None else transfer.transport
+            transport = select(_site(sites, writer), _site(sites, reader), asked, hinted=transfer is not None)
+        parties = found.setdefault(transport, [[]])
+        if transport == NCCL and parties[-1] and why_no_nccl([_site(sites, each) for each in (writer, *parties[-1], reader)]) is not None:
+            parties.append([])
+        parties[-1].append(reader)
+    for transport, parties in found.items():
+        for party in parties:
+            yield transport, tuple(party)
+
+
+def _communicators(
+    routes: Sequence[tuple[Source, str, str, tuple[str, ...]]], sites: Mapping[str, Site], known: Mapping[frozenset[str], int], made: int
+) -> tuple[dict[frozenset[str], int], tuple[tuple[str, ...], ...]]:
+    """The parties of NCCL's edges -> the number of their communicator, and the members of new ones.
+
+    One for all of them, where its ranks have a GPU each (or may share one): what a communicator costs is memory.
+    """
+    parties = [(writer, *readers) for _source, writer, transport, readers in routes if transport == NCCL]
+    everybody = tuple(dict.fromkeys(endpoint for party in parties for endpoint in party))
+    together = bool(parties) and why_no_nccl([_site(sites, endpoint) for endpoint in everybody]) is None
+    numbers: dict[frozenset[str], int] = {}
+    new: list[tuple[str, ...]] = []
+    for party in parties:
+        members = everybody if together else party
+        number = known.get(frozenset(members), -1)
+        if number < 0:
+            number = next((made + place for place, group in enumerate(new) if set(group) == set(members)), made + len(new))
+            if number == made + len(new):
+                new.append(members)
+        numbers[frozenset(party)] = number
+    return numbers, tuple(new)
+
+
+def _name(graph: Graph, source: Source, readers: Sequence[str], sites: Mapping[str, Site]) -> str:
+    def end(endpoint: str, method: str) -> str:
+        return f"{_site(sites, endpoint).name}.{method}"
+
+    start = "the driver" if source.step < 0 else end(graph.steps[source.step].actor, graph.steps[source.step].method)
+    users = [next((step.method for step in graph.steps if step.actor == reader and source in step.sources), "") for reader in readers]
+    ends = ["the driver" if reader == DRIVER else end(reader, user) for reader, user in zip(readers, users, strict=True)]
+    return f"the edge from {start} to {' and '.join(ends)}"
+
+
+def _site(sites: Mapping[str, Site], endpoint: str) -> Site:
+    return sites.get(endpoint) or Site(name="the driver" if endpoint == DRIVER else f"actor {endpoint[:8]}", is_driver=endpoint == DRIVER)

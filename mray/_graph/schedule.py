@@ -2,7 +2,8 @@
 
 All steps are brought into one order (`mray._api.bind_order`), of which each actor runs its own.
 
-A channel is read before the first step that needs it, and written right after the step that fills it. Where the writer of a channel waits
+A channel is read before the first step that needs it, and written right after the step that fills it; if several carry its value, one after
+the other. Where the writer of a channel waits
 for its readers, they read as soon as it writes, whatever they do next: in the one order, reading and writing stand at the same place.
 """
 
@@ -36,14 +37,18 @@ def _describe(step: Step) -> str:
 
 def schedule(graph: Graph, channels: Iterable[Channel]) -> dict[str, tuple[Operation, ...]]:
     """The operations of each actor."""
-    carrying: dict[Source, Channel] = {channel.source: channel for channel in channels}
+    carrying: dict[Source, list[Channel]] = {}
+    arriving: dict[tuple[str, Source], Channel] = {}
+    for channel in channels:
+        carrying.setdefault(channel.source, []).append(channel)
+        arriving.update({(reader, channel.source): channel for reader in channel.readers})
     operations: dict[str, list[Operation]] = {actor: [] for actor in graph.actors}
     read: set[tuple[str, Source]] = set()
 
     def read_once(actor: str, source: Source, step: int) -> None:
         if (actor, source) not in read:
             read.add((actor, source))
-            operations[actor].append(Operation(READ, step, carrying[source].index))
+            operations[actor].append(Operation(READ, step, arriving[actor, source].index))
 
     for _place, steps in groupby(order_steps(graph.steps), key=lambda step: step.index if step.group < 0 else ~step.group):
         together = list(steps)
@@ -54,8 +59,8 @@ def schedule(graph: Graph, channels: Iterable[Channel]) -> dict[str, tuple[Opera
             operations[step.actor].append(Operation(COMPUTE, step.index))
         # Not before all of a group have met: who reads what one of them writes may be another of them.
         for source in [Source(step.index, output) for step in together for output in range(step.num_returns)]:
-            channel = carrying.get(source)
-            if channel is not None:
+            # Who waits for nobody first.
+            for channel in sorted(carrying.get(source, ()), key=lambda channel: channel.transport in BLOCKING):
                 operations[channel.writer].append(Operation(WRITE, source.step, channel.index))
                 if channel.transport in BLOCKING:
                     for reader in channel.readers:

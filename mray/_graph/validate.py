@@ -19,7 +19,8 @@ from mray._api.dag_node import DAGNode, InputAttributeNode, InputNode, MultiOutp
 from mray._api.dag_scan import ObjectScanner
 from mray._api.type_hint import AutoTransportType, TorchTensorType
 from mray._channel.collective_ops import AllGather, AllReduce, Collective, ReduceScatter
-from mray._graph.communicators import AcceleratorGroup, CommunicatorCall
+from mray._channel.select import CUDA_IPC, NCCL, NO_DRIVER, NO_INPUT
+from mray._graph.communicators import AcceleratorGroup, Carrier, CommunicatorCall, NcclGroup, no_gpu_for_collective
 from mray._graph.plan import ATTRIBUTE, DIRECT, DRIVER, INPUT, ITEM, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Source, Step, Transfer
 from mray._graph.template import Hole
 
@@ -36,7 +37,7 @@ class Validated:
     #: endpoint of a function -> the options that its worker is leased with.
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: By number, as transfers and collective steps name them.
-    communicators: tuple[Communicator | AcceleratorGroup, ...] = ()
+    communicators: tuple[Carrier, ...] = ()
 
 
 def validate(
@@ -181,13 +182,12 @@ class _Builder:
         members = operation.actor_handles
         rank = next(number for number, handle in enumerate(members) if handle._id.hex() == actor)
         collective = _collective(operation, rank)
-        carrier = self._carriers.choose(operation.type_hint, members)
+        carrier: Carrier | None = self._carriers.choose(operation.type_hint, members)
+        if carrier is None and operation.type_hint.mechanism == NCCL:
+            if not any(handle._options.get("num_gpus") for handle in members):
+                raise ValueError(no_gpu_for_collective(members))
+            carrier = self._carriers.nccl(members)
         if carrier is None:
-            if operation.type_hint.mechanism == "nccl":
-                raise ValueError(
-                    f"The collective of {members} asks for transport='nccl', but none of these actors has a GPU. Leave the transport out: "
-                    "tensors on the CPU are reduced in shared memory."
-                )
             everybody = [column[number] for number in range(len(members)) for column in operation.inputs]
             return everybody, self._constant(actor, collective), -1
         number = self._carriers.use(carrier, members, node)
@@ -258,36 +258,39 @@ class _Builder:
         transport = "auto"
         if isinstance(hint, TorchTensorType):
             transport = hint.mechanism or hint.transport
-            if hint.requires_accelerator() or hint.get_custom_communicator() is not None:
+            if self._carriers.carries(hint):
                 if isinstance(node, (InputNode, InputAttributeNode)):
-                    raise ValueError(
-                        "DAG inputs cannot be transferred via accelerator because the driver cannot participate in the communicator group"
-                    )
+                    raise ValueError(NO_INPUT)
                 actors = [node._get_actor_handle(), *_reading_actors(node)]
                 carrier = self._carriers.choose(hint, actors)
-                if carrier is None:
-                    raise ValueError(
-                        f"Actor {actors[0]} returns a tensor with type hint TorchTensor(transport={transport!r}) but actor does not have "
-                        'an accelerator assigned by Ray. On the CPU use transport="auto", or a Communicator.'
-                    )
+                assert carrier is not None
                 number = self._carriers.use(carrier, actors, node)
         return Transfer(transport, str(hint.device), hint.static_shape, hint.direct_return, number)
 
 
 class _Carriers:
-    """The communicators of a graph."""
+    """The communicators of a graph that are chosen by what the user wrote; those that edges need besides are `mray._graph.resolve`'s."""
 
     def __init__(self, default: Communicator | None, accelerator: Accelerator | None) -> None:
         self._default = default
         self._accelerator = accelerator
         self._made: dict[frozenset[Any], AcceleratorGroup] = {}
+        self._nccl: dict[frozenset[Any], NcclGroup] = {}
         #: In the order of their numbers.
-        self.used: list[Communicator | AcceleratorGroup] = []
+        self.used: list[Carrier] = []
+
+    def carries(self, hint: TorchTensorType) -> bool:
+        """Whether a communicator of the user, the graph or an accelerator carries what has this hint."""
+        if hint.get_custom_communicator() is not None:
+            return True
+        return hint.requires_accelerator() and hint.mechanism != CUDA_IPC and not (self._default is None and self._accelerator is None)
 
     def choose(self, hint: TorchTensorType, actors: Sequence[Any]) -> Communicator | AcceleratorGroup | None:
         """What carries the tensors of these actors; None: no communicator."""
+        if not self.carries(hint):
+            return None
         demanded = hint.get_custom_communicator()
-        if demanded is not None or not hint.requires_accelerator():
+        if demanded is not None:
             return demanded
         if self._default is not None or self._accelerator is None:
             return self._default
@@ -296,7 +299,15 @@ class _Carriers:
             self._made[group] = AcceleratorGroup(self._accelerator, list(dict.fromkeys(actors)))
         return self._made[group]
 
-    def use(self, carrier: Communicator | AcceleratorGroup, actors: Sequence[Any], node: DAGNode) -> int:
+    def nccl(self, actors: Sequence[Any]) -> NcclGroup:
+        """NCCL's communicator of these actors."""
+        group = frozenset(actors)
+        if group not in self._nccl:
+            members = list(dict.fromkeys(actors))
+            self._nccl[group] = NcclGroup([handle._id.hex() for handle in members], members)
+        return self._nccl[group]
+
+    def use(self, carrier: Carrier, actors: Sequence[Any], node: DAGNode) -> int:
         """The number of a communicator. Raises ValueError when one of the actors is no member."""
         handles = carrier.get_actor_handles()
         if not set(actors) <= set(handles):
@@ -323,10 +334,10 @@ def _reading_actors(node: DAGNode) -> list[Any]:
     for user in node._downstream_nodes:
         handle = user._get_actor_handle() if isinstance(user, ClassMethodNode) else None
         if handle is None:
-            raise ValueError("Driver cannot participate in the communicator group.")
+            raise ValueError(NO_DRIVER)
         found.append(handle)
     if not found:
-        raise ValueError("Driver cannot participate in the communicator group.")
+        raise ValueError(NO_DRIVER)
     return found
 
 

@@ -75,11 +75,11 @@ class Simulator:
 
     # ------------------------------------------------------------------------------------ the driver
     def _submit(self, executions: int) -> bool:
-        channel = self.plan.channel_of(INPUT)
-        assert channel is not None
-        if self.submitted == executions or self.submitted - self.finished >= self.in_flight or not self._has_room(channel.index):
+        channels = [channel.index for channel in self.plan.channels_of(INPUT)]
+        if self.submitted == executions or self.submitted - self.finished >= self.in_flight or not all(map(self._has_room, channels)):
             return False
-        self._send(channel.index, (INPUT, self.submitted))
+        for channel in channels:
+            self._send(channel, (INPUT, self.submitted))
         self.submitted += 1
         return True
 

@@ -17,7 +17,7 @@ from tests.unit.graphs import make_graph, random_graphs
 
 # ------------------------------------------------------------------------------------------ channels
 def test_what_stays_with_its_actor_needs_no_channel() -> None:
-    channels, _size = resolve(make_graph(("a", (-1,)), ("a", (0,)), ("b", (1,))), 10)
+    channels, _size, _groups = resolve(make_graph(("a", (-1,)), ("a", (0,)), ("b", (1,))), 10)
     assert [(channel.source, channel.writer, channel.readers) for channel in channels] == [
         (INPUT, DRIVER, ("a",)),
         (Source(1), "a", ("b",)),
@@ -26,13 +26,13 @@ def test_what_stays_with_its_actor_needs_no_channel() -> None:
 
 
 def test_one_channel_serves_all_readers_of_a_value() -> None:
-    channels, _size = resolve(make_graph(("a", (-1,)), ("b", (0,)), ("c", (0,)), ("c", (0, 2)), outputs=(0, 1, 3)), 10)
+    channels, _size, _groups = resolve(make_graph(("a", (-1,)), ("b", (0,)), ("c", (0,)), ("c", (0, 2)), outputs=(0, 1, 3)), 10)
     assert channels[1].source == Source(0)
     assert channels[1].readers == ("b", "c", DRIVER)
 
 
 def test_rings_do_not_overlap() -> None:
-    channels, size = resolve(make_graph(*[(f"a{i}", (-1,)) for i in range(5)], outputs=tuple(range(5))), 100)
+    channels, size, _groups = resolve(make_graph(*[(f"a{i}", (-1,)) for i in range(5)], outputs=tuple(range(5))), 100)
     ends = [channel.offset + channel.layout.size for channel in channels]
     assert [channel.offset for channel in channels] == [0, *ends[:-1]]
     assert size == ends[-1]
@@ -93,7 +93,7 @@ def test_each_step_is_computed_once_and_in_the_order_of_binding_where_that_is_po
 
 def test_a_deadlock_is_told_with_its_circle() -> None:
     graph = make_graph(("a", (-1,)), ("b", (0,)), ("b", (-1,)), ("a", (2,)), outputs=(1, 3))
-    channels, _size = resolve(graph, 2)
+    channels, _size, _groups = resolve(graph, 2)
     good = schedule(graph, channels)
     # a sends what b waits for only after it has got what b sends later.
     late = {"a": (*good["a"][3:], *good["a"][:3]), "b": good["b"]}

@@ -70,8 +70,7 @@ class World:
             self.programs.append(
                 Program(assignment, instance, ends[actor], list(constants), lambda error, name: pickle.dumps((name, error)))
             )
-        channel = plan.channel_of(INPUT)
-        assert channel is not None
+        (channel,) = plan.channels_of(INPUT)
         self.input = ends[DRIVER].writers[channel.index]
         self.leaves: list[Any] = [ends[DRIVER].readers[self._index(plan, Argument(leaf))] for leaf in graph.leaves]
         self.outputs: list[Any] = [ends[DRIVER].readers[self._index(plan, output)] for output in graph.outputs]
@@ -79,7 +78,7 @@ class World:
     @staticmethod
     def _index(plan: Any, output: Argument) -> int:
         assert output.source is not None
-        index: int = plan.channel_of(output.source).index
+        index: int = plan.channel_to(output.source, DRIVER).index
         return index
 
     def run(self) -> None:

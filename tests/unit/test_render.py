@@ -9,15 +9,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from mray._channel.site import Site
 from mray._graph import render
 from mray._graph.compile import plan_graph
 from mray._graph.dot import attributes, quote, write_picture
 from mray._graph.grid import COLUMN, draw
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Plan, Source, Step, Transfer
+from tests.unit.sites import actor, driver
 from tests.unit.test_schedule import GRAPHS
 
 A, B = "aaaaaa" + "0" * 26, "bbbbbb" + "0" * 26
 NAMES = {A: "Worker", B: "Trainer"}
+#: The driver sees none.
+ON_ONE_GPU = {A: actor("Worker", 0), B: actor("Trainer", 0), DRIVER: driver()}
 
 
 def step(index: int, actor: str, *sources: int | Source | Argument, method: str = "m", num_returns: int = 1, function: int = -1) -> Step:
@@ -28,11 +32,15 @@ def step(index: int, actor: str, *sources: int | Source | Argument, method: str 
 
 
 def plan_of(
-    *steps: Step, outputs: tuple[Source, ...] | None = None, form: str = DIRECT, transfers: dict[Source, Transfer] | None = None
+    *steps: Step,
+    outputs: tuple[Source, ...] | None = None,
+    form: str = DIRECT,
+    transfers: dict[Source, Transfer] | None = None,
+    sites: dict[str, Site] | None = None,
 ) -> Plan:
     ends = outputs if outputs is not None else (Source(len(steps) - 1),)
     graph = Graph(steps, tuple(map(Argument, ends)), outputs is not None, 1, (), form, (), transfers or {})
-    return plan_graph(graph, 4)
+    return plan_graph(graph, 4, sites)
 
 
 def boxes_in(text: str) -> dict[str, str]:
@@ -151,7 +159,7 @@ def test_edges_tell_what_carries_them() -> None:
 
 def test_channel_details_name_the_side_of_the_channel() -> None:
     plan = plan_of(step(0, A, -1), step(1, B, 0))
-    channel = plan.channel_of(Source(0))
+    channel = plan.channel_to(Source(0), B)
     assert "BufferedSharedMemoryChannel" in render.channel_details(plan, channel, B)
     assert "IntraProcessChannel" in render.channel_details(plan, channel, A)
     assert render.channel_details(plan, None, A) == "IntraProcessChannel"
@@ -160,10 +168,21 @@ def test_channel_details_name_the_side_of_the_channel() -> None:
 
 
 def test_an_edge_through_an_accelerator_has_an_arrow_of_its_own() -> None:
-    plan = plan_of(step(0, A, -1), step(1, B, 0), transfers={Source(0): Transfer("accelerator")})
+    plan = plan_of(step(0, A, -1), step(1, B, 0), transfers={Source(0): Transfer("accelerator")}, sites=ON_ONE_GPU)
     told = render.ascii(plan)
     assert "\n1 +++> 2\n" in told
     assert "\n0 ---> 1\n" in told
+
+
+def test_a_value_that_goes_by_two_transports_has_two_kinds_of_edges() -> None:
+    plan = plan_of(step(0, A, -1), step(1, B, 0), outputs=(Source(0), Source(1)), sites=ON_ONE_GPU)
+    assert [render.channel_details(plan, plan.channel_to(Source(0), reader), reader).split("\n")[1] for reader in (B, DRIVER)] == [
+        "CudaIpcChannel",
+        "BufferedSharedMemoryChannel",
+    ]
+    told = render.ascii(plan)
+    assert "\n1 +++> 2\n" in told
+    assert "\n1 ---> 3\n" in told
 
 
 # ------------------------------------------------------------------------------------------------ characters

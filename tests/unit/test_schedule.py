@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mray._channel.select import COMMUNICATOR, SHM
+from mray._channel.select import COMMUNICATOR, CUDA_IPC, NCCL, PINNED, SHM
+from mray._channel.site import Site
 from mray._graph.compile import plan_graph
 from mray._graph.deadlock import check_deadlock
-from mray._graph.plan import COMPUTE, INPUT, MIXED, PART, READ, WRITE, Argument, Graph, Operation, Plan, Source, Step, Transfer
+from mray._graph.plan import COMPUTE, DRIVER, INPUT, MIXED, PART, READ, WRITE, Argument, Graph, Operation, Plan, Source, Step, Transfer
 from tests.unit.simulator import Simulator, Stuck
+from tests.unit.sites import actor, driver
 
 RANDOM = st.randoms(use_true_random=False)
 
@@ -32,12 +34,12 @@ def make_graph(random: Random, steps: int, actors: int, *, is_ordered: bool, wit
     while len(made) < steps:
         members = random.sample(names, random.randint(2, actors)) if with_meetings and actors > 1 and random.random() < 0.2 else []
         fresh = []
-        for actor in members or [random.choice(names)]:
+        for name in members or [random.choice(names)]:
             arguments = [make_argument(random, known) for _ in range(random.randint(0, 3))]
             keywords = tuple((f"word{number}", make_argument(random, known)) for number in range(random.choice([0, 0, 1])))
             group = len(made) - len(fresh) if members else -1
             number = len(made)
-            made.append(Step(number, actor, f"m{number}", number, tuple(arguments), keywords, random.choice([1, 1, 1, 2, 3]), group=group))
+            made.append(Step(number, name, f"m{number}", number, tuple(arguments), keywords, random.choice([1, 1, 1, 2, 3]), group=group))
             fresh.append(number)
         known += [Source(number, output) for number in fresh for output in range(made[number].num_returns)]
     if not is_ordered:
@@ -46,9 +48,24 @@ def make_graph(random: Random, steps: int, actors: int, *, is_ordered: bool, wit
     outputs = tuple(Argument(source) for source in random.sample(known, random.randint(1, len(known))))
     used = {source.step for step in made for source in step.sources} | {output.source.step for output in outputs if output.source}
     leaves = tuple(Source(step.index) for step in made if step.index not in used)
-    carried = [source for source in known[1:] if with_meetings and random.random() < 0.3]
-    transfers = {source: Transfer("cpu", communicator=0) for source in carried}
+    carried = [source for source in known[1:] if with_meetings and random.random() < 0.5]
+    transfers = {source: random.choice([Transfer("cpu", communicator=0), Transfer("auto")]) for source in carried}
     return Graph(tuple(made), outputs, True, 1, ("key",), MIXED, leaves, transfers)
+
+
+def make_sites(random: Random, graph: Graph) -> dict[str, Site]:
+    """Where the endpoints of a graph are: on one of three GPUs, two of which reach each other, or on none."""
+    reach = {0: [1], 1: [0], 2: []}
+    sites = {DRIVER: driver(*([0, 1, 2] if random.random() < 0.5 else []))}
+    for endpoint in graph.actors:
+        gpus = [random.randrange(3)] if random.random() < 0.8 else []
+        sites[endpoint] = actor(endpoint, *gpus, reaches=reach[gpus[0]] if gpus else [])
+    return sites
+
+
+def planned(graph: Graph, in_flight: int, random: Random) -> Plan:
+    """The plan of a graph, in half of all cases with endpoints that need different transports."""
+    return plan_graph(graph, in_flight, make_sites(random, graph) if random.random() < 0.5 else None)
 
 
 def make_argument(random: Random, known: list[Source]) -> Argument:
@@ -120,13 +137,13 @@ def gets_stuck(plan: Plan, capacity: int, in_flight: int, random: Random) -> Stu
 @given(GRAPHS, st.integers(1, 3), st.integers(1, 4), RANDOM)
 @settings(max_examples=200, deadline=None)
 def test_every_valid_graph_runs_to_its_end(graph: Graph, capacity: int, in_flight: int, random: Random) -> None:
-    Simulator(plan_graph(graph, in_flight), capacity, in_flight, random).run(5)
+    Simulator(planned(graph, in_flight, random), capacity, in_flight, random).run(5)
 
 
-@given(GRAPHS)
+@given(GRAPHS, RANDOM)
 @settings(max_examples=200, deadline=None)
-def test_each_operation_stands_once_in_its_actor(graph: Graph) -> None:
-    plan = plan_graph(graph, 4)
+def test_each_operation_stands_once_in_its_actor(graph: Graph, random: Random) -> None:
+    plan = planned(graph, 4, random)
     told = Counter((actor, kind, step if kind == COMPUTE else channel) for actor, (kind, step, channel) in flat(plan))
     wanted = Counter((step.actor, COMPUTE, step.index) for step in graph.steps)
     for channel in plan.channels:
@@ -135,10 +152,10 @@ def test_each_operation_stands_once_in_its_actor(graph: Graph) -> None:
     assert told == wanted
 
 
-@given(GRAPHS.filter(is_bound_in_order))
+@given(GRAPHS.filter(is_bound_in_order), RANDOM)
 @settings(max_examples=100, deadline=None)
-def test_actors_compute_in_the_order_of_binding_when_nothing_forbids_it(graph: Graph) -> None:
-    plan = plan_graph(graph, 4)
+def test_actors_compute_in_the_order_of_binding_when_nothing_forbids_it(graph: Graph, random: Random) -> None:
+    plan = planned(graph, 4, random)
     for operations in plan.schedule.values():
         computed = [operation.step for operation in operations if operation.kind == COMPUTE]
         assert computed == sorted(computed)
@@ -152,7 +169,7 @@ def flat(plan: Plan) -> list[tuple[str, Operation]]:
 @given(GRAPHS, st.integers(1, 3), st.integers(1, 4), st.booleans(), RANDOM)
 @settings(max_examples=300, deadline=None)
 def test_exactly_what_gets_stuck_is_refused(graph: Graph, capacity: int, in_flight: int, everybody: bool, random: Random) -> None:
-    plan = plan_graph(graph, in_flight)
+    plan = planned(graph, in_flight, random)
     victims = set(plan.schedule) if everybody else {random.choice(list(plan.schedule))}
     changed = {actor: shuffled(each, plan, random) if actor in victims else each for actor, each in plan.schedule.items()}
     plan = replace(plan, schedule=changed)
@@ -164,7 +181,7 @@ def test_shuffling_makes_both_kinds_of_schedules() -> None:
     random = Random(0)
     verdicts: Counter[bool] = Counter()
     for _ in range(200):
-        plan = plan_graph(make_graph(random, 8, 3, is_ordered=True, with_meetings=random.random() < 0.5), 2)
+        plan = planned(make_graph(random, 8, 3, is_ordered=True, with_meetings=random.random() < 0.5), 2, random)
         changed = {actor: shuffled(each, plan, random) for actor, each in plan.schedule.items()}
         verdicts[refusal(replace(plan, schedule=changed)) is None] += 1
     assert min(verdicts[True], verdicts[False]) > 20, verdicts
@@ -175,13 +192,16 @@ def test_random_graphs_have_everything_that_a_schedule_must_cope_with() -> None:
     seen: Counter[str] = Counter()
     for _ in range(50):
         graph = make_graph(random, 10, 4, is_ordered=True, with_meetings=True)
-        plan = plan_graph(graph, 4)
+        plan = planned(graph, 4, random)
         seen["group"] += any(step.group >= 0 for step in graph.steps)
         seen["leaf"] += bool(graph.leaves)
         seen["several returns"] += any(step.num_returns > 1 for step in graph.steps)
         seen["several readers"] += any(len(channel.readers) > 1 for channel in plan.channels)
-        seen.update(channel.transport for channel in plan.channels)
-    assert min(seen[each] for each in ("group", "leaf", "several returns", "several readers", SHM, COMMUNICATOR)) > 10, seen
+        seen["several channels"] += any(len(plan.channels_of(channel.source)) > 1 for channel in plan.channels)
+        seen["several channels of the input"] += len(plan.channels_of(INPUT)) > 1
+        seen.update({channel.transport for channel in plan.channels})
+    kinds = ["group", "leaf", "several returns", "several readers", "several channels", "several channels of the input"]
+    assert min(seen[each] for each in [*kinds, SHM, COMMUNICATOR, CUDA_IPC, PINNED, NCCL]) > 5, seen
 
 
 # ------------------------------------------------------------------------------------------- what is told
@@ -225,7 +245,7 @@ def test_the_refusal_shows_the_circle() -> None:
 @settings(max_examples=150, deadline=None)
 def test_who_stands_in_the_circle_is_stuck(graph: Graph, random: Random) -> None:
     """Each actor of the circle that is shown never gets past the operation that it shows."""
-    plan = plan_graph(graph, 2)
+    plan = planned(graph, 2, random)
     plan = replace(plan, schedule={actor: shuffled(each, plan, random) for actor, each in plan.schedule.items()})
     told = refusal(plan)
     if told is not None:

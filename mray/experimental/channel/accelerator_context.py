@@ -15,6 +15,7 @@ from mray._api.communicator import Communicator
 from mray._api.context import get_runtime_context
 from mray._api.verbs import get_gpu_ids
 from mray.experimental.channel.cpu_communicator import CPUCommunicator
+from mray.experimental.channel.nccl_group import _NcclGroup
 
 __all__ = ["AcceleratorContext", "is_accelerator_context_registered", "register_accelerator_context"]
 
@@ -34,7 +35,7 @@ class AcceleratorContext:
         accelerator = registered_accelerator()
         if accelerator is not None:
             return AcceleratorContext(accelerator.torch_module_name, accelerator.communicator_cls)
-        return AcceleratorContext("cuda", None) if get_gpu_ids() else AcceleratorContext("cpu", CPUCommunicator)
+        return AcceleratorContext("cuda", _NcclGroup) if get_gpu_ids() else AcceleratorContext("cpu", CPUCommunicator)
 
     @staticmethod
     def set(accelerator_context: AcceleratorContext) -> None:

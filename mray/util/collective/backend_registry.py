@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from mray.util.collective.collective_group._shared_memory import SharedMemoryGroup
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
+from mray.util.collective.collective_group.nccl_collective_group import NCCLGroup
 from mray.util.collective.types import Backend
 
 __all__ = ["register_collective_backend"]
 
-_classes: dict[str, type[BaseGroup]] = {"GLOO": SharedMemoryGroup}
+_classes: dict[str, type[BaseGroup]] = {"GLOO": SharedMemoryGroup, "NCCL": NCCLGroup}
 
 
 def register_collective_backend(name: str, group_cls: type[BaseGroup]) -> None:
@@ -41,16 +42,17 @@ def check_backend(name: str) -> bool:
     return found is not None and found.check_backend_availability()
 
 
+def why_unavailable(name: str) -> str:
+    """What to do where `check_backend` fails."""
+    return _classes[_canonical(name)].why_unavailable()
+
+
 def backend_class(name: str) -> type[BaseGroup]:
     """The class of a backend. Raises ValueError when there is none of that name, RuntimeError when it cannot be used here."""
     canonical = _canonical(name)
     found = _classes.get(canonical)
     if found is None:
-        if canonical == Backend.NCCL:
-            raise NotImplementedError(
-                "The backend NCCL is not supported yet: it comes with transfers between GPUs. Use backend='gloo' and tensors on the CPU."
-            )
         raise ValueError(f"Backend {canonical} not registered")
     if not found.check_backend_availability():
-        raise RuntimeError(f"Backend {canonical} is not available. Please check the installation.")
+        raise RuntimeError(f"Backend {canonical} is not available. {found.why_unavailable()}")
     return found

@@ -13,6 +13,7 @@ Whatever waits for others ends when one of them dies or destroys the group, with
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -23,10 +24,18 @@ from mray._api.decorator import remote
 from mray._api.verbs import get, get_actor, kill
 from mray._channel.collective_ops import library_of
 from mray._common.log import logger
+from mray._device.platform import platform
 from mray.util.collective import types
-from mray.util.collective.backend_registry import backend_class, check_backend, is_registered, register_collective_backend
+from mray.util.collective.backend_registry import (
+    backend_class,
+    check_backend,
+    is_registered,
+    register_collective_backend,
+    why_unavailable,
+)
 from mray.util.collective.collective_group._shared_memory import SharedMemoryGroup
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
+from mray.util.collective.collective_group.nccl_collective_group import NCCLGroup
 
 __all__ = [
     "allgather",
@@ -99,9 +108,10 @@ def init_collective_group(
 ) -> None:
     """Join a group as `rank` of `world_size`, in an actor or a task; waits until all ranks have joined.
 
-    `backend` is ``"gloo"`` (also ``"torch_gloo"``), or one that was registered. `gloo_timeout`: milliseconds to wait for the others, by
-    default half an hour; TimeoutError then names the missing. With `actors`, the handles of all members by rank, it also ends when one of
-    them dies before it joins. RuntimeError outside of actors and tasks, and when the process is in a group of that name.
+    `backend` is ``"nccl"`` (tensors on GPUs), ``"gloo"`` (also ``"torch_gloo"``), or one that was registered. `gloo_timeout`: milliseconds
+    to wait for the others, by default half an hour; TimeoutError then names the missing. With `actors`, the handles of all members by rank,
+    it also ends when one of them dies before it joins. RuntimeError outside of actors and tasks, and when the process is in a group of that
+    name.
     """
     _check_inside_actor()
     if not group_name:
@@ -118,7 +128,7 @@ def _join(world_size: int, rank: int, backend: str, group_name: str, timeout: fl
             raise RuntimeError("Trying to initialize a group a second time.")
         _groups[group_name] = None
     try:
-        if issubclass(kind, SharedMemoryGroup):
+        if issubclass(kind, SharedMemoryGroup | NCCLGroup):
             group: BaseGroup = kind(world_size, rank, group_name, JOIN_TIMEOUT if timeout is None else timeout, actors)
         else:
             group = kind(world_size, rank, group_name)
@@ -173,10 +183,10 @@ def create_collective_group(
     if len(ranks) > world_size:
         raise RuntimeError("Ranks cannot be greater than world_size.")
     if not is_registered(backend):
-        backend_class(types.Backend(backend))  # raises for NCCL
+        types.Backend(backend)  # raises when it is nobody's
         raise RuntimeError(f"Backend {backend.upper()} is not registered.")
     if not check_backend(backend):
-        raise RuntimeError(f"Backend {backend.upper()} is registered but not available.")
+        raise RuntimeError(f"Backend {backend.upper()} is registered but not available. {why_unavailable(backend)}")
     by_rank = [actor._id for _rank, actor in sorted(zip(ranks, actors, strict=True), key=lambda pair: pair[0])]
     options = {"name": _declared_name(group_name), "lifetime": "detached", "num_cpus": 0}
     declared = remote(_Declared).options(**options).remote(by_rank, world_size, backend, gloo_timeout)
@@ -330,8 +340,17 @@ def _check_inside_actor() -> dict[str, Any]:
 
 
 def _check_tensor(tensor: Any) -> None:
-    if library_of(tensor) is None:
+    if library_of(tensor) is None and not _is_of_device(tensor):
         raise RuntimeError(f"Unrecognized tensor type '{type(tensor)}'. Supported types are: np.ndarray, torch.Tensor, cupy.ndarray.")
+
+
+def _is_of_device(tensor: Any) -> bool:
+    """Whether it is what a GPU's library calls a tensor, besides torch's."""
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(tensor, cupy.ndarray):
+        return True
+    devices = platform()
+    return devices is not None and devices.is_tensor(tensor)
 
 
 def _check_tensors(tensors: Any) -> None:

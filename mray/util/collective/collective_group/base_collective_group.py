@@ -55,6 +55,11 @@ class BaseGroup(ABC):
     def check_backend_availability(cls) -> bool:
         """Whether it can be used in this process."""
 
+    @classmethod
+    def why_unavailable(cls) -> str:
+        """What to do about that, for people."""
+        return "Please check the installation."
+
     @abstractmethod
     def allreduce(self, tensor: list[Any], allreduce_options: AllReduceOptions) -> None:
         """Reduce the tensor in place, on every rank."""

@@ -1,0 +1,51 @@
+"""Several channels that carry the same values, to readers that need different transports, as one.
+
+In the process that writes all of them: the driver's input. (Actors have an operation for each channel in their programs.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mray._channel.base import ChannelWriter, Failed
+
+
+class FanOutWriter(ChannelWriter):
+    """Writes to all of `writers`, or to none of them when one has no room."""
+
+    __slots__ = ("_failure", "_writers")
+
+    def __init__(self, writers: Sequence[ChannelWriter], failure: Callable[[BaseException], bytes]) -> None:
+        self._writers = tuple(writers)
+        self._failure = failure
+
+    def try_write(self, value: Any) -> bool:
+        if not self.has_room():
+            return False
+        first, *others = self._writers
+        if not first.try_write(value):
+            return False
+        for writer in others:
+            try:
+                sent = writer.try_write(value)
+            except Exception as error:
+                # The first one's readers have the value: the execution has begun, so that it must fail rather than be refused.
+                sent = writer.try_write(Failed(self._failure(error)))
+            assert sent, "nobody but the writer takes room away"
+        return True
+
+    def has_room(self) -> bool:
+        return False not in [writer.has_room() for writer in self._writers]  # each is asked
+
+    def statistics(self) -> dict[str, int]:
+        """Of all of them together."""
+        found: dict[str, int] = {}
+        for writer in self._writers:
+            for name, count in writer.statistics().items():
+                found[name] = found.get(name, 0) + count
+        return found
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()

@@ -1,0 +1,138 @@
+"""The communicator over NCCL, for the actors of one host: `mray._channel.nccl_member` under the contract of communicators.
+
+Made by whoever compiles a graph, or by hand, and handed to every member, where it becomes a rank.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
+from mray._channel.nccl_member import Later, NcclMember, join_nccl
+from mray.exceptions import RayChannelError
+
+
+class NcclCommunicator(Communicator):
+    """A group of actors that exchange tensors of their GPUs through NCCL.
+
+    Made once, and handed to every member, for whom `initialize` makes the copy there a member, on the first GPU that its process sees. An
+    object is for one graph, or for whoever calls it by hand: all members call in the same order. Nothing waits for the GPU; after the death
+    of a member every call raises RayChannelError.
+    """
+
+    def __init__(self, actor_handles: Sequence[Any], use_communication_streams: bool = False, communicator_id: str | None = None) -> None:
+        """`actor_handles` are those of all members, by rank. Raises ValueError unless they are different."""
+        if not actor_handles or len(set(actor_handles)) != len(actor_handles):
+            raise ValueError(f"Expected different actors, but got {list(actor_handles)}")
+        self._actor_handles = list(actor_handles)
+        self._use_communication_streams = use_communication_streams
+        self._id = communicator_id or self.generate_communicator_id()
+        self._member: NcclMember | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._actor_handles, self._use_communication_streams, self._id)
+
+    @property
+    def member(self) -> NcclMember:
+        """This process's rank. Raises RayChannelError when it has none."""
+        if self._member is None:
+            raise RayChannelError("This process is no member of the NCCL group: initialize(rank) has not been called here.")
+        return self._member
+
+    def initialize(self, rank: int) -> None:
+        """Become the member of this rank; waits until all members do. Errors as `join_nccl`."""
+        if self._member is not None:
+            raise RuntimeError(f"This process is rank {self._member.rank} of the group already.")
+        self._member = join_nccl(
+            f"nccl {self._id}",
+            len(self._actor_handles),
+            rank,
+            use_communication_streams=self._use_communication_streams,
+            actors=[actor._id for actor in self._actor_handles],
+        )
+
+    def get_actor_handles(self) -> list[Any]:
+        return list(self._actor_handles)
+
+    def get_rank(self, actor: Any) -> int:
+        try:
+            return self._actor_handles.index(actor)
+        except ValueError:
+            raise ValueError("Actor is not in the NCCL group.") from None
+
+    def get_self_rank(self) -> int | None:
+        return None if self._member is None else self._member.rank
+
+    def get_world_size(self) -> int:
+        return len(self._actor_handles)
+
+    def send(self, value: Any, peer_rank: int) -> None:
+        """Queue a tensor of the GPU to a member. With communication streams, it must not be written to any more."""
+        self.member.send(value, peer_rank)
+
+    def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
+        """The next tensor of a member, for the current stream; `allocator` makes it on the GPU. `dtype` is torch's, or a name."""
+        member = self.member
+
+        def allocate() -> Any:
+            if allocator is not None:
+                return allocator(tuple(shape), dtype)
+            return member.device.empty(_dtype_name(dtype), tuple(shape))
+
+        return member.recv(allocate, peer_rank)
+
+    def deferring(self) -> AbstractContextManager[Later]:
+        """While entered, the current stream does not wait for what is received; the `Later` it gives has it wait."""
+        return self.member.deferring()
+
+    @property
+    def recv_stream(self) -> Any:
+        """A context manager that makes the stream that tensors are received on the current one."""
+        return self.member.device.on_stream(self.member.receive_stream)
+
+    @property
+    def send_stream(self) -> Any:
+        """A context manager that makes the stream that tensors are sent on the current one."""
+        return self.member.device.on_stream(self.member.send_stream)
+
+    def allgather(self, send_buf: Any, recv_buf: Any) -> None:
+        self.member.allgather(send_buf, recv_buf)
+
+    def allreduce(self, send_buf: Any, recv_buf: Any, op: ReduceOp = ReduceOp.SUM) -> None:
+        self.member.allreduce(send_buf, recv_buf, op)
+
+    def reducescatter(self, send_buf: Any, recv_buf: Any, op: ReduceOp = ReduceOp.SUM) -> None:
+        self.member.reducescatter(send_buf, recv_buf, op)
+
+    def on_failure(self, callback: Callable[[], None]) -> None:
+        """As `NcclMember.on_failure`."""
+        self.member.on_failure(callback)
+
+    def destroy(self) -> None:
+        """Leave the group; what is queued on all sides is done before. Idempotent."""
+        if self._member is not None:
+            self._member.destroy()
+
+    def get_transport_name(self) -> str:
+        """``"accelerator"``."""
+        return "accelerator"
+
+    @classmethod
+    def generate_communicator_id(cls) -> str:
+        return uuid.uuid4().hex
+
+
+def nccl_group(actors: Sequence[Any], use_communication_streams: bool = False) -> NcclCommunicator:
+    """The communicator for a graph whose edges and collectives between these actors, by rank, go through NCCL. For who compiles.
+
+    Hand it to each of them (it pickles), which calls `initialize(rank)`, all at the same time, and `destroy()`, as with every
+    `Communicator`. With `use_communication_streams` what is sent and received has streams of its own.
+    """
+    return NcclCommunicator(actors, use_communication_streams)
+
+
+def _dtype_name(dtype: Any) -> str:
+    return dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")

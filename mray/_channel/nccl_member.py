@@ -1,0 +1,479 @@
+"""One rank of a group over NCCL: tensors from GPU to GPU, queued on streams, for the processes of one host.
+
+    member a                                                          member b
+    send(tensor, b): current stream ── NCCL ── GPU to GPU ──────────▶ recv(shape, dtype, a): current stream
+    with communication streams:
+      compute ─ event ─▶ send stream ── NCCL ───────────────────────▶ receive stream ─ event ─▶ compute
+    watching thread: looks whether the others still are there, while work is on the streams
+
+No call waits for the GPU. (The first message between two members, and the first collective, wait for the other's call: NCCL connects them.)
+The work of one communicator is done in the order of the calls, so all members have to call in an order that fits: a send before a receive
+here needs a receive before a send there. On one communicator per graph that is the schedule's business. Graphs that run at the same time
+must not share one: nothing orders their calls.
+
+*Memory.* A tensor that is sent on a stream of its own is kept until it is sent; one that is received there lies in memory of that stream,
+which its allocator is told the reader's stream uses too (`record_stream`).
+
+*Death.* Work on a stream cannot be told that a peer is dead: it waits, and with it all that follows on the stream. So when a member dies,
+or leaves without its half of what others have queued, the watching thread aborts NCCL's communicator. Streams then run on, **with undefined
+contents in what was to be received**; every later call raises RayChannelError that says who died, and `on_failure` tells before the streams
+run on.
+
+*Rejected.* One communicator for all graphs of the same actors: their loops take turns as values arrive, so that two members may call in
+different orders, and a tensor of one graph would be received by the other. ``ncclCommDestroy`` where a peer may be dead: it waits for all
+ranks of the host; `abort` does not, and here what is queued is done before. Waiting for the stream after each receive, to find an abort, as
+Ray does: it takes the pipeline out of a graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from mray._api.communicator import ReduceOp
+from mray._channel.membership import join
+from mray._channel.stream_group import StreamGroup
+from mray._common.log import logger
+from mray._device.base import Device, Event, Facts, Platform
+from mray._device.events import lend_event, return_event
+from mray._device.nccl import BYTES, Library, check_ranks, library, shares_gpus
+from mray.exceptions import RayChannelError
+
+#: Seconds between two looks of the watching thread, while work is on the streams.
+TICK = 0.02
+#: Seconds that an abort waits for a call that is about to return.
+_GRACE = 1.0
+
+
+#: Pairs of streams, to send and to receive on, that no communicator uses. They are kept, for allocators keep memory by stream.
+_idle_streams: weakref.WeakKeyDictionary[Device, deque[tuple[int, int]]] = weakref.WeakKeyDictionary()
+
+
+def _lend_streams(device: Device) -> tuple[int, int]:
+    # Never shared by two communicators: one could wait behind the other here, and the other behind it elsewhere.
+    idle = _idle_streams.setdefault(device, deque())
+    try:
+        return idle.popleft()
+    except IndexError:
+        return device.create_stream(), device.create_stream()
+
+
+class Later:
+    """What calls inside `NcclMember.deferring` have begun: for the streams that need the results."""
+
+    def __init__(self, member: NcclMember) -> None:
+        self._member = member
+        self._events: list[tuple[Event, list[Any]]] = []
+
+    def add(self, event: Event, results: list[Any]) -> None:
+        """Another piece of work, and the tensors that it makes."""
+        self._events.append((event, results))
+
+    def wait(self) -> None:
+        """Have the thread's current stream wait for the results; the caller does not wait. Idempotent, from any thread."""
+        events, self._events = self._events, []
+        for event, results in events:
+            self._member.await_results(event, results)
+
+
+class _Deferring(threading.local):
+    later: Later | None = None
+
+
+class NcclMember:
+    """A rank of a group on one GPU. Any thread; the calls are done in the order in which they are made.
+
+    Made by `join_nccl`. All tensors are dense and on the member's device.
+    """
+
+    def __init__(self, group: StreamGroup, nccl: Library, device: int, communicator: Any, use_communication_streams: bool) -> None:
+        self.group = group
+        self.nccl = nccl
+        self.platform: Platform = nccl.platform
+        self.device = nccl.platform.devices[device]
+        self._communicator = communicator
+        self._on_failure: list[Callable[[], None]] = []
+        #: One call at a time.
+        self._calling = threading.Lock()
+        #: Whether a call is inside the library.
+        self._inside = False
+        self._closed = False
+        #: Work that is not known to be done, in order: its number, its event, what it needs.
+        self._queue: deque[tuple[int, Event, Any]] = deque()
+        self._books = threading.Lock()
+        self._alarm = threading.Event()
+        self._watcher_sleeps = False
+        self._deferring = _Deferring()
+        self._streams = _lend_streams(self.device) if use_communication_streams else None
+        group.on_death = self._alarm.set
+        self._watcher = threading.Thread(target=self._watch, name="mray-nccl-watch", daemon=True)
+        self._watcher.start()
+
+    @property
+    def rank(self) -> int:
+        """The rank."""
+        return self.group.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of members."""
+        return self.group.world_size
+
+    @property
+    def send_stream(self) -> int:
+        """What is sent is sent on it: the thread's current stream, unless there are streams for communication."""
+        return self.device.current_stream() if self._streams is None else self._streams[0]
+
+    @property
+    def receive_stream(self) -> int:
+        """What is received is received on it."""
+        return self.device.current_stream() if self._streams is None else self._streams[1]
+
+    # ------------------------------------------------------------------------------------ messages
+    def send(self, tensor: Any, peer: int) -> None:
+        """Queue a tensor to a member. With streams for communication, it must not be written to any more."""
+        tensor, facts = self._dense(tensor)
+        stream = self.send_stream
+        self._follow_current(stream)
+        self._queue_call(
+            stream, (tensor,), [], lambda nccl: nccl.send(facts.address, facts.size, BYTES, peer, stream), sent=self._other(peer)
+        )
+
+    def recv(self, allocate: Callable[[], Any], peer: int) -> Any:
+        """The next tensor of a member, in memory that `allocate` makes on the stream that it is received on."""
+        stream = self.receive_stream
+        with self.device.on_stream(stream):
+            tensor = allocate()
+        self.recv_into(tensor, peer, stream)
+        return tensor
+
+    def recv_into(self, tensor: Any, peer: int, stream: int | None = None) -> None:
+        """The next tensor of a member, into one that is there already."""
+        facts = self._target(tensor)
+        if stream is None:
+            stream = self.receive_stream
+            self._follow_current(stream)
+        self._queue_call(
+            stream, (), [tensor], lambda nccl: nccl.recv(facts.address, facts.size, BYTES, peer, stream), received=self._other(peer)
+        )
+
+    # ------------------------------------------------------------------------------------ collectives
+    def allreduce(self, source: Any, out: Any, op: ReduceOp) -> None:
+        """The reduction of everybody's `source` into everybody's `out`, which may be the same."""
+        source, given = self._dense(source)
+        target = self._target(out)
+        self._check_fit(given, target, 1)
+        dtype, operation, parts = self.nccl.reduction(given.dtype, op)
+        count = _count(given) * parts
+        self._collect(
+            source, out, lambda nccl, stream: nccl.allReduce(given.address, target.address, count, dtype, operation, stream)
+        )
+
+    def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
+        """The reduction of everybody's `tensor` into the root's."""
+        facts = self._target(tensor)
+        dtype, operation, parts = self.nccl.reduction(facts.dtype, op)
+        count = _count(facts) * parts
+        self._collect(
+            tensor, tensor, lambda nccl, stream: nccl.reduce(facts.address, facts.address, count, dtype, operation, root, stream)
+        )
+
+    def broadcast(self, tensor: Any, root: int) -> None:
+        """The root's `tensor` into everybody's."""
+        facts = self._target(tensor)
+        self._collect(
+            tensor, tensor, lambda nccl, stream: nccl.broadcast(facts.address, facts.address, facts.size, BYTES, root, stream)
+        )
+
+    def allgather(self, source: Any, out: Any) -> None:
+        """Everybody's `source`, by rank, into everybody's `out`."""
+        source, given = self._dense(source)
+        target = self._target(out)
+        self._check_fit(given, target, self.world_size)
+        self._collect(source, out, lambda nccl, stream: nccl.allGather(given.address, target.address, given.size, BYTES, stream))
+
+    def reducescatter(self, source: Any, out: Any, op: ReduceOp) -> None:
+        """The reduction of everybody's `source`, of which rank r gets part r into its `out`."""
+        source, given = self._dense(source)
+        target = self._target(out)
+        self._check_fit(target, given, self.world_size)
+        dtype, operation, parts = self.nccl.reduction(given.dtype, op)
+        count = _count(target) * parts
+        self._collect(
+            source, out, lambda nccl, stream: nccl.reduceScatter(given.address, target.address, count, dtype, operation, stream)
+        )
+
+    def _collect(self, source: Any, out: Any, call: Callable[[Any, int], None]) -> None:
+        stream = self.send_stream
+        self._follow_current(stream)
+        self._queue_call(stream, (source,), [out], lambda nccl: call(nccl, stream))
+
+    # ------------------------------------------------------------------------------------ streams
+    @contextlib.contextmanager
+    def deferring(self) -> Iterator[Later]:
+        """While entered, this thread's calls do not make its current stream wait for what they receive: `Later.wait` does.
+
+        That is what lets communication overlap with computing that does not need it. Without streams for communication there is
+        nothing to wait for.
+        """
+        before, later = self._deferring.later, Later(self)
+        self._deferring.later = later
+        try:
+            yield later
+        finally:
+            self._deferring.later = before
+
+    def await_results(self, event: Event, results: list[Any]) -> None:
+        """The current stream waits for results that are made on another one, and uses their memory from now on."""
+        current: Any = self.device.current_stream()
+        event.wait(current)
+        if self.platform.name == "cuda":
+            import torch  # noqa: PLC0415
+
+            current = torch.cuda.current_stream(self.device.index)
+        for tensor in results:
+            # Its memory is not lent again before this stream is done with it.
+            tensor.record_stream(current)
+
+    def _follow_current(self, stream: int) -> None:
+        """What the current stream has to do comes first."""
+        if self._streams is not None:
+            event = lend_event(self.device)
+            event.record(self.device.current_stream())
+            event.wait(stream)
+            # Recorded again it is another mark: the wait is for the one that was there.
+            return_event(self.device, event)
+
+    # ------------------------------------------------------------------------------------ calls
+    def _queue_call(
+        self,
+        stream: int,
+        needs: tuple[Any, ...],
+        results: list[Any],
+        call: Callable[[Any], None],
+        sent: int = -1,
+        received: int = -1,
+    ) -> None:
+        """Queue one piece of work of the library on a stream."""
+        with self._calling:
+            number = self.group.note(sent, received)
+            self._inside = True
+            try:
+                # An abort says that it has failed before it looks whether somebody is inside.
+                self.group.check()
+                call(self._communicator)
+            except self.nccl.errors as error:
+                self.group.fail(f"NCCL failed in rank {self.rank}: {error}", error)
+                self._alarm.set()
+                self.group.check()
+            finally:
+                self._inside = False
+            event = lend_event(self.device)
+            event.record(stream)
+            with self._books:
+                self._queue.append((number, event, (*needs, *results)))
+            self._tidy()
+            if self._watcher_sleeps:
+                self._alarm.set()
+            if self._streams is not None and results:
+                later = self._deferring.later
+                if later is None:
+                    self.await_results(event, results)
+                else:
+                    later.add(event, results)
+
+    def _tidy(self) -> bool:
+        """Let go of what finished work needed; whether none is left."""
+        queue = self._queue
+        with self._books:
+            done = 0
+            while queue and queue[0][1].done():
+                done, event, _needs = queue.popleft()
+                return_event(self.device, event)
+            if done:
+                self.group.note_done(done)
+            return not queue
+
+    # ------------------------------------------------------------------------------------ arguments
+    def _other(self, peer: int) -> int:
+        if not 0 <= peer < self.world_size or peer == self.rank:
+            raise ValueError(f"Rank {peer} is none of the others in a group of {self.world_size} whose rank {self.rank} this is.")
+        return peer
+
+    def _dense(self, tensor: Any) -> tuple[Any, Facts]:
+        """A tensor in C order, perhaps a copy, and its facts."""
+        tensor = self._mine(tensor)
+        tensor, facts = self.platform.facts(tensor)
+        if facts.strides is not None:
+            tensor, facts = self.platform.facts(tensor.contiguous())
+        return tensor, facts
+
+    def _target(self, tensor: Any) -> Facts:
+        """Facts of a tensor to write to."""
+        tensor = self._mine(tensor)
+        dense, facts = self.platform.facts(tensor)
+        if dense is not tensor or facts.strides is not None:
+            raise ValueError(f"The tensor to receive into, of shape {tuple(tensor.shape)}, is not contiguous.")
+        return facts
+
+    def _mine(self, tensor: Any) -> Any:
+        if not self.platform.is_tensor(tensor):
+            where = getattr(tensor, "device", "the host")
+            raise ValueError(f"NCCL moves tensors of GPUs, and this {type(tensor).__name__} is on {where}. Move it to the GPU first.")
+        return tensor
+
+    def _check_fit(self, small: Facts, large: Facts, times: int) -> None:
+        if small.device != self.device.index or large.device != self.device.index:
+            raise ValueError(
+                f"Rank {self.rank} of the group '{self.group.name}' is on GPU {self.device.index} of its process, and the tensors are on "
+                f"{small.device} and {large.device}."
+            )
+        if small.dtype != large.dtype:
+            raise ValueError(f"Expected all input tensors to have the same dtype, but got {[small.dtype, large.dtype]}")
+        if small.size * times != large.size:
+            raise ValueError(f"Expected {times} times the elements of a tensor of shape {small.shape}, but the shape is {large.shape}")
+
+    # ------------------------------------------------------------------------------------ ending
+    def on_failure(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once if the group breaks, in another thread, before streams that waited run on with undefined contents."""
+        self._on_failure.append(callback)
+
+    def _watch(self) -> None:
+        """The watching thread."""
+        while True:
+            self._watcher_sleeps = True
+            idle = not self._queue
+            self._alarm.wait(None if idle and not self.group.has_failed and not self._closed else TICK)
+            self._watcher_sleeps = False
+            self._alarm.clear()
+            if self._closed:
+                return
+            try:
+                ended = self._look()
+            except Exception as error:  # the device itself
+                self.group.fail(f"the GPU failed in rank {self.rank}: {error}", error)
+                ended = True
+            if ended:
+                self._abort()
+                return
+
+    def _look(self) -> bool:
+        """Whether the group is broken."""
+        if not self.group.has_failed:
+            try:
+                self._communicator.check_async_error()
+            except self.nccl.errors as error:
+                self.group.fail(f"NCCL failed in rank {self.rank}: {error}", error)
+            blocker = None if self._tidy() else self.group.blocker()
+            if blocker is not None:
+                self.group.fail(blocker)
+        return self.group.has_failed
+
+    def _abort(self) -> None:
+        """The group has failed: have the streams run on."""
+        callbacks, self._on_failure = self._on_failure, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                logger.exception("telling that the group %r is broken failed", self.group.name)
+        # A call that is inside is either about to return or waits for the dead, which only the abort ends.
+        deadline = time.monotonic() + _GRACE
+        while self._inside and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self._communicator.abort()
+        self.group.give_up()
+
+    def destroy(self) -> None:
+        """Leave the group. What all who take part have queued is done before; what is left is lost. Idempotent."""
+        with self._books:
+            if self._closed:
+                return
+            self._closed = True
+        group = self.group
+        group.begin_to_leave()
+        pause = 0.0005
+        while not group.has_failed and ((not self._tidy() and group.may_be_done()) or group.is_awaited()):
+            group.host.wait_until(lambda: group.has_failed, pause)
+            pause = min(2 * pause, TICK)
+        if not self._tidy():
+            group.give_up()
+        self._alarm.set()
+        if threading.current_thread() is not self._watcher:
+            self._watcher.join()
+        self._communicator.abort()
+        self._tidy()
+        self._queue.clear()
+        if self._streams is not None:
+            _idle_streams[self.device].append(self._streams)
+        group.destroy()
+
+
+def _count(facts: Facts) -> int:
+    count = 1
+    for size in facts.shape:
+        count *= size
+    return count
+
+
+def join_nccl(
+    name: str,
+    world_size: int,
+    rank: int,
+    *,
+    device: int = 0,
+    use_communication_streams: bool = False,
+    actors: Sequence[bytes] = (),
+    timeout: float | None = None,
+) -> NcclMember:
+    """Become a rank of the group of that name, on the device of this index; waits until all members do.
+
+    Raises LookupError where there is no NCCL, ValueError that names both when two ranks are on one GPU and NCCL cannot have that,
+    RayChannelError when a member dies meanwhile, TimeoutError after `timeout` seconds.
+    """
+    nccl = library()
+    own = nccl.platform.devices[device]
+    group = join(name, world_size, rank, timeout=timeout, actors=actors, kind=StreamGroup)
+    try:
+        unique_id = nccl.unique_id() if rank == 0 else None
+        told = group.tell_all((nccl.platform.name, own.uuid, nccl.version, shares_gpus(), unique_id))
+        platforms = {each[0] for each in told}
+        if len(platforms) > 1:
+            raise ValueError(f"The members of the group '{name}' have devices of different kinds: {sorted(platforms)}.")
+        check_ranks((group.label(number), *each[1:4]) for number, each in enumerate(told))
+        communicator = _make_communicator(nccl, group, told[0][4], device)
+    except BaseException:
+        group.destroy()
+        raise
+    return NcclMember(group, nccl, device, communicator, use_communication_streams)
+
+
+def _make_communicator(nccl: Library, group: StreamGroup, unique_id: Any, device: int) -> Any:
+    """NCCL's communicator. It waits for the others in a thread of its own, since nothing else ends that when one of them dies."""
+    made: list[Any] = []
+
+    def make() -> None:
+        try:
+            communicator = nccl.communicator(group.world_size, unique_id, group.rank, device)
+        except Exception as error:
+            made.append(error)
+        else:
+            made.append(communicator)
+            if group.has_failed:
+                communicator.abort()
+        group.host.wake()
+
+    threading.Thread(target=make, name="mray-nccl-init", daemon=True).start()
+    group.host.wait_until(lambda: bool(made) or group.has_failed, None)
+    if not made:
+        group.check()
+    (result,) = made
+    if isinstance(result, Exception):
+        group.check()
+        raise RayChannelError(f"The group '{group.name}' could not be made: {result}") from result
+    return result

@@ -1,0 +1,57 @@
+"""A writer that first checks what the user has promised about the tensors of an edge.
+
+Around the writer of a device edge; edges through communicators check by themselves, since they take the tensors out anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mray._api.dag_scan import ObjectScanner
+from mray._channel.base import ChannelWriter, Failed
+from mray._channel.communicator_edge import EdgeRules
+
+
+class RuledWriter(ChannelWriter):
+    """Writes through `inner`; a value that breaks the promise is a failure that ends the graph. `types`: the classes of tensors."""
+
+    __slots__ = ("_failure", "_inner", "_rules", "_scanner")
+
+    def __init__(
+        self, inner: ChannelWriter, rules: EdgeRules, types: tuple[type, ...], failure: Callable[[BaseException], bytes]
+    ) -> None:
+        self._inner = inner
+        self._rules = rules
+        self._scanner = ObjectScanner(types)
+        self._failure = failure
+
+    def try_write(self, value: Any) -> bool:
+        return self._inner.try_write(self._broken(value) or value)
+
+    def try_give(self, box: list[Any]) -> bool:
+        # What looks at the value must have let go of it before it is given away.
+        broken = self._broken(box[0])
+        if broken is not None:
+            box[0] = broken
+        return self._inner.try_give(box)
+
+    def _broken(self, value: Any) -> Failed | None:
+        if value.__class__ is Failed or not self._inner.has_room():
+            return None
+        try:
+            self._rules.check(value, self._scanner.find_nodes(value))
+        except ValueError as error:
+            return Failed.fatally(self._failure(error))
+        finally:
+            self._scanner.clear()
+        return None
+
+    def has_room(self) -> bool:
+        return self._inner.has_room()
+
+    def statistics(self) -> dict[str, int]:
+        return self._inner.statistics()
+
+    def close(self) -> None:
+        self._inner.close()

@@ -1,0 +1,52 @@
+"""What one end of an edge has to offer to a transport: its devices, whom they reach, its NCCL. Plain data, for `mray._channel.select`.
+
+Each process tells its own (`mray._graph.survey`); who compiles a graph puts the name and the part in the graph to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A device as one process sees it."""
+
+    #: Its number in that process.
+    index: int
+    #: Unique on the machine.
+    uuid: str
+    #: The model.
+    model: str
+    #: The uuids of devices whose memory its kernels and copies reach.
+    reaches: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.model}, {self.uuid})"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One process that takes part in a graph; without arguments: one that nothing is known of, and that has no device."""
+
+    #: The name of its platform; "" if it has none. Only processes of one platform understand each other's handles.
+    platform: str = ""
+    gpus: tuple[Gpu, ...] = ()
+    #: The version of its NCCL, as NCCL counts (22705 is 2.27.5); 0: it has none.
+    nccl: int = 0
+    #: Whether several ranks of its NCCL may share a GPU.
+    shares_gpus: bool = False
+    pid: int = 0
+    #: What messages call it: ``Worker(0123abcd)``.
+    name: str = "an actor"
+    is_driver: bool = False
+    #: Whether it was given GPUs of its own (``num_gpus``).
+    owns: bool = False
+
+    def reach(self, other: Site) -> list[tuple[Gpu, Gpu]]:
+        """Pairs of an own device and one of `other` that is the same, or whose memory the own one reaches."""
+        return [(own, its) for its in other.gpus for own in self.gpus if own.uuid == its.uuid or its.uuid in own.reaches]
+
+    def reaches_all(self, other: Site) -> bool:
+        """Whether for every device of `other` there is such a pair."""
+        return {its.uuid for _own, its in self.reach(other)} == {its.uuid for its in other.gpus}

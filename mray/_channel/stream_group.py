@@ -1,0 +1,224 @@
+"""Groups whose collectives a library queues on streams: what to tell each other, so that nobody's stream waits for somebody who is gone.
+
+    member a                                     the others
+    SENT[b] + 1, LAST[b] = its number, then the library's call     b: RECEIVED[a] + 1, LAST[a] = its number, then the library's call
+    DONE = the number of its last piece of work that is done
+
+The library moves the tensors; here are only words on the boards. A piece of work is *matched* once all who take part have queued theirs;
+what is not, when a member leaves, never will be. So a member that leaves
+
+    L1 LEFT = DESTROYED            nobody expects more of it
+    L2 waits while all its work is matched but not done, and while work of others with it is not done
+    L3 LEFT = LOST if work is left, for then others may wait for it; the library aborts
+
+and a member whose work waits for somebody who has left without queuing the other half, or who died, aborts as well, with LEFT = BROKEN.
+`blocker` names them. Nobody rings for that; who has work on its streams looks every few hundredths of a second
+(`mray._channel.nccl_member`). A death is told by the runtime, at once.
+
+Joining, and the few facts that members tell each other before the library knows them, go as in all groups over shared memory.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT
+from mray._channel.cpu_communicator import SharedMemoryGroup
+from mray._channel.group import GroupHost
+from mray._channel.rendezvous import Member
+from mray._ipc.memory_order import trust_fence
+from mray.exceptions import RayChannelError
+
+#: Most bytes that a member tells the others.
+_MOST = 4096
+#: Seconds that a member who finds another one to have broken off waits to hear of the death that it broke off for.
+PATIENCE = 1.0
+
+
+class StreamGroup(SharedMemoryGroup):
+    """This process's membership. Its words are written by the thread that calls the library, or under its lock; read by any."""
+
+    def __init__(self, host: GroupHost, name: str, own: Member) -> None:
+        super().__init__(host, name, own)
+        #: Called in the reading thread when a member has died.
+        self.on_death: Callable[[], None] | None = None
+        self._base = self._board.queued
+        #: When another one was first seen to have broken off.
+        self._broken_at: float | None = None
+        #: Pieces of work that this member has queued.
+        self.queued = 0
+
+    @property
+    def host(self) -> GroupHost:
+        """This process, as groups use it."""
+        return self._host
+
+    def label(self, rank: int) -> str:
+        """A member, for people."""
+        return str(self._members[rank])
+
+    # ------------------------------------------------------------------------------------ before the library
+    def tell_all(self, facts: Any) -> list[Any]:
+        """What every member tells, by rank; a collective, small."""
+        import numpy  # noqa: PLC0415
+
+        message = pickle.dumps(facts)
+        assert len(message) <= _MOST, "too much to tell"
+        own = numpy.zeros(_MOST, numpy.uint8)
+        own[: len(message)] = numpy.frombuffer(message, numpy.uint8)
+        told = [numpy.empty_like(own) for _rank in range(self.world_size)]
+        self.allgather(own, told)
+        return [pickle.loads(each.tobytes()) for each in told]
+
+    # ------------------------------------------------------------------------------------ death
+    def _on_death(self, member: Member, error: Exception) -> None:
+        super()._on_death(member, error)
+        if self._failure is not None and self.on_death is not None:
+            self.on_death()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it cannot go on: somebody died, or work was given up."""
+        return self._failure is not None
+
+    def check(self) -> None:
+        """Raise RayChannelError when the group has ended, which says why."""
+        self._check()
+
+    def fail(self, why: str, cause: BaseException | None = None) -> None:
+        """The group cannot go on."""
+        if self._failure is None:
+            self._failure = self._broken(why, cause) if cause is not None else self._ended_by(why)
+
+    def _ended_by(self, why: str) -> RayChannelError:
+        return RayChannelError(f"The group '{self.name}' has ended: {why}.")
+
+    def give_up(self) -> None:
+        """Tell the others that work of this member will not be done."""
+        if not self._closed and self._board.words[LEFT] in (HERE, DESTROYED):
+            self._leave(BROKEN if self.has_failed else LOST)
+
+    # ------------------------------------------------------------------------------------ work
+    def note(self, sent: int = -1, received: int = -1) -> int:
+        """A message to or from a rank is about to be queued, or else a collective: the number of that piece of work.
+
+        Raises RayChannelError when who takes part has left without queuing its half.
+        """
+        self._check()
+        words, board = self._board.words, self._board
+        peers = {sent, received} - {-1}
+        for rank, theirs, _bell in self._peers:
+            if theirs[LEFT] != HERE and (not peers or rank in peers) and not self._has_half(rank, sent, received):
+                if theirs[LEFT] == BROKEN:
+                    self._host.wait_until(lambda: self.has_failed, PATIENCE)
+                    self._check()
+                raise self._ended_by(self._who_left([rank]))
+        self.queued = number = self.queued + 1
+        for rank, _theirs, _bell in self._peers:
+            if not peers or rank in peers:
+                words[board.queued_for(rank) + LAST] = number
+        if sent >= 0:
+            words[board.queued_for(sent) + SENT] += 1
+        if received >= 0:
+            words[board.queued_for(received) + RECEIVED] += 1
+        if not peers:
+            words[self._base + COLLECTIVES] += 1
+        return number
+
+    def note_done(self, number: int) -> None:
+        """All pieces of work up to this one are done."""
+        self._board.words[self._base + DONE] = number
+
+    def _has_half(self, rank: int, sent: int, received: int) -> bool:
+        """Whether a member that has left has queued its half of the next piece of work, and will see it done."""
+        theirs, words = self._boards[rank].words, self._board.words
+        # SYNC POINT queued: write what was queued, fence, LEFT | read LEFT, fence, read what was queued.
+        trust_fence()
+        if theirs[LEFT] != DESTROYED:
+            return False
+        place, ours = self._boards[rank].queued_for(self.rank), self._board.queued_for(rank)
+        if sent == received == -1:
+            return bool(theirs[self._base + COLLECTIVES] > words[self._base + COLLECTIVES])
+        takes = sent != rank or theirs[place + RECEIVED] > words[ours + SENT]
+        return bool(takes and (received != rank or theirs[place + SENT] > words[ours + RECEIVED]))
+
+    def _is_matched(self, rank: int) -> bool:
+        """Whether a member has queued its half of all that this one has queued with it."""
+        theirs, words = self._boards[rank].words, self._board.words
+        place, ours = self._boards[rank].queued_for(self.rank), self._board.queued_for(rank)
+        return bool(
+            theirs[place + RECEIVED] >= words[ours + SENT]
+            and theirs[place + SENT] >= words[ours + RECEIVED]
+            and theirs[self._base + COLLECTIVES] >= words[self._base + COLLECTIVES]
+        )
+
+    def blocker(self) -> str | None:
+        """Who keeps this member's work from ever being done, as a clause; None: nobody."""
+        done = self._board.words[self._base + DONE]
+        gone = []
+        broken = False
+        for rank, theirs, _bell in self._peers:
+            left = theirs[LEFT]
+            # SYNC POINT queued: write what was queued, fence, LEFT | read LEFT, fence, read what was queued.
+            trust_fence()
+            is_done = done >= self._board.words[self._board.queued_for(rank) + LAST]
+            if left != HERE and not is_done and (left != DESTROYED or not self._is_matched(rank)):
+                gone.append(rank)
+                broken = broken or left == BROKEN
+        if broken and self._broken_at is None:
+            self._broken_at = monotonic()
+        if broken and self._broken_at is not None and monotonic() < self._broken_at + PATIENCE:
+            return None
+        return self._who_left(gone) if gone else None
+
+    def _who_left(self, ranks: list[int]) -> str:
+        how = "broke off" if any(self._boards[rank].words[LEFT] == BROKEN for rank in ranks) else "destroyed the group"
+        return f"{', '.join(self.label(rank) for rank in ranks)} {how}"
+
+    @property
+    def has_lost_members(self) -> bool:
+        """Whether another member has left of its own accord."""
+        return any(theirs[LEFT] in (DESTROYED, LOST) for _rank, theirs, _bell in self._peers)
+
+    def lost_members(self) -> str:
+        """Who has left, as a clause; empty: nobody."""
+        gone = [rank for rank, theirs, _bell in self._peers if theirs[LEFT] != HERE]
+        return self._who_left(gone) if gone else ""
+
+    # ------------------------------------------------------------------------------------ leaving
+    def begin_to_leave(self) -> None:
+        """L1. Idempotent."""
+        if not self._closed and self._board.words[LEFT] == HERE:
+            # SYNC POINT queued: write what was queued, fence, LEFT | read LEFT, fence, read what was queued.
+            self._leave(DESTROYED)
+
+    def may_be_done(self) -> bool:
+        """L2: whether all that this member has queued is matched, so that it ends by itself."""
+        return self._failure is None and all(
+            theirs[LEFT] in (HERE, DESTROYED) and self._is_matched(rank) for rank, theirs, _bell in self._peers
+        )
+
+    def is_awaited(self) -> bool:
+        """L2: whether others have work with this member that is not done, but will be."""
+        if self._failure is not None:
+            return False
+        for rank, theirs, _bell in self._peers:
+            if theirs[LEFT] not in (HERE, DESTROYED):
+                continue
+            last = theirs[self._boards[rank].queued_for(self.rank) + LAST]
+            if theirs[self._base + DONE] < last and self._serves(rank):
+                return True
+        return False
+
+    def _serves(self, rank: int) -> bool:
+        """Whether this member has queued its half of all that another one has queued with it."""
+        theirs, words = self._boards[rank].words, self._board.words
+        place, ours = self._boards[rank].queued_for(self.rank), self._board.queued_for(rank)
+        return bool(
+            words[ours + RECEIVED] >= theirs[place + SENT]
+            and words[ours + SENT] >= theirs[place + RECEIVED]
+            and words[self._base + COLLECTIVES] >= theirs[self._base + COLLECTIVES]
+        )

@@ -1,0 +1,262 @@
+"""The communicator over torch.distributed, for the actors of one host: NCCL as torch brings it, or gloo on the CPU.
+
+Each group has a ProcessGroup of its own, made without ``init_process_group``: the actor may have torch's default group besides, of whatever
+backend. Members find each other through a file in the session's directory, and gloo's connections stay on the loopback interface.
+
+Another way to `mray._channel.nccl`, for who has torch but no cupy. Work on the CPU (gloo) is done when a call returns. Work on a GPU is
+queued; the current stream waits for it.
+
+*Death.* A member that hears of one aborts its ProcessGroup. gloo cannot be aborted while it waits: its connections break with the process,
+and with the groups of those who have heard, so whoever waits gets an error, which is told as what it is, a death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
+from mray._api.current import current_backend
+from mray._channel.membership import join
+from mray._channel.stream_group import PATIENCE, StreamGroup
+from mray._common import settings
+from mray.exceptions import RayChannelError
+
+#: Slow is not dead: deaths are told by the runtime.
+_FOREVER = timedelta(days=365)
+
+
+class TorchDistributedCommunicator(Communicator):
+    """A group of actors that exchange torch tensors through a ProcessGroup of its own.
+
+    Made once, and handed to every member; `initialize` makes the copy there a member. With ``backend="nccl"`` tensors are on GPUs, each
+    member's on one of its own, and with ``"gloo"`` on the CPU. One thread of a process at a time; all members call in the same order.
+    """
+
+    def __init__(self, actor_handles: Sequence[Any], backend: str = "nccl", communicator_id: str | None = None) -> None:
+        """`actor_handles` are those of all members, by rank. Raises ValueError unless they are different, or for another backend."""
+        if not actor_handles or len(set(actor_handles)) != len(actor_handles):
+            raise ValueError(f"Expected different actors, but got {list(actor_handles)}")
+        if backend not in ("nccl", "gloo"):
+            raise ValueError(f"The backend {backend!r} is neither 'nccl' nor 'gloo'.")
+        self._actor_handles = list(actor_handles)
+        self._backend = backend
+        self._id = communicator_id or self.generate_communicator_id()
+        self._group: StreamGroup | None = None
+        #: torch's ProcessGroup; None when the group has ended.
+        self._processes: Any = None
+        self._calling = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._actor_handles, self._backend, self._id)
+
+    # ------------------------------------------------------------------------------------ becoming a member
+    def initialize(self, rank: int) -> None:
+        """Become the member of this rank; waits until all members do. Raises RayChannelError when one of them dies before.
+
+        RuntimeError when torch has no such backend.
+        """
+        if self._group is not None:
+            raise RuntimeError(f"This process is rank {self._group.rank} of the group already.")
+        self._check_backend()
+        name = f"torch {self._id}"
+        group = join(name, len(self._actor_handles), rank, actors=[actor._id for actor in self._actor_handles], kind=StreamGroup)
+        path = os.path.join(current_backend().facts()["session_dir"], "groups", f"torch-{self._id}")
+        try:
+            self._processes = self._make(group, path)
+            group.tell_all(None)
+        except BaseException:
+            group.destroy()
+            raise
+        finally:
+            if rank == 0 and self._backend == "gloo":  # NCCL meets at its first call
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+        self._group = group
+        group.on_death = lambda: threading.Thread(target=self._abort, name="mray-torch-abort", daemon=True).start()
+
+    def _check_backend(self) -> None:
+        import torch.distributed  # noqa: PLC0415
+
+        found = torch.distributed.is_available() and (
+            torch.distributed.is_nccl_available() if self._backend == "nccl" else torch.distributed.is_gloo_available()
+        )
+        if not found:
+            raise RuntimeError(f"This torch has no {self._backend}: torch.distributed.is_{self._backend}_available() is False.")
+
+    def _make(self, group: StreamGroup, path: str) -> Any:
+        """The ProcessGroup. It waits for the others in a thread of its own, since nothing else ends that when one of them dies."""
+        made: list[Any] = []
+
+        def make() -> None:
+            try:
+                made.append(_process_group(self._backend, path, group.rank, group.world_size))
+            except Exception as error:
+                made.append(error)
+            group.host.wake()
+
+        threading.Thread(target=make, name="mray-torch-init", daemon=True).start()
+        group.host.wait_until(lambda: bool(made) or group.has_failed, None)
+        if not made:
+            group.check()
+        (result,) = made
+        if isinstance(result, Exception):
+            group.check()
+            raise RayChannelError(f"The group '{group.name}' could not be made: {result}") from result
+        return result
+
+    def _member(self) -> StreamGroup:
+        if self._group is None:
+            raise RayChannelError("This process is no member of the group: initialize(rank) has not been called here.")
+        return self._group
+
+    def get_actor_handles(self) -> list[Any]:
+        return list(self._actor_handles)
+
+    def get_rank(self, actor: Any) -> int:
+        try:
+            return self._actor_handles.index(actor)
+        except ValueError:
+            raise ValueError("Actor is not in the torch.distributed group.") from None
+
+    def get_self_rank(self) -> int | None:
+        return None if self._group is None else self._group.rank
+
+    def get_world_size(self) -> int:
+        return len(self._actor_handles)
+
+    # ------------------------------------------------------------------------------------ calls
+    def send(self, value: Any, peer_rank: int) -> None:
+        """Send a tensor to a member. On the CPU it waits until it is on its way."""
+        tensor = self._mine(value).contiguous()
+        self._call(lambda processes: processes.send([tensor], peer_rank, 0))
+
+    def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
+        """The next tensor of a member, in memory that `allocator` makes (or torch)."""
+        import torch  # noqa: PLC0415
+
+        device = "cpu" if self._backend == "gloo" else "cuda"
+        tensor = torch.empty(tuple(shape), dtype=dtype, device=device) if allocator is None else allocator(tuple(shape), dtype)
+        self._mine(tensor)
+        self._call(lambda processes: processes.recv([tensor], peer_rank, 0))
+        return tensor
+
+    def allgather(self, send_buf: Any, recv_buf: Any) -> None:
+        source, out = self._mine(send_buf).contiguous(), self._mine(recv_buf)
+        self._call(lambda processes: processes._allgather_base(out, source))
+
+    def allreduce(self, send_buf: Any, recv_buf: Any, op: ReduceOp = ReduceOp.SUM) -> None:
+        import torch.distributed  # noqa: PLC0415
+
+        out = self._mine(recv_buf)
+        if out is not send_buf:
+            out.copy_(self._mine(send_buf))
+        options = torch.distributed.AllreduceOptions()
+        options.reduceOp = getattr(torch.distributed.ReduceOp, op.name)
+        self._call(lambda processes: processes.allreduce([out], options))
+
+    def reducescatter(self, send_buf: Any, recv_buf: Any, op: ReduceOp = ReduceOp.SUM) -> None:
+        import torch.distributed  # noqa: PLC0415
+
+        source, out = self._mine(send_buf).contiguous(), self._mine(recv_buf)
+        options = torch.distributed.ReduceScatterOptions()
+        options.reduceOp = getattr(torch.distributed.ReduceOp, op.name)
+        self._call(lambda processes: processes._reduce_scatter_base(out, source, options))
+
+    def _mine(self, tensor: Any) -> Any:
+        kind = "cpu" if self._backend == "gloo" else "cuda"
+        device = getattr(getattr(tensor, "device", None), "type", "the host")
+        if device != kind:
+            raise ValueError(f"The group is of {self._backend}, for tensors on {kind}, and this {type(tensor).__name__} is on {device}.")
+        return tensor.detach()
+
+    def _call(self, call: Callable[[Any], Any]) -> None:
+        group = self._member()
+        with self._calling:
+            group.check()
+            problem = ""
+            try:
+                call(self._processes).wait()
+            except (RuntimeError, AttributeError) as error:
+                if isinstance(error, AttributeError) and self._processes is not None:
+                    raise
+                problem = str(error)
+        # Out of the handler, so that nothing keeps the ProcessGroup, whose connections others wait for.
+        if problem:
+            group.host.wait_until(lambda: group.has_failed or group.has_lost_members, PATIENCE)
+            if not group.has_failed:
+                group.fail(group.lost_members() or f"torch.distributed failed in rank {group.rank}: {problem}")
+            self._abort()
+            group.check()
+
+    # ------------------------------------------------------------------------------------ ending
+    @property
+    def recv_stream(self) -> Any:
+        """The stream that tensors are received on, as a context manager; None on the CPU."""
+        return self._stream()
+
+    @property
+    def send_stream(self) -> Any:
+        """The stream that tensors are sent on, as a context manager; None on the CPU."""
+        return self._stream()
+
+    def _stream(self) -> Any:
+        if self._backend == "gloo":
+            return None
+        import torch  # noqa: PLC0415
+
+        return torch.cuda.StreamContext(torch.cuda.current_stream())
+
+    def _abort(self) -> None:
+        """Let go of the ProcessGroup, whatever it does."""
+        processes, self._processes = self._processes, None
+        if processes is not None and self._backend == "nccl":
+            processes.abort()
+        if self._group is not None:
+            self._group.give_up()
+
+    def destroy(self) -> None:
+        """Leave the group; who waits for this member gets RayChannelError. Idempotent."""
+        group = self._group
+        if group is None:
+            return
+        processes = self._processes
+        if processes is not None and self._backend == "nccl" and not group.has_failed:
+            import torch  # noqa: PLC0415
+
+            # What this member has queued is done before its communicators end.
+            torch.cuda.current_stream().synchronize()
+        del processes
+        group.begin_to_leave()
+        self._abort()
+        group.destroy()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(current_backend().facts()["session_dir"], "groups", f"torch-{self._id}"))
+
+    def get_transport_name(self) -> str:
+        """``"cpu"`` with gloo, else ``"accelerator"``."""
+        return "cpu" if self._backend == "gloo" else "accelerator"
+
+    @classmethod
+    def generate_communicator_id(cls) -> str:
+        return uuid.uuid4().hex
+
+
+def _process_group(backend: str, path: str, rank: int, world_size: int) -> Any:
+    from torch import distributed  # noqa: PLC0415
+
+    store = distributed.FileStore(path, world_size)
+    if backend == "nccl":
+        settings.propose_to_library("NCCL_SOCKET_IFNAME", "lo")
+        options = distributed.ProcessGroupNCCL.Options()
+        options._timeout = _FOREVER
+        return distributed.ProcessGroupNCCL(store, rank, world_size, options)
+    options = distributed.ProcessGroupGloo._Options()
+    options._devices = [distributed.ProcessGroupGloo.create_device(interface="lo")]
+    options._timeout = _FOREVER
+    return distributed.ProcessGroupGloo(store, rank, world_size, options)

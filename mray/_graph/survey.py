@@ -1,0 +1,114 @@
+"""What the processes of a graph have to offer to its edges: their `Site`s, asked for before anything is decided.
+
+    driver                                       each actor that may need a device
+    looks at its own devices
+    request "survey" (uuids it knows) ---------> looks at its own: their uuids, which of these they reach, NCCL
+    puts the answers together <----------------- Site
+
+Only for graphs in which an actor has ``num_gpus`` or a hint demands a device: all others compile without asking anybody, and nobody loads a
+library of devices. Looking makes no context on a device.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mray._channel.select import DEMANDS_DEVICE
+from mray._channel.site import Gpu, Site
+from mray._device.platform import platform
+from mray._graph.host import GraphHost
+from mray._graph.plan import DRIVER, Graph
+
+#: Asks an actor for its `Site`.
+SURVEY = "survey"
+
+
+# ----------------------------------------------------------------------------------------- in each process
+def look(known: Iterable[str] = ()) -> Site:
+    """What this process has. `known`: uuids of devices that others have, besides its own."""
+    devices = platform()
+    if devices is None or not devices.devices:
+        return Site(pid=os.getpid())
+    from mray._device.nccl import nccl_version, shares_gpus  # noqa: PLC0415  (actors of graphs without devices never need it)
+
+    uuids = {*known, *(device.uuid for device in devices.devices)}
+    gpus = tuple(
+        Gpu(device.index, device.uuid, device.name, frozenset(uuid for uuid in uuids if uuid != device.uuid and device.can_access(uuid)))
+        for device in devices.devices
+    )
+    return Site(devices.name, gpus, nccl_version(), shares_gpus(), os.getpid())
+
+
+def answer(payload: bytes) -> bytes:
+    """Main thread of an actor: the pickle of its `Site`."""
+    return pickle.dumps(look(pickle.loads(payload)))
+
+
+# ----------------------------------------------------------------------------------------- in the process that compiles
+def owners(handles: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
+    """The endpoints that have GPUs of their own: actors by their handles, workers of functions by their options."""
+    return frozenset(
+        [actor for actor, handle in handles.items() if handle._options.get("num_gpus")]
+        + [endpoint for endpoint, options in workers.items() if options.get("num_gpus")]
+    )
+
+
+def whom_to_ask(graph: Graph, owners: frozenset[str], groups: Iterable[Iterable[str]]) -> frozenset[str]:
+    """The endpoints that may need a device: those with GPUs of their own, the members of `groups`, and the ends of edges whose hint demands
+    one. Nobody: no edge of this graph can be more than host memory.
+    """
+    demanding = {
+        source for source, transfer in graph.transfers.items() if transfer.communicator < 0 and transfer.transport in DEMANDS_DEVICE
+    }
+    ends = {graph.endpoint_of(source) for source in demanding}
+    ends.update(step.actor for step in graph.steps if demanding.intersection(step.sources))
+    ends.update(*groups)
+    if demanding.intersection(graph.results):
+        ends.add(DRIVER)
+    return frozenset(ends | owners | {DRIVER}) if ends or owners else frozenset()
+
+
+def survey(host: GraphHost, asked: Iterable[str], owners: frozenset[str], actors: Mapping[str, Any]) -> dict[str, Site]:
+    """Ask these endpoints, all at once; waits until they live. Raises ActorDiedError.
+
+    `actors`: endpoint -> the handle of its actor.
+    """
+    own = look()
+    processes = {endpoint: host.actor_process(actors[endpoint]._id.hex()) for endpoint in asked if endpoint != DRIVER}
+    found = {DRIVER: own, **_ask(host, processes, own)}
+    known = {gpu.uuid for gpu in own.gpus}
+    everybodys = {gpu.uuid for site in found.values() for gpu in site.gpus}
+    if not everybodys <= known:
+        # The driver does not see all that they do: they could not yet say whether they reach each other.
+        found = {DRIVER: look(everybodys), **_ask(host, processes, replace(own, gpus=tuple(Gpu(0, uuid, "") for uuid in everybodys)))}
+    reach: dict[str, frozenset[str]] = {}
+    for site in found.values():
+        for gpu in site.gpus:
+            reach[gpu.uuid] = reach.get(gpu.uuid, frozenset()) | gpu.reaches
+    return {
+        endpoint: replace(
+            site,
+            # Who does not see a device may not be able to tell; whoever can speaks for all.
+            gpus=tuple(replace(gpu, reaches=reach[gpu.uuid]) for gpu in site.gpus),
+            name="the driver" if endpoint == DRIVER else _name(endpoint, actors[endpoint]),
+            is_driver=endpoint == DRIVER,
+            owns=endpoint in owners,
+        )
+        for endpoint, site in found.items()
+    }
+
+
+def _ask(host: GraphHost, processes: Mapping[str, str], own: Site) -> dict[str, Site]:
+    payload = pickle.dumps([gpu.uuid for gpu in own.gpus])
+    pendings = {endpoint: host.request(process, SURVEY, payload) for endpoint, process in processes.items()}
+    host.wait_until(lambda: all(pending.done() for pending in pendings.values()), None)
+    return {endpoint: pickle.loads(pending.result()) for endpoint, pending in pendings.items()}
+
+
+def _name(endpoint: str, actor: Any) -> str:
+    # The actors of functions have no name that a user knows.
+    return endpoint if endpoint.startswith("function-") else f"{actor._blueprint.class_name}({endpoint[:8]})"

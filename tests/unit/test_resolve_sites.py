@@ -1,0 +1,243 @@
+"""Channels of graphs whose endpoints have devices: one for each transport, communicators for those of NCCL; and who is asked at all."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mray._api.blueprint import ActorBlueprint
+from mray._channel.base import Failed
+from mray._channel.communicator_edge import EdgeRules
+from mray._channel.fan_out import FanOutWriter
+from mray._channel.inproc import InprocWriter
+from mray._channel.ruled import RuledWriter
+from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
+from mray._channel.site import Gpu, Site
+from mray._graph import survey as survey_module
+from mray._graph.communicators import NcclGroup, nccl_groups
+from mray._graph.plan import DRIVER, Graph, Source, Transfer
+from mray._graph.resolve import resolve
+from mray._graph.survey import SURVEY, look, owners, survey, whom_to_ask
+from tests.unit.graphs import make_graph
+from tests.unit.sites import actor, driver
+
+SITES = {"a": actor("a", 0), "b": actor("b", 0), "c": actor("c", 1), "d": actor("d"), DRIVER: driver()}
+
+
+def hinted(graph: Graph, *sources: int, transport: str = "auto") -> Graph:
+    return replace(graph, transfers={Source(each): Transfer(transport) for each in sources})
+
+
+# ------------------------------------------------------------------------------------------------ channels
+def test_readers_that_need_different_transports_have_channels_of_their_own() -> None:
+    graph = make_graph(("a", (-1,)), ("b", (0,)), ("c", (0,)), ("d", (0,)), ("b", (0,)), outputs=(0, 1, 2, 3, 4))
+    found = {(channel.transport, channel.readers) for channel in resolve(graph, 4, SITES).channels if channel.source == Source(0)}
+    assert found == {(CUDA_IPC, ("b",)), (PINNED, ("c",)), (SHM, ("d", DRIVER))}
+
+
+def test_rings_lend_only_where_there_is_something_to_lend() -> None:
+    graph = make_graph(("a", (-1,)), ("b", (0,)))
+    assert [bool(channel.layout.leases) for channel in resolve(graph, 4, SITES).channels] == [False, True, False]
+
+
+def test_an_edge_is_called_by_its_ends() -> None:
+    graph = make_graph(("a", (-1,)), ("b", (0,)), ("b", (0, 1)), outputs=(0, 2))
+    names = {channel.name for channel in resolve(graph, 4, {**SITES, DRIVER: driver(0)}).channels}
+    assert "the edge from the driver to a.m0" in names
+    assert "the edge from a.m0 to b.m1 and the driver" in names
+
+
+def test_a_refusal_reaches_who_compiles() -> None:
+    graph = hinted(make_graph(("a", (-1,)), ("d", (0,))), 0, transport="cuda_ipc")
+    with pytest.raises(ValueError, match="does not have an accelerator"):
+        resolve(graph, 4, SITES)
+
+
+# --------------------------------------------------------------------------------------------------- NCCL
+def test_edges_of_nccl_share_one_communicator() -> None:
+    sites = {**SITES, "b": actor("b", 2)}
+    graph = hinted(make_graph(("a", (-1,)), ("b", (0,)), ("c", (1,))), 0, 1)
+    resolved = resolve(graph, 4, sites, made=3)
+    assert resolved.groups == (("a", "b", "c"),)
+    assert {channel.communicator for channel in resolved.channels if channel.transport == NCCL} == {3}
+
+
+def test_edges_of_nccl_have_their_own_where_ranks_would_share_a_gpu() -> None:
+    graph = hinted(make_graph(("a", (-1,)), ("c", (0,)), ("b", (-1,)), ("c", (2,)), outputs=(1, 3)), 0, 2)
+    resolved = resolve(graph, 4, SITES)
+    assert resolved.groups == (("a", "c"), ("b", "c"))
+    assert [channel.communicator for channel in resolved.channels if channel.transport == NCCL] == [0, 1]
+
+
+def test_readers_that_share_a_gpu_have_a_channel_of_nccl_each() -> None:
+    graph = hinted(make_graph(("c", (-1,)), ("a", (0,)), ("b", (0,)), outputs=(1, 2)), 0)
+    resolved = resolve(graph, 4, SITES)
+    assert [channel.readers for channel in resolved.channels if channel.transport == NCCL] == [("a",), ("b",)]
+    assert resolved.groups == (("c", "a"), ("c", "b"))
+
+
+def test_the_communicator_of_a_collective_carries_edges_of_the_same_actors() -> None:
+    graph = hinted(make_graph(("a", (-1,)), ("c", (0,))), 0)
+    resolved = resolve(graph, 4, SITES, {frozenset("ac"): 7}, 9)
+    assert resolved.groups == ()
+    assert [channel.communicator for channel in resolved.channels] == [-1, 7, -1]
+
+
+def test_members_of_a_collective_that_cannot_be_ranks_are_refused() -> None:
+    handles = [SimpleNamespace(_id=b"a"), SimpleNamespace(_id=b"b")]
+    assert nccl_groups([NcclGroup(["a", "c"], handles)], SITES) == {frozenset("ac"): 0}
+    with pytest.raises(ValueError, match=r"a and b cannot have transport='nccl': a and b share GPU 0 .* by CUDA IPC"):
+        nccl_groups([NcclGroup(["a", "b"], handles)], SITES)
+    with pytest.raises(ValueError, match="tensors on the CPU are reduced in shared memory"):
+        nccl_groups([NcclGroup(["d", "e"], handles)], SITES)
+
+
+# ------------------------------------------------------------------------------------------------- survey
+def handle(name: str, num_gpus: float = 0) -> Any:
+    class Named:
+        pass
+
+    Named.__name__ = Named.__qualname__ = name
+    return SimpleNamespace(_options={"num_gpus": num_gpus}, _blueprint=ActorBlueprint.of(Named), _id=name.encode())
+
+
+def test_nobody_is_asked_when_nobody_can_need_a_device() -> None:
+    graph = make_graph(("a", (-1,)), ("b", (0,)))
+    assert owners({"a": handle("A"), "b": handle("B")}, {"function-0": {}}) == frozenset()
+    assert whom_to_ask(graph, frozenset(), []) == frozenset()
+    assert whom_to_ask(hinted(graph, 0), frozenset(), []) == frozenset()
+
+
+def test_owners_and_ends_of_demanding_edges_are_asked_and_nobody_else() -> None:
+    graph = make_graph(("a", (-1,)), ("b", (0,)), ("c", (1,)))
+    assert owners({"a": handle("A", 0.5), "b": handle("B")}, {"function-0": {"num_gpus": 1}}) == {"a", "function-0"}
+    assert whom_to_ask(graph, frozenset("a"), []) == {"a", DRIVER}
+    assert whom_to_ask(hinted(graph, 0, transport="cuda_ipc"), frozenset(), []) == {"a", "b", DRIVER}
+    assert whom_to_ask(graph, frozenset(), [["b", "c"]]) == {"b", "c", DRIVER}
+
+
+class Host:
+    """Answers requests at once, as these processes would."""
+
+    def __init__(self, looks: dict[str, Callable[[list[str]], Site]]) -> None:
+        self.looks = looks
+        self.asked: list[str] = []
+
+    def actor_process(self, actor: str) -> str:
+        return bytes.fromhex(actor).decode()
+
+    def request(self, process: str, verb: str, payload: bytes) -> Any:
+        assert verb == SURVEY
+        self.asked.append(process)
+        answer = pickle.dumps(self.looks[process](pickle.loads(payload)))
+        return SimpleNamespace(done=lambda: True, result=lambda: answer)
+
+    def wait_until(self, predicate: Callable[[], bool], _timeout: float | None) -> bool:
+        assert predicate()
+        return True
+
+
+def seeing(number: int) -> Callable[[list[str]], Site]:
+    """A process with one GPU that reaches every other one that it is told of."""
+    own = f"GPU-{number}"
+    return lambda known: Site("cuda", (Gpu(0, own, "H1", frozenset(known) - {own}),), pid=number)
+
+
+def test_processes_tell_what_they_have_and_who_asks_puts_their_names_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = tuple(Gpu(number, f"GPU-{number}", "H1") for number in range(2))
+    monkeypatch.setattr(survey_module, "look", lambda known=(): Site("cuda", everything, pid=9))
+    host = Host({"A": seeing(0), "B": seeing(1)})
+    sites = survey(host, ["a", "b", DRIVER], frozenset("a"), {"a": handle("A"), "b": handle("B")})  # type: ignore[arg-type]
+    assert sorted(host.asked) == ["A", "B"]
+    assert (sites["a"].name, sites["a"].owns, sites["a"].is_driver) == ("A(a)", True, False)
+    assert (sites[DRIVER].name, sites[DRIVER].owns, sites[DRIVER].is_driver) == ("the driver", False, True)
+    # The driver does not know whom they reach; they do.
+    assert [gpu.reaches for gpu in sites[DRIVER].gpus] == [{"GPU-1"}, {"GPU-0"}]
+
+
+def test_devices_that_the_driver_does_not_see_are_asked_about_in_a_second_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey_module, "look", lambda known=(): Site(pid=9))
+    host = Host({"A": seeing(0), "B": seeing(1)})
+    sites = survey(host, ["a", "b"], frozenset("ab"), {"a": handle("A"), "b": handle("B")})  # type: ignore[arg-type]
+    assert sorted(host.asked) == ["A", "A", "B", "B"]
+    assert sites["a"].reaches_all(sites["b"])
+
+
+def test_a_process_without_devices_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey_module, "platform", lambda: None)
+    assert look() == Site(pid=os.getpid())
+
+
+# ----------------------------------------------------------------------------------- writers around writers
+def failure(error: BaseException) -> bytes:
+    return str(error).encode()
+
+
+def test_a_fan_out_writes_to_all_or_to_none() -> None:
+    writers = [InprocWriter(1, 2), InprocWriter(1, 1)]
+    readers = [writer.reader(0) for writer in writers]
+    both = FanOutWriter(writers, failure)
+    assert both.try_write(1)
+    assert not both.has_room()
+    assert not both.try_write(2)
+    assert [reader.try_read() for reader in readers] == [1, 1]
+    assert both.try_write(3)
+    assert both.statistics()["written"] == 4
+    both.close()
+
+
+def test_what_only_the_second_of_a_fan_out_cannot_send_fails_there() -> None:
+    class Picky(InprocWriter):
+        def try_write(self, value: Any) -> bool:
+            if value == "bad":
+                raise TypeError("not that")
+            return super().try_write(value)
+
+    plain, picky = InprocWriter(1, 2), Picky(1, 2)
+    both = FanOutWriter([plain, picky], failure)
+    assert both.try_write("bad")
+    assert plain.reader(0).try_read() == "bad"
+    failed = picky.reader(0).try_read()
+    assert (type(failed), failed.payload) == (Failed, b"not that")
+    with pytest.raises(TypeError):
+        FanOutWriter([picky, plain], failure).try_write("bad")
+    assert not plain.reader(0).ready()
+
+
+class Tensor:
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+        self.dtype = "float32"
+
+
+def test_a_promise_is_checked_before_a_value_leaves() -> None:
+    inner = InprocWriter(1, 8)
+    reader = inner.reader(0)
+    writer = RuledWriter(inner, EdgeRules(static_shape=True, direct_return=False), (Tensor,), failure)
+    first, second, bad = [Tensor(2)], {"a": Tensor(2)}, Tensor(3)
+    assert writer.try_write(first)
+    box: list[Any] = [second]
+    assert writer.try_give(box)
+    assert box == []
+    assert writer.try_write(Failed(b"passed on"))
+    assert writer.try_give([bad])
+    got = [reader.try_read() for _ in range(4)]
+    assert got[:2] == [first, second]
+    assert [(each.payload[:9], each.fatal) for each in got[2:]] == [(b"passed on", False), (b"Expected ", True)]
+
+
+def test_a_direct_return_is_a_tensor_and_nothing_else() -> None:
+    inner = InprocWriter(1, 8)
+    writer = RuledWriter(inner, EdgeRules(static_shape=False, direct_return=True), (Tensor,), failure)
+    good = Tensor(2)
+    assert writer.try_write(good)
+    assert writer.try_write([good])
+    reader = inner.reader(0)
+    assert reader.try_read() is good
+    assert reader.try_read().fatal
