@@ -12,7 +12,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
+from mray._backends.graph_rows import GRAPHS, PROGRAMS, graphs_of, programs_of
 from mray._common import messages as m
+from mray._graph.ends import SETTLING, settle_devices
 from mray._graph.event_loop import LoopDoor
 from mray._graph.loop import GraphService
 from mray._graph.remote import EXECUTE, RECEIVED, RemoteCallers
@@ -76,6 +78,8 @@ class Host:
         #: What takes requests that are not answered at once: the worker's main thread.
         self._enqueue = client._peer_words.get(m.GRAPH)
         client._peer_words[m.GRAPH] = self._on_request
+        client.sections[GRAPHS] = lambda: graphs_of(self)
+        client.sections[PROGRAMS] = lambda: programs_of(self)
 
     @property
     def bells(self) -> tuple[int, ...]:
@@ -293,3 +297,7 @@ class Host:
         if self._own_bell is not None:
             self._own_bell.close()
             self._own_bell = None
+
+    def settle(self) -> None:
+        """All processes of the session are gone: nobody has device memory of this one open any more."""
+        settle_devices(SETTLING)

@@ -113,6 +113,8 @@ class NativeBackend(Backend):
             self._session.end()
         else:
             self.client.close()
+        if host is not None:
+            host.settle()
         if self._printer is not None:
             self._printer.flush()
 

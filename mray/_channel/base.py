@@ -80,6 +80,14 @@ class ChannelWriter(ABC):
     def has_room(self) -> bool:
         """Whether `try_write` would find room. Asking once and finding none has the readers ring when there is."""
 
+    def position(self) -> int:
+        """The number of the next message; both ends count from 0. For who looks on (`mray._graph.probes`), as the next."""
+        raise NotImplementedError
+
+    def last_size(self) -> int:
+        """Bytes of the message that was written last, and of tensors of devices that were sent since this was asked before."""
+        return 0
+
     @abstractmethod
     def statistics(self) -> dict[str, int]:
         """Counters of the mechanism: messages written, memory held."""
@@ -106,6 +114,10 @@ class ChannelReader(ABC):
     def failed(self) -> bool:
         """Whether the message that waits (there is one) is a `Failed`, without taking it."""
 
+    def position(self) -> int:
+        """The number of the next message; both ends count from 0."""
+        raise NotImplementedError
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the end; values that were read stay valid. Idempotent."""
@@ -124,6 +136,9 @@ class WrappedReader(ChannelReader):
 
     def failed(self) -> bool:
         return self._inner.failed()
+
+    def position(self) -> int:
+        return self._inner.position()
 
     def close(self) -> None:
         self._inner.close()

@@ -99,6 +99,12 @@ class CommunicatorWriter(ChannelWriter):
     def has_room(self) -> bool:
         return self._inner.has_room()
 
+    def position(self) -> int:
+        return self._inner.position()
+
+    def last_size(self) -> int:
+        return self._inner.last_size()
+
     def statistics(self) -> dict[str, int]:
         return self._inner.statistics()
 

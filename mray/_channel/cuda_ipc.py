@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mray._channel.base import NOTHING
 from mray._channel.leases import Borrower, Lender, sweep_orphans
 from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
@@ -57,7 +58,7 @@ class _Lent:
 class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
-    __slots__ = ("_departures", "_lender", "_name", "_opened", "_platform", "_sole", "_unsent")
+    __slots__ = ("_departures", "_lender", "_name", "_opened", "_platform", "_sole", "_told", "_unsent")
 
     #: Whether tensors go through host memory.
     _pinned = False
@@ -85,6 +86,8 @@ class CudaIpcWriter(ShmWriter):
         self._sole: set[int] = set()
         #: Readers' events: (reader, handle, device) -> the event.
         self._opened: dict[tuple[int, bytes, int], Event] = {}
+        #: Bytes of tensors that `last_size` has told of.
+        self._told = 0
 
     def try_give(self, box: list[Any]) -> bool:
         if not self.has_room():
@@ -154,6 +157,10 @@ class CudaIpcWriter(ShmWriter):
             event = self._opened[key] = shipment.device.open_event(handle)
         return event
 
+    def last_size(self) -> int:
+        sent, self._told = self._departures.sent - self._told, self._departures.sent
+        return super().last_size() + sent
+
     def statistics(self) -> dict[str, int]:
         """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool."""
         departures = self._departures
@@ -179,9 +186,9 @@ class CudaIpcWriter(ShmWriter):
 
 
 class CudaIpcReader(ShmReader):
-    """One reader's end."""
+    """One reader's end. When the writer dies before what it sent could be opened, nothing comes any more: the news of its death will."""
 
-    __slots__ = ("_arrivals",)
+    __slots__ = ("_arrivals", "_is_cut_off")
 
     def __init__(
         self,
@@ -195,8 +202,15 @@ class CudaIpcReader(ShmReader):
         *,
         platform: Platform,
     ) -> None:
-        super().__init__(segment, offset, layout, reader, prefix, bell, failure)
         borrower = Borrower(segment, offset, layout, reader)
+        self._is_cut_off = False
+
+        def explain(error: BaseException) -> bytes:
+            if isinstance(error, RuntimeError) and borrower.lender_is_dead():
+                self._is_cut_off = True
+            return failure(error)
+
+        super().__init__(segment, offset, layout, reader, prefix, bell, explain)
 
         def release(lease: int, use: int, event: Event) -> None:
             assert len(event.handle) <= MOST_NOTE
@@ -208,10 +222,14 @@ class CudaIpcReader(ShmReader):
         outer = carriers.bring
         carriers.bring = self._arrivals.bring
         try:
-            return super().try_read()
+            value = super().try_read()
+            return NOTHING if self._is_cut_off else value
         finally:
             carriers.bring = outer
             self._arrivals.end_message()
+
+    def ready(self) -> bool:
+        return not self._is_cut_off and super().ready()
 
     def _decode(self, form: int, payload: bytes) -> Any:
         if form == DEVICE:

@@ -37,6 +37,9 @@ class InprocWriter(ChannelWriter):
     def has_room(self) -> bool:
         return all(len(queue) < self._capacity for queue in self._queues)
 
+    def position(self) -> int:
+        return self._written
+
     def statistics(self) -> dict[str, int]:
         return {"written": self._written, "waiting": max(len(queue) for queue in self._queues)}
 
@@ -47,13 +50,20 @@ class InprocWriter(ChannelWriter):
 class InprocReader(ChannelReader):
     """One queue's taking end."""
 
-    __slots__ = ("_queue",)
+    __slots__ = ("_queue", "_taken")
 
     def __init__(self, queue: deque[Any]) -> None:
         self._queue = queue
+        self._taken = 0
 
     def try_read(self) -> Any:
-        return self._queue.popleft() if self._queue else NOTHING
+        if not self._queue:
+            return NOTHING
+        self._taken += 1
+        return self._queue.popleft()
+
+    def position(self) -> int:
+        return self._taken
 
     def ready(self) -> bool:
         return bool(self._queue)

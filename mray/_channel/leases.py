@@ -34,13 +34,12 @@ class Lent(Protocol):
 class _Board:
     """Where a reader's words are, among the words of the segment."""
 
-    __slots__ = ("ended", "is_open", "pid", "started")
+    __slots__ = ("ended", "is_open", "signature")
 
     def __init__(self, offset: int, layout: RingLayout, reader: int) -> None:
         first = offset // WORD
         start = first + layout.board(reader)
-        self.pid = start + at.PID
-        self.started = start + at.STARTED
+        self.signature = start
         self.is_open = start + at.OPEN
         #: Of each lease; NOTE_LENGTH and NOTE follow.
         self.ended = [first + layout.lease(reader, lease) + at.ENDED for lease in range(layout.leases)]
@@ -62,6 +61,7 @@ class Lender:
         #: (reader, lease) -> the latest note there, and the word that changes with it.
         self._notes: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._closed = False
+        _sign(self._words, offset // WORD + layout.lender)
 
     def lend(self, thing: Lent) -> tuple[int, int] | None:
         """A lease for the readers of the next message, and its use; None: all are taken."""
@@ -128,8 +128,7 @@ class Lender:
 
     def _is_gone(self, board: _Board) -> bool:
         """Whether a reader is dead, or has closed everything: also what it never read."""
-        words = self._words
-        return not words[board.is_open] or start_of(words[board.pid]) != words[board.started]
+        return not self._words[board.is_open] or _is_dead(self._words, board.signature)
 
     def close(self, then: Callable[[], None] = lambda: None) -> None:
         """Lend no more. What is lent stays so until `sweep_orphans` finds it ended, and calls `then`. Idempotent."""
@@ -144,16 +143,16 @@ class Lender:
 class Borrower:
     """Reader number `reader`'s side."""
 
-    __slots__ = ("_board", "_notes", "_words")
+    __slots__ = ("_board", "_lender", "_notes", "_words")
 
     def __init__(self, segment: Segment, offset: int, layout: RingLayout, reader: int) -> None:
         self._words = words = segment.words()
         self._board = board = _Board(offset, layout, reader)
         #: The latest note of each lease.
         self._notes: dict[int, bytes] = {}
+        self._lender = offset // WORD + layout.lender
         words[board.is_open] = 1
-        words[board.pid] = os.getpid()
-        words[board.started] = start_of(os.getpid())
+        _sign(words, board.signature)
 
     def end(self, lease: int, use: int, note: bytes) -> None:
         """Let go, leaving a note. For finalizers: writes words of its own, and nothing else."""
@@ -168,11 +167,25 @@ class Borrower:
         publish_fence()
         words[start] = use
 
+    def lender_is_dead(self) -> bool:
+        """Whether the writer's process has ended."""
+        return _is_dead(self._words, self._lender)
+
     def gone(self) -> None:
         """Nothing that was lent is held or open here any more; once."""
         publish_fence()
         self._words[self._board.is_open] = 0
         self._words.release()
+
+
+def _sign(words: memoryview, line: int) -> None:
+    """Say which process this is."""
+    words[line + at.PID] = os.getpid()
+    words[line + at.STARTED] = start_of(os.getpid())
+
+
+def _is_dead(words: memoryview, line: int) -> bool:
+    return start_of(words[line + at.PID]) != words[line + at.STARTED]
 
 
 _orphans: list[Lender] = []

@@ -6,10 +6,10 @@
       compute ─ event ─▶ send stream ── NCCL ───────────────────────▶ receive stream ─ event ─▶ compute
     watching thread: looks whether the others still are there, while work is on the streams
 
-No call waits for the GPU. (The first message between two members, and the first collective, wait for the other's call: NCCL connects them.)
-The work of one communicator is done in the order of the calls, so all members have to call in an order that fits: a send before a receive
-here needs a receive before a send there. On one communicator per graph that is the schedule's business. Graphs that run at the same time
-must not share one: nothing orders their calls.
+No call waits for the GPU, unless it is `MOST_QUEUED` pieces of work behind. (The first message between two members, and the first
+collective, wait for the other's call: NCCL connects them.) The work of one communicator is done in the order of the calls, so all members
+have to call in an order that fits: a send before a receive here needs a receive before a send there. On one communicator per graph that is
+the schedule's business. Graphs that run at the same time must not share one: nothing orders their calls.
 
 *Memory.* A tensor that is sent on a stream of its own is kept until it is sent; one that is received there lies in memory of that stream,
 which its allocator is told the reader's stream uses too (`record_stream`).
@@ -46,6 +46,9 @@ from mray.exceptions import RayChannelError
 
 #: Seconds between two looks of the watching thread, while work is on the streams.
 TICK = 0.02
+#: Pieces of work of a member that are queued and not done. Who is that far ahead of its GPU waits, as for room in any channel: what is sent
+#: takes memory until then. A program that could not wait there could not use NCCL, which may make it wait at each piece.
+MOST_QUEUED = 64
 #: Seconds that an abort waits for a call that is about to return.
 _GRACE = 1.0
 
@@ -260,6 +263,8 @@ class NcclMember:
         received: int = -1,
     ) -> None:
         """Queue one piece of work of the library on a stream."""
+        if len(self._queue) >= MOST_QUEUED:
+            self._wait_for_room()
         with self._calling:
             number = self.group.note(sent, received)
             self._inside = True
@@ -286,6 +291,13 @@ class NcclMember:
                     self.await_results(event, results)
                 else:
                     later.add(event, results)
+
+    def _wait_for_room(self) -> None:
+        """Nothing rings when a GPU has done something, so it looks again and again."""
+        group, pause = self.group, 50e-6
+        while not self._tidy() and len(self._queue) >= MOST_QUEUED and not group.has_failed and not self._closed:
+            group.host.wait_until(lambda: group.has_failed, pause)
+            pause = min(2 * pause, 1e-3)
 
     def _tidy(self) -> bool:
         """Let go of what finished work needed; whether none is left."""

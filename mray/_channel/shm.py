@@ -34,7 +34,7 @@ from mray._ipc.layout import WORD, RingLayout
 from mray._ipc.mapped import address_of, find
 from mray._ipc.ring import STAYS, RingReader, RingWriter
 from mray._ipc.segment import Segment
-from mray._ipc.slots import Origin, SlotReader, SlotWriter, origin_of
+from mray._ipc.slots import PLACE, Origin, SlotReader, SlotWriter, origin_of
 from mray._objects.serializer import Serialized, deserialize, has_tensors, serialize
 from mray._objects.tensors import is_tensor_memory
 
@@ -63,7 +63,7 @@ _loads = pickle.loads
 class ShmWriter(ChannelWriter):
     """Any one process; the only one that writes this ring."""
 
-    __slots__ = ("_bells", "_inline", "_only_bell", "_put", "_refs", "_ring", "_slots", "_wanting")
+    __slots__ = ("_bells", "_inline", "_only_bell", "_passed", "_put", "_refs", "_ring", "_slots", "_wanting")
 
     def __init__(
         self,
@@ -84,6 +84,8 @@ class ShmWriter(ChannelWriter):
         #: Refs inside values on their way, with the number of the message; they live until everyone has read it.
         self._refs: deque[tuple[int, list[Any]]] = deque()
         self._wanting = False
+        #: Bytes of the parts of the last such message that were passed on.
+        self._passed = 0
 
     def try_write(self, value: Any) -> bool:
         ring = self._ring
@@ -219,6 +221,7 @@ class ShmWriter(ChannelWriter):
         if loan is None:
             return False
         serialized.divert(elsewhere)
+        self._passed = sum(end - start for _piece, start, end in taken)
         facts = loan.index, loan.use, tuple(origins), writable, PACKED
         try:
             if serialized.size < self._inline:
@@ -263,6 +266,18 @@ class ShmWriter(ChannelWriter):
     def end_loans(self) -> None:
         """Let go of values that were passed on and that every reader has released; otherwise the next large message does."""
         self._slots.end_loans()
+
+    def position(self) -> int:
+        return self._ring.next
+
+    def last_size(self) -> int:
+        form, payload = self._ring.last()
+        if form % STAYS == PASSED_ON:
+            _loan, _use, _origins, _writable, inner, body, _offset, length = marshal.loads(payload)
+            if inner != PACKED:
+                return len(body) + length
+            return self._passed + (len(body) if form < STAYS else PLACE.unpack(body)[3])
+        return len(payload) if form < STAYS else PLACE.unpack(payload)[3]
 
     def statistics(self) -> dict[str, int]:
         """Messages written, messages not yet consumed, and what the payload slots hold (`SlotWriter.statistics`)."""
@@ -375,6 +390,9 @@ class ShmReader(ChannelReader):
         if ring.room_wanted():
             self._bell.ring()
         return False
+
+    def position(self) -> int:
+        return self._ring.next
 
     def failed(self) -> bool:
         return self._ring.form() in (FAILED, FAILED + STAYS)

@@ -92,6 +92,7 @@ class StreamGroup(SharedMemoryGroup):
         """The group cannot go on."""
         if self._failure is None:
             self._failure = self._broken(why, cause) if cause is not None else self._ended_by(why)
+            self._host.wake()
 
     def _ended_by(self, why: str) -> RayChannelError:
         return RayChannelError(f"The group '{self.name}' has ended: {why}.")

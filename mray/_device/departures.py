@@ -89,6 +89,8 @@ class Departures:
         self.copied = 0
         self.shared = 0
         self.refused = 0
+        #: Bytes of those that went.
+        self.sent = 0
         #: Bytes of the pools that it holds, on their way and for next messages.
         self.held = 0
         self._pools: dict[int, Pool] = {}
@@ -120,6 +122,7 @@ class Departures:
             region = block.region
             offset = block.offset
             self.copied += 1
+        self.sent += facts.size
         return (
             shipment.lease,
             shipment.use,

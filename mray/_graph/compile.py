@@ -15,6 +15,7 @@ from mray._api.accelerators import registered_accelerator
 from mray._api.communicator import Communicator
 from mray._api.dag_context import DAGContext
 from mray._api.dag_node import DAGNode
+from mray._channel.select import DEVICE
 from mray._channel.site import Site
 from mray._graph.allocate import allocate
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
@@ -27,6 +28,7 @@ from mray._graph.resolve import resolve
 from mray._graph.schedule import schedule
 from mray._graph.survey import owners, survey, whom_to_ask
 from mray._graph.validate import Validated, validate
+from mray._graph.witness import Witness, WitnessedReader
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import serialize
 
@@ -101,6 +103,10 @@ def compile_graph(
         [*validated.communicators, *(NcclGroup(group, [actors[endpoint] for endpoint in group]) for group in plan.groups)], overlap
     )
     made = allocate(host, plan, carried, workers, invitations(communicators))
+    if any(channel.transport in DEVICE for channel in plan.channels):
+        witness = Witness(site.pid for site in sites.values() if not site.is_driver)
+        made.ends.readers = {number: WitnessedReader(reader, witness) for number, reader in made.ends.readers.items()}
+        made.ends.leave.append(witness.close)
     keep = ([each.refs for each in constants.values()], communicators)
     return CompiledGraph(host, plan, made, limits, validated.handles, keep)
 

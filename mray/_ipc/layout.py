@@ -6,12 +6,13 @@ eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two write
     line 0   WRITER LINE    PUBLISHED | WANTED | WRITER_CLOSED | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
     then     READER BLOCK   one per reader: a line CONSUMED | READER_CLOSED | ..., then RELEASED[slot] for each payload slot
     then     ENTRIES        `entries` times `entry_bytes`: FORM | LENGTH | the payload itself
-    then     LEASE BOARDS   only with `leases`: one per reader: a line PID | STARTED | OPEN | ..., then for each lease two lines
+    then     LEASE BOARDS   only with `leases`: a line PID | STARTED | ... of the writer, then one board per reader:
+                            a line PID | STARTED | OPEN | ..., then for each lease two lines
                             ENDED | NOTE_LENGTH (with the use, above eight bits) | NOTE (112 bytes)
 
 Who writes what (law: every word has exactly one writer):
 
-    PUBLISHED, WANTED, WRITER_CLOSED, the facts, the entries    the writer
+    PUBLISHED, WANTED, WRITER_CLOSED, the facts, the entries, the first line of the boards    the writer
     CONSUMED, READER_CLOSED, RELEASED of block r, board r        reader r
 
 PUBLISHED counts the messages written since the beginning and CONSUMED those that a reader is done with, so the message
@@ -48,7 +49,7 @@ SLOTS = 7
 CONSUMED = 0
 READER_CLOSED = 1
 
-# ---------------------------------------------------------------------------------- a reader's board, and a lease there
+# ------------------------------------------------------------- a process on the boards, and a lease on a reader's
 PID = 0
 STARTED = 1
 OPEN = 2
@@ -102,9 +103,14 @@ class RingLayout:
         """The byte offset of an entry, relative to the ring."""
         return (LINE_WORDS + self.readers * self.reader_words) * WORD + index * self.entry_bytes
 
+    @property
+    def lender(self) -> int:
+        """The first word of the writer's line before the boards, relative to the ring."""
+        return self.entry(self.entries) // WORD
+
     def board(self, reader: int) -> int:
         """The first word of a reader's board, relative to the ring."""
-        return self.entry(self.entries) // WORD + reader * (LINE_WORDS + self.leases * LEASE_WORDS)
+        return self.lender + LINE_WORDS + reader * (LINE_WORDS + self.leases * LEASE_WORDS)
 
     def lease(self, reader: int, lease: int) -> int:
         """The first word of a lease on a reader's board, relative to the ring."""

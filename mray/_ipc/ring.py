@@ -119,6 +119,12 @@ class RingWriter:
         self.next = number = number + 1
         self._words[self._published] = number
 
+    def last(self) -> tuple[int, bytes]:
+        """The message that was published last, as (form, payload); there must be one, or it is (0, b"")."""
+        offset = self._offsets[(self.next - 1) & self._mask]
+        form, length = _unpack_header(self._memory, offset)
+        return form, self._memory[offset + _HEADER : offset + _HEADER + length]
+
     def consumed(self) -> int:
         """How many messages every reader has consumed."""
         least: int = min([self._words[index] for index in self._consumed])

@@ -1,7 +1,7 @@
 """Programs to read and to run: ``python -m mray.examples`` runs them all, ``python -m mray.examples.NAME`` one.
 
 Each does the same work twice, by ordinary calls (``remote`` and ``get``) and through a compiled graph, and prints both latencies.
-They use nothing but the public API. They are modules of the package so that an installed mray has them too.
+They use nothing but the public API, but for `gpu_arrays`. They are modules of the package so that an installed mray has them too.
 
 | name | what |
 |---|---|
@@ -11,6 +11,11 @@ They use nothing but the public API. They are modules of the package so that an 
 | `pipeline_parallel` | the layers of a transformer spread over several actors, several micro-batches in flight (needs torch) |
 | `tensor_parallel` | matrix products whose weights are split over actors that add up their parts in an allreduce (needs torch) |
 | `data_parallel` | training over actors that average their gradients in an allreduce (needs torch) |
+| `gpu_quickstart` | a tensor from the GPU of one actor to that of another |
+| `gpu_pipeline` | four stages that share one GPU, with activations that never leave it |
+| `gpu_replay` | a method that replays a CUDA graph over its inputs, which come at fixed addresses |
+
+Those of the GPU run on a pretended one where there is none, which shows how they work and says nothing about speed.
 """
 
 from __future__ import annotations

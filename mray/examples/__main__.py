@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import importlib.util
 import platform
@@ -10,13 +11,16 @@ import sys
 
 import mray
 from mray.examples import asyncio_server, hello_world, image_pipeline
+from mray.examples.gpu_arrays import has_gpu
 from mray.examples.latencies import Comparison, print_comparisons
 
 #: Examples that need torch, and how many times fewer executions than hello world each makes.
 WITH_TORCH = {"pipeline_parallel": 50, "tensor_parallel": 20, "data_parallel": 20}
+#: The same for those that need a GPU.
+WITH_GPU = {"gpu_pipeline": 50, "gpu_replay": 10}
 
 
-def compare(executions: int, with_torch: bool) -> list[Comparison]:
+def compare(executions: int, with_torch: bool, with_gpu: bool) -> list[Comparison]:
     """What each example measures."""
     comparisons = [hello_world.compare(executions), image_pipeline.compare(max(1, executions // 10)), asyncio_server.compare(executions)]
     if with_torch:
@@ -24,6 +28,10 @@ def compare(executions: int, with_torch: bool) -> list[Comparison]:
             # By name: they cannot be imported where torch is not installed.
             example = importlib.import_module(f"mray.examples.{name}")
             comparisons.append(example.compare(max(1, executions // divisor)))
+    if with_gpu:
+        for name, divisor in WITH_GPU.items():
+            gc.collect()  # actors that nobody can reach any more give their part of the GPU back
+            comparisons.append(importlib.import_module(f"mray.examples.{name}").compare(max(1, executions // divisor)))
     return comparisons
 
 
@@ -35,10 +43,13 @@ def main() -> None:
     with_torch = importlib.util.find_spec("torch") is not None
     with mray.init(preload=["torch"] if with_torch else []):
         print(f"mray {mray.__version__}, Python {sys.version.split()[0]}, {mray.cluster_resources()['CPU']:.0f} CPUs, {platform.machine()}")
-        print_comparisons(compare(executions, with_torch))
+        with_gpu = mray.cluster_resources().get("GPU", 0) >= 1 and has_gpu()
+        print_comparisons(compare(executions, with_torch, with_gpu))
     if not with_torch:
         print(f"\nskipped, for want of torch: {', '.join(WITH_TORCH)}")
         print(f"to run them too: {sys.executable} -m pip install torch")
+    if not with_gpu:
+        print(f"\nskipped, for want of a GPU: {', '.join(WITH_GPU)}")
 
 
 if __name__ == "__main__":

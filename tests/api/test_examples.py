@@ -99,6 +99,50 @@ def test_the_check_of_the_training_notices_unequal_replicas(session):
         training.check(train_apart, replicas)
 
 
+@pytest.fixture
+def gpus(init, monkeypatch):
+    """Starts a session on a machine with so many pretended GPUs."""
+    platform = importlib.import_module("mray._device.platform")
+
+    def start(number: int) -> None:
+        monkeypatch.setenv("MRAY_NULL_DEVICES", f"{number},scope=examples")
+        platform.forget_platform()
+        init(num_cpus=2, num_gpus=number)
+
+    yield start
+    monkeypatch.undo()
+    platform.forget_platform()
+
+
+def test_the_gpu_pipeline_copies_nothing_between_its_stages(gpus, capsys):
+    gpus(1)
+    assert_measured(example("gpu_pipeline").compare(executions=2, megabytes=0.1))
+    assert "0 tensors copied between the stages" in capsys.readouterr().out
+
+
+def test_the_inputs_of_a_replayed_cuda_graph_come_at_a_few_addresses(gpus, capsys):
+    gpus(1)
+    assert_measured(example("gpu_replay").compare(executions=10))
+    captured, replays = (int(word) for word in capsys.readouterr().out.split() if word.isdigit())
+    assert 1 <= captured <= example("gpu_replay").IN_FLIGHT + 1
+    assert captured + replays == 14 * example("gpu_replay").IN_FLIGHT
+
+
+@pytest.mark.parametrize(("number", "transport"), [(1, "auto"), (2, "nccl")])
+def test_the_quickstart_of_gpus_runs_as_it_stands_on_two_and_with_one_line_changed_on_one(gpus, number, transport):
+    gpus(number)
+    assert example("gpu_quickstart").run() == (transport, (10,))
+
+
+def test_gpu_examples_pretend_a_gpu_where_there_is_none(fresh, monkeypatch, capsys):
+    monkeypatch.setattr(example("gpu_arrays"), "platform", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["gpu_quickstart"])
+    example("gpu_quickstart").main()
+    printed = capsys.readouterr().out
+    assert "no GPU here: pretending one" in printed
+    assert "transport='auto': the receiver got a tensor of shape (10,)" in printed
+
+
 @pytest.mark.parametrize("torch_is_installed", [True, False])
 def test_all_examples_run_together_and_say_what_they_leave_out(fresh, torch_is_installed, monkeypatch, capsys):
     if torch_is_installed:
@@ -112,3 +156,4 @@ def test_all_examples_run_together_and_say_what_they_leave_out(fresh, torch_is_i
     assert "hello world, one actor" in printed
     assert ("tensor parallel, 2 actors" in printed) == torch_is_installed
     assert ("skipped, for want of torch: pipeline_parallel, tensor_parallel, data_parallel" in printed) != torch_is_installed
+    assert ("a CUDA graph, replayed" in printed) != ("skipped, for want of a GPU: gpu_pipeline, gpu_replay" in printed)

@@ -387,3 +387,20 @@ def test_a_release_that_cannot_be_marked_yet_is_made_up_for(same_gpu: Edge, monk
 
 def refuse(_event: NullEvent, _stream: int) -> None:
     raise RuntimeError("a graph is being captured")
+
+
+@pytest.mark.parametrize("wrap", [lambda array: array, lambda array: {"a": array}], ids=["bare", "inside"])
+def test_what_a_dead_writer_has_sent_and_nobody_opened_is_no_error_but_nothing(
+    same_gpu: Edge, monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Any], Any]
+) -> None:
+    """The news of the death comes by another way, and says who died and how."""
+    edge = same_gpu
+    edge.send(wrap(null.full(10, 1)))
+    with monkeypatch.context() as patched:
+        patched.setattr(NullDevice, "open_event", refuse)
+        assert isinstance(edge.read(), Failed), "the writer lives, so this is a fault"
+        edge.send(wrap(null.full(10, 2)))
+        patched.setattr("mray._channel.leases._is_dead", lambda _words, _line: True)
+        assert edge.read() is NOTHING
+        edge.writer.try_write(3)
+        assert not edge.readers[0].ready()

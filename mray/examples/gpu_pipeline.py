@@ -1,0 +1,102 @@
+"""Four stages that share one GPU, with activations that never leave it.
+
+    python -m mray.examples.gpu_pipeline [executions] [megabytes]
+
+    number ──▶ stage 0 ══ 64 MB ══▶ stage 1 ══ 64 MB ══▶ stage 2 ══ 64 MB ══▶ stage 3 ──▶ one number
+
+Each stage is an actor, a process of its own, with a quarter of the GPU (``num_gpus=0.25`` says how many share it; mray divides neither its
+time nor its memory). In the graph a stage's output is the next one's input without a copy: only where it lies is told, and the next stage's
+kernels are queued behind the event that says that it is complete. By ordinary calls the same tensors go through host memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import mray
+from mray.dag import InputNode
+from mray.examples.gpu_arrays import find_gpu, session_options
+from mray.examples.latencies import Comparison, measure, print_comparisons
+
+STAGES = 4
+IN_FLIGHT = 4
+
+
+@mray.remote(num_gpus=1 / STAGES, num_cpus=0)
+class Stage:
+    """Adds its weight to whatever comes."""
+
+    def __init__(self, weight: float, elements: int) -> None:
+        self.gpu = find_gpu()
+        self.weight = weight
+        self.elements = elements
+
+    def begin(self, number: float) -> Any:
+        """The first stage makes the activations on the GPU."""
+        return self.gpu.full((self.elements,), number) + self.weight
+
+    def forward(self, activations: Any) -> Any:
+        """A new tensor, of which nobody waits for the values."""
+        return activations + self.weight
+
+    def end(self, activations: Any) -> float:
+        """The last stage brings one number to the host, and waits for the GPU to do that."""
+        return self.gpu.last(activations + self.weight)
+
+
+def check(results: list[float], numbers: list[float]) -> None:
+    """Raise AssertionError unless each result is the sum of its number and all weights."""
+    assert results == [number + sum(range(STAGES)) for number in numbers], (results, numbers)
+
+
+def compare(executions: int = 20, megabytes: float = 64) -> Comparison:
+    """Measure both ways with the same actors; an execution takes `IN_FLIGHT` numbers through all stages."""
+    elements = int(megabytes * 1e6) // 4
+    first, *middle, last = (Stage.remote(float(weight), elements) for weight in range(STAGES))
+    numbers = [float(number) for number in range(IN_FLIGHT)]
+
+    def call() -> list[float]:
+        outputs = []
+        for number in numbers:
+            activations = first.begin.remote(number)
+            for stage in middle:
+                activations = stage.forward.remote(activations)
+            outputs.append(last.end.remote(activations))
+        results: list[float] = mray.get(outputs)
+        return results
+
+    check(call(), numbers)
+    calls = measure(call, executions, warmup=2)
+
+    with InputNode() as number:
+        graph = first.begin.bind(number)
+        for stage in middle:
+            graph = stage.forward.bind(graph)
+        graph = last.end.bind(graph)
+    compiled = graph.experimental_compile(_max_inflight_executions=IN_FLIGHT)
+
+    def execute() -> list[float]:
+        results: list[float] = mray.get([compiled.execute(number) for number in numbers])
+        return results
+
+    try:
+        check(execute(), numbers)
+        graph_latency = measure(execute, executions, warmup=2)
+        check(execute(), numbers)
+        copied = sum(counts.get("device_copied", 0) for counts in compiled.statistics()["channels"].values())
+        print(f"{copied} tensors copied between the stages")
+    finally:
+        compiled.teardown()
+    return Comparison(f"{STAGES} stages on one GPU, {megabytes:g} MB", calls, graph_latency)
+
+
+def main() -> None:
+    """Run the example in a session of its own."""
+    with mray.init(**session_options()):
+        executions, megabytes = [*sys.argv[1:3], *["20", "64"][len(sys.argv) - 1 :]][:2]
+        print_comparisons([compare(int(executions), float(megabytes))])
+
+
+if __name__ == "__main__":
+    main()

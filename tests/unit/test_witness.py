@@ -1,0 +1,54 @@
+"""Whether somebody has died is known before what came after is read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from mray._channel.base import NOTHING
+from mray._channel.inproc import InprocWriter
+from mray._graph.witness import Witness, WitnessedReader
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_reader_leaves_what_is_there_when_somebody_has_died(child: subprocess.Popen[bytes]) -> None:
+    witness = Witness([child.pid])
+    writer = InprocWriter(1, 4)
+    reader = WitnessedReader(writer.reader(0), witness)
+    assert not reader.ready() and reader.try_read() is NOTHING
+    writer.try_write(1)
+    writer.try_write(2)
+    assert reader.ready()
+    assert reader.try_read() == 1
+    child.kill()
+    child.wait()
+    assert witness.someone_died()
+    assert not reader.ready()
+    assert reader.try_read() is NOTHING
+    witness.close()
+    witness.close()
+    assert witness.someone_died(), "what is known stays known"
+
+
+def test_who_is_dead_from_the_beginning_is_known_to_be(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.communicate()
+    witness = Witness([child.pid])
+    assert witness.someone_died()
+    witness.close()
+
+
+def test_a_witness_of_nobody_sees_no_death() -> None:
+    witness = Witness([])
+    assert not witness.someone_died()
+    witness.close()
