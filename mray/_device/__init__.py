@@ -1,5 +1,19 @@
-"""GPUs, and what else the machine offers, for layers above that know no vendor.
+"""GPUs: what there is, and how the tensors of one process are seen by another. Layers above know no vendor.
 
-`mray._device.discovery` reads what there is without loading a GPU library, so that the driver may do it before any user code has decided
-how to use a device.
+    discovery            what the machine has, without loading any library: for the driver, before user code has decided how to use a device
+    base                 the contract: platform, device, event
+      cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_tensors, nvml)
+      null               pretended in host memory, for tests everywhere (null_memory, null_stream, null_event, null_array)
+    platform             which of them this process has
+    pool, pinned_memory  memory that is shared with others, in regions that are exported once
+    departures           tensors on their way out
+    arrivals             tensors that come in
+    events               events that are never destroyed while somebody may have them open
+    nccl, null_nccl      which library carries collectives; its pretended twin
+
+Nothing here waits for a device, and nothing crosses to another process by itself: what `departures` says of a tensor is plain data, which edges of
+graphs (`mray._channel.cuda_ipc`) and calls (`mray._runtime.device_loans`) carry, and what `arrivals` releases they carry back.
+
+CUDA is called through the driver's API, which every machine with a GPU has, and which shares its context with torch and cupy. Rejected: cupy's or
+torch's bindings of the runtime (one is another big dependency, the other lacks half of what is needed), and a compiled extension.
 """

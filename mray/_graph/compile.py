@@ -24,6 +24,7 @@ from mray._graph.deadlock import check_deadlock
 from mray._graph.function_worker import lease_worker
 from mray._graph.host import GraphHost
 from mray._graph.plan import Graph, Plan
+from mray._graph.render import draw_schedule_if_asked
 from mray._graph.resolve import resolve
 from mray._graph.schedule import schedule
 from mray._graph.survey import owners, survey, whom_to_ask
@@ -94,6 +95,7 @@ def compile_graph(
     try:
         sites = _sites(host, validated, workers)
         plan = plan_graph(validated.graph, limits.in_flight, sites, validated.communicators, overlap=overlap)
+        draw_schedule_if_asked(plan, {actor: handle._blueprint.class_name for actor, handle in validated.handles.items()})
         workers.update({each: lease_worker(options) for each, options in validated.workers.items() if each not in workers})
     except BaseException:
         workers.clear()  # whoever holds the exception does not hold them
@@ -103,7 +105,7 @@ def compile_graph(
         [*validated.communicators, *(NcclGroup(group, [actors[endpoint] for endpoint in group]) for group in plan.groups)], overlap
     )
     made = allocate(host, plan, carried, workers, invitations(communicators))
-    if any(channel.transport in DEVICE for channel in plan.channels):
+    if any(channel.transport in DEVICE for channel in plan.channels) or any(isinstance(each, NcclGroup) for each in communicators):
         witness = Witness(site.pid for site in sites.values() if not site.is_driver)
         made.ends.readers = {number: WitnessedReader(reader, witness) for number, reader in made.ends.readers.items()}
         made.ends.leave.append(witness.close)
