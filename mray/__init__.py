@@ -22,6 +22,7 @@ from mray._api.actor import method
 from mray._api.context import get_runtime_context
 from mray._api.decorator import remote
 from mray._api.init import init
+from mray._api.logging_config import LoggingConfig
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import (
     available_resources,
@@ -73,6 +74,7 @@ __all__ = [
     "ActorID",
     "FunctionID",
     "JobID",
+    "LoggingConfig",
     "NodeID",
     "ObjectID",
     "ObjectRef",

@@ -123,6 +123,10 @@ class Backend(ABC):
     def query(self, what: str, *arguments: Any) -> Any:
         """A listing of the node: ``cluster_resources, available_resources, nodes, named_actors, actors``."""
 
+    def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
+        """See `mray.timeline`."""
+        raise NotImplementedError(f"{type(self).__name__} records no events of tasks.")
+
     @abstractmethod
     def context(self) -> dict[str, Any]:
         """Where the calling thread runs: ``task_id, task_name, function_name, actor_id, actor_name, worker_id, mode,

@@ -9,6 +9,7 @@ Nodes know who uses them, too: what is bound and used nowhere must be found when
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import uuid
 import weakref
@@ -278,6 +279,22 @@ class DAGNode(ABC):
         return compiled is not None and not compiled.is_teardown
 
     # ------------------------------------------------------------------------------------ looks
+    def visualize(self, filename: str = "dag", format: str = "png", view: bool = False) -> str:
+        """Draw the graph that ends here, compiled or not, into ``filename.<format>``, beside its DOT text in `filename`; returns the text.
+
+        Formats and errors are those of a compiled graph's `visualize`: ``"svg"``, ``"html"``, ``"mermaid"``, ``"dot"`` and ``"ascii"`` need
+        nothing, all others the program ``dot``.
+        """
+        text: str = _artist().visualize_dag(self, filename, format, view)
+        return text
+
+    def _repr_svg_(self) -> str:
+        text: str = _artist().dag_svg(self)
+        return text
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
+
     def _body_line(self) -> str:
         """What the node calls, in a word."""
         return type(self).__name__
@@ -303,6 +320,11 @@ class DAGNode(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def _artist() -> Any:
+    """Who draws: loaded by name like a backend, since a graph knows nobody who reads it."""
+    return importlib.import_module("mray._graph.render")
 
 
 class _Remembering:
@@ -375,7 +397,10 @@ class InputNode(DAGNode):
         pass
 
     def __getattr__(self, key: str) -> Any:
-        if key in ("bind", "remote") or (key.startswith("__") and key.endswith("__")) or "input_attribute_nodes" not in self.__dict__:
+        # IPython asks everything it shows for methods of such names; as parts of the input they would belong to the graph.
+        is_asked_by_ipython = key.startswith(("_ipython_", "_repr_")) and key.endswith("_")
+        is_special = key in ("bind", "remote") or (key.startswith("__") and key.endswith("__")) or is_asked_by_ipython
+        if is_special or "input_attribute_nodes" not in self.__dict__:
             return super().__getattr__(key)
         return self._attribute(key, "__getattr__")
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from mray._api.current import backend_if_started, start, stop
+from mray._api.logging_config import LoggingConfig
 from mray._common import settings
 from mray._common.log import logger
 from mray._common.options import session_options
@@ -28,7 +29,6 @@ _MEANINGLESS = frozenset(
         "job_config",
         "configure_logging",
         "logging_format",
-        "logging_config",
         "enable_resource_isolation",
         "cgroup_path",
         "system_reserved_cpu",
@@ -131,6 +131,7 @@ def init(
     ignore_reinit_error: bool = False,
     logging_level: int | str | None = None,
     log_to_driver: bool | None = None,
+    logging_config: LoggingConfig | None = None,
     namespace: str | None = None,
     runtime_env: dict[str, Any] | None = None,
     preload: list[str] | tuple[str, ...] = (),
@@ -141,6 +142,7 @@ def init(
     `num_cpus` and `num_gpus` default to what this process may use; `resources` are names of your own with quantities; `object_store_memory`
     bounds the shared memory of objects, in bytes. `preload` names modules that every worker starts with, at the price of one import.
     `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this process's.
+    `logging_config` is how this process and all workers log.
 
     RuntimeError when there is a session already (unless `ignore_reinit_error`) and for unknown arguments. Arguments of Ray's that mean
     nothing on one host are named in a debug log.
@@ -158,6 +160,11 @@ def init(
             )
         logger.info("Calling ray.init() again after it has already been called.")
         return RayContext(backend.facts())
+    encoding = settings.LOGGING_CONFIG_ENCODING.get()
+    if logging_config is None and encoding:
+        logging_config = LoggingConfig(encoding=encoding)
+    if logging_config is not None:
+        logging_config.apply()
     _check_address(address if address is not None else settings.ADDRESS.get())
     ignored = sorted(_MEANINGLESS & others.keys())
     if ignored:
@@ -172,6 +179,7 @@ def init(
         namespace=namespace,
         runtime_env=runtime_env,
         log_to_driver=log_to_driver,
+        logging_config=None if logging_config is None else logging_config.to_dict(),
         preload=preload,
         temp_dir=others.get("_temp_dir"),
         node_name=others.get("_node_name"),

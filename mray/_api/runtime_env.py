@@ -40,7 +40,7 @@ class RuntimeEnv(dict[str, Any]):
                 continue
             if name not in RUNTIME_ENVIRONMENT and not name.startswith("_"):
                 raise NotImplementedError(f"runtime_env[{name!r}] is not supported by mray; supported are {list(RUNTIME_ENVIRONMENT)}.")
-            self[name] = value
+            self["_nsight" if name == "nsight" else name] = value
         if config is not None:
             self["config"] = config if isinstance(config, RuntimeEnvConfig) else RuntimeEnvConfig(**config)
         check_runtime_env(self)
@@ -48,3 +48,8 @@ class RuntimeEnv(dict[str, Any]):
     def env_vars(self) -> dict[str, str]:
         """The variables."""
         return dict(self.get("env_vars") or {})
+
+    def nsight(self) -> str | dict[str, str] | None:
+        """How Nsight Systems profiles the worker: ``"default"`` or options of ``nsys profile``; None when it does not."""
+        options: str | dict[str, str] | None = self.get("_nsight")
+        return options

@@ -196,10 +196,15 @@ def available_resources() -> dict[str, float]:
 
 
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
-    """Events of all tasks as a Chrome trace: not recorded yet."""
-    if backend_if_started() is None:
+    """What ran when: the last 10 000 calls of each worker that lives, as events of a Chrome trace; or written to a file of that name.
+
+    The file opens in https://ui.perfetto.dev and ``chrome://tracing``. Of the time in which a compiled graph was profiled
+    (`CompiledGraph.profile`) it also has what calls consist of, and what the graph did. Times are microseconds of CLOCK_MONOTONIC.
+    """
+    backend = backend_if_started()
+    if backend is None:
         raise RuntimeError("Ray has not been started yet. Timeline requires Ray to be initialized first.")
-    raise NotImplementedError("timeline() has nothing to show: this version of mray records no events of tasks")
+    return backend.timeline(filename)
 
 
 # -------------------------------------------------------------------------------- what one host cannot do

@@ -22,7 +22,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mray._ipc.process import close_all_but
-from mray._runtime.launch import WORKER_VARIABLE, new_channel
+from mray._runtime.launch import LIFELINE_VARIABLE, WORKER_VARIABLE, new_channel
 
 if TYPE_CHECKING:
     from mray._runtime.zygote import WorkerMain
@@ -64,6 +64,10 @@ def _settle(descriptors: tuple[int, ...]) -> None:
     for fd in descriptors:
         os.set_inheritable(fd, False)
     close_all_but(descriptors)
+    _be_deaf()
+
+
+def _be_deaf() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -111,7 +115,14 @@ def _run_zygote(session_dir: str, options: dict[str, Any], node: int, lifeline: 
 
 
 def _run_worker(session_dir: str, process: str, options: dict[str, Any]) -> int:
-    _settle((WORKER_LIFELINE,))
+    path = os.environ.pop(LIFELINE_VARIABLE, None)
+    if path is None:
+        lifeline = WORKER_LIFELINE
+        _settle((lifeline,))
+    else:
+        # See Note [wrapped workers] in `mray._runtime.wrapped`. FileNotFoundError: the node is dead already.
+        lifeline = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        _be_deaf()
     zygote = importlib.import_module("mray._runtime.zygote")
     environment = marshal.loads(bytes.fromhex(os.environ.pop(WORKER_VARIABLE)))
-    return zygote.run_fresh_worker(WORKER_LIFELINE, session_dir, process, environment, options, _load_worker_main(options))  # type: ignore[no-any-return]
+    return zygote.run_fresh_worker(lifeline, session_dir, process, environment, options, _load_worker_main(options))  # type: ignore[no-any-return]

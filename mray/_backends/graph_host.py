@@ -12,11 +12,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
+from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PROGRAMS, graphs_of, programs_of
+from mray._backends.timeline import SECTION, trace_of
 from mray._common import messages as m
 from mray._graph.ends import SETTLING, settle_devices
 from mray._graph.event_loop import LoopDoor
 from mray._graph.loop import GraphService
+from mray._graph.profiled import AT_ONCE
 from mray._graph.remote import EXECUTE, RECEIVED, RemoteCallers
 from mray._graph.report import REPORT, standing
 from mray._ipc.connection import Connection
@@ -75,11 +78,13 @@ class Host:
 
         self.doors: weakref.WeakKeyDictionary[Any, LoopDoor] = weakref.WeakKeyDictionary()
         self._callers = RemoteCallers(self)
+        self._calls = CallSpans(worker)
         #: What takes requests that are not answered at once: the worker's main thread.
         self._enqueue = client._peer_words.get(m.GRAPH)
         client._peer_words[m.GRAPH] = self._on_request
         client.sections[GRAPHS] = lambda: graphs_of(self)
         client.sections[PROGRAMS] = lambda: programs_of(self)
+        client.sections[SECTION] = lambda: trace_of(client, worker)
 
     @property
     def bells(self) -> tuple[int, ...]:
@@ -157,14 +162,18 @@ class Host:
             self._callers.received(payload)
             reply(True, b"")
             return
-        if verb != REPORT:
+        if verb != REPORT and verb not in AT_ONCE:
             assert self._enqueue is not None, "a driver takes part in no graph"
             self._enqueue(connection, number, verb, payload)
             return
         try:
-            reply(True, self._standing(payload))
+            reply(True, self._standing(payload) if verb == REPORT else self._handle_now(verb, payload))
         except Exception as error:
             reply(False, pickle_error(error))
+
+    def _handle_now(self, verb: str, payload: bytes) -> bytes:
+        assert self.service is not None, "a driver takes part in no graph"
+        return self.service.handle(verb, payload, None)
 
     def _standing(self, payload: bytes) -> bytes:
         programs = () if self.service is None else self.service.programs
@@ -259,6 +268,9 @@ class Host:
 
     def _tell(self, callback: Callable[[Exception], None], error: Exception) -> None:
         self._client.reactor.defer(lambda: callback(error))
+
+    def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
+        return self._calls.look_on(who, on)
 
     def kill_actors(self, actors: Sequence[str]) -> None:
         client = self._client

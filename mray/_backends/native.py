@@ -427,6 +427,15 @@ class NativeBackend(Backend):
         self._worker.executor.exit_requested = True
         raise ExitActor
 
+    def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
+        from mray._backends.timeline import timeline  # noqa: PLC0415  (rarely wanted)
+
+        trace = timeline(self.client.session_dir)
+        if filename is None:
+            return trace.events()
+        trace.save(filename, bare=True)
+        return None
+
     # ------------------------------------------------------------------------------------ graphs
     def compile_graph(self, root: Any, **options: Any) -> CompiledGraph:
         from mray._graph.compile import compile_graph  # noqa: PLC0415  (20 ms that a session without graphs need not wait)

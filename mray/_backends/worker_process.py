@@ -5,11 +5,14 @@ Called in a process that the zygote has forked (or that was started by exec), wi
 
 from __future__ import annotations
 
+import faulthandler
 from typing import Any
 
 from mray._api.current import set_backend
+from mray._api.logging_config import LoggingConfig
 from mray._backends.native import NativeBackend
 from mray._common.messages import ROLE_WORKER
+from mray._runtime.breakpoints import Breakpoints
 from mray._runtime.client import Client
 from mray._runtime.environments import set_up
 from mray._runtime.worker import Worker
@@ -20,6 +23,11 @@ def worker_main(start: dict[str, Any]) -> int:
     client = Client(start["session_dir"], start["process"], ROLE_WORKER)
     worker = Worker(client)
     client.join()
+    # A crash of compiled code says where it was: among the last lines of its output, which whoever waits for the worker gets.
+    faulthandler.enable(file=2, all_threads=False)
+    Breakpoints(client.session_dir, bool(client.facts["terminal"]), lambda: worker.executor.shown).install()
+    if client.facts["logging_config"] is not None:
+        LoggingConfig.from_dict(client.facts["logging_config"]).apply()
     set_up(start["environment"], start["session_dir"])
     backend = NativeBackend(client, None, worker)
     set_backend(backend)

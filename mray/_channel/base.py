@@ -97,6 +97,30 @@ class ChannelWriter(ABC):
         """Let go of the end; what was sent stays readable. Idempotent."""
 
 
+class WrappedWriter(ChannelWriter):
+    """A writer that looks at, or changes, what another one, `inner`, writes: of its own it has `try_write`."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: ChannelWriter) -> None:
+        self._inner = inner
+
+    def has_room(self) -> bool:
+        return self._inner.has_room()
+
+    def position(self) -> int:
+        return self._inner.position()
+
+    def last_size(self) -> int:
+        return self._inner.last_size()
+
+    def statistics(self) -> dict[str, int]:
+        return self._inner.statistics()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
 class ChannelReader(ABC):
     """One reader's end."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from mray._api.communicator import Communicator
 from mray._api.dag_scan import ObjectScanner
-from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, WrappedReader
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, WrappedReader, WrappedWriter
 from mray._device.base import Platform
 
 
@@ -58,10 +58,10 @@ class EdgeRules:
                 raise ValueError(f"Expected torch.Tensors with shapes and dtypes: {self._first}, found: {facts}. DAG will shut down.")
 
 
-class CommunicatorWriter(ChannelWriter):
+class CommunicatorWriter(WrappedWriter):
     """In the actor that sends; `ranks` are its readers'."""
 
-    __slots__ = ("_communicator", "_failure", "_inner", "_platform", "_ranks", "_rules")
+    __slots__ = ("_communicator", "_failure", "_platform", "_ranks", "_rules")
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class CommunicatorWriter(ChannelWriter):
         failure: Callable[[BaseException], bytes],
         platform: Platform | None = None,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._communicator = communicator
         self._ranks = tuple(ranks)
         self._rules = rules
@@ -95,21 +95,6 @@ class CommunicatorWriter(ChannelWriter):
             for tensor in tensors:
                 self._communicator.send(tensor, rank)
         return True
-
-    def has_room(self) -> bool:
-        return self._inner.has_room()
-
-    def position(self) -> int:
-        return self._inner.position()
-
-    def last_size(self) -> int:
-        return self._inner.last_size()
-
-    def statistics(self) -> dict[str, int]:
-        return self._inner.statistics()
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 class CommunicatorReader(WrappedReader):

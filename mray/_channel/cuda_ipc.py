@@ -174,13 +174,22 @@ class CudaIpcWriter(ShmWriter):
         }
 
     def close(self) -> None:
-        self._departures.close()
-        self._lender.close(self._close_events)
-        super().close()
+        try:
+            self._departures.close()
+            self._forsake_dead_readers()
+            self._lender.close(self._close_events)
+        finally:
+            super().close()
         trim_pools()
 
+    def _forsake_dead_readers(self) -> None:
+        dead = self._lender.dead_readers()
+        for (reader, _handle, _device), event in list(self._opened.items()):
+            if reader in dead:
+                event.forsake()
 
     def _close_events(self) -> None:
+        self._forsake_dead_readers()
         while self._opened:
             self._opened.popitem()[1].close()
 
@@ -188,7 +197,7 @@ class CudaIpcWriter(ShmWriter):
 class CudaIpcReader(ShmReader):
     """One reader's end. When the writer dies before what it sent could be opened, nothing comes any more: the news of its death will."""
 
-    __slots__ = ("_arrivals", "_is_cut_off")
+    __slots__ = ("_arrivals", "_is_cut_off", "_lender_is_dead")
 
     def __init__(
         self,
@@ -204,6 +213,7 @@ class CudaIpcReader(ShmReader):
     ) -> None:
         borrower = Borrower(segment, offset, layout, reader)
         self._is_cut_off = False
+        self._lender_is_dead = borrower.lender_is_dead
 
         def explain(error: BaseException) -> bytes:
             if isinstance(error, RuntimeError) and borrower.lender_is_dead():
@@ -238,7 +248,7 @@ class CudaIpcReader(ShmReader):
 
     def close(self) -> None:
         super().close()
-        self._arrivals.close()
+        self._arrivals.close(self._lender_is_dead)
 
 
 def trim_pools() -> bool:

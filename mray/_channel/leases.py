@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from mray._ipc import layout as at
@@ -89,14 +89,14 @@ class Lender:
             else:
                 self._end(lease, use, thing)
 
-    def _end(self, lease: int, use: int, thing: Lent) -> None:
+    def _end(self, lease: int, use: int, thing: Lent, dead: Collection[int] = ()) -> None:
         # SYNC POINT lease: NOTE, fence, ENDED | read ENDED, fence, read NOTE.
         trust_fence()
         del self._lent[lease]
         self._free.append(lease)
         notes = []
         for reader, board in enumerate(self._boards):
-            if self._words[board.ended[lease]] == use and (note := self._note(reader, lease, board.ended[lease])):
+            if reader not in dead and self._words[board.ended[lease]] == use and (note := self._note(reader, lease, board.ended[lease])):
                 notes.append((reader, note))
         thing.returned(notes)
 
@@ -116,19 +116,24 @@ class Lender:
 
     def is_settled(self) -> bool:
         """After `close`: whether nothing is lent, and no reader has anything open of what was."""
-        gone = [self._is_gone(board) for board in self._boards]
+        dead = self.dead_readers()
+        gone = [reader in dead or not self._words[board.is_open] for reader, board in enumerate(self._boards)]
         for lease, (use, thing) in list(self._lent.items()):
             if all(left or self._words[board.ended[lease]] == use for left, board in zip(gone, self._boards, strict=True)):
-                self._end(lease, use, thing)
+                # What the dead had queued is not done any more, and its mark need not be waited for.
+                self._end(lease, use, thing, dead)
         if self._lent or not all(gone):
             return False
-        self._words.release()
         self._then()
+        self._words.release()
         return True
 
-    def _is_gone(self, board: _Board) -> bool:
-        """Whether a reader is dead, or has closed everything: also what it never read."""
-        return not self._words[board.is_open] or _is_dead(self._words, board.signature)
+    def dead_readers(self) -> frozenset[int]:
+        """Those of the readers that have something open, whose processes have ended. Before, or within, the end of `close`."""
+        words = self._words
+        return frozenset(
+            [reader for reader, board in enumerate(self._boards) if words[board.is_open] and _is_dead(words, board.signature)]
+        )
 
     def close(self, then: Callable[[], None] = lambda: None) -> None:
         """Lend no more. What is lent stays so until `sweep_orphans` finds it ended, and calls `then`. Idempotent."""

@@ -30,7 +30,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -53,15 +52,16 @@ MOST_QUEUED = 64
 _GRACE = 1.0
 
 
-#: Pairs of streams, to send and to receive on, that no communicator uses. They are kept, for allocators keep memory by stream.
-_idle_streams: weakref.WeakKeyDictionary[Device, deque[tuple[int, int]]] = weakref.WeakKeyDictionary()
+def _idle_streams(device: Device) -> deque[tuple[int, int]]:
+    """Pairs of streams, to send and to receive on, that no communicator uses. They are kept, for allocators keep memory by stream."""
+    idle: deque[tuple[int, int]] = device.belongings.setdefault("idle streams", deque())
+    return idle
 
 
 def _lend_streams(device: Device) -> tuple[int, int]:
     # Never shared by two communicators: one could wait behind the other here, and the other behind it elsewhere.
-    idle = _idle_streams.setdefault(device, deque())
     try:
-        return idle.popleft()
+        return _idle_streams(device).popleft()
     except IndexError:
         return device.create_stream(), device.create_stream()
 
@@ -422,7 +422,7 @@ class NcclMember:
         self._tidy()
         self._queue.clear()
         if self._streams is not None:
-            _idle_streams[self.device].append(self._streams)
+            _idle_streams(self.device).append(self._streams)
         group.destroy()
 
 

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._api.dag_scan import ObjectScanner
-from mray._channel.base import ChannelWriter, Failed
+from mray._channel.base import ChannelWriter, Failed, WrappedWriter
 from mray._channel.communicator_edge import EdgeRules
 
 
-class RuledWriter(ChannelWriter):
+class RuledWriter(WrappedWriter):
     """Writes through `inner`; a value that breaks the promise is a failure that ends the graph. `types`: the classes of tensors."""
 
-    __slots__ = ("_failure", "_inner", "_rules", "_scanner")
+    __slots__ = ("_failure", "_rules", "_scanner")
 
     def __init__(
         self, inner: ChannelWriter, rules: EdgeRules, types: tuple[type, ...], failure: Callable[[BaseException], bytes]
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._rules = rules
         self._scanner = ObjectScanner(types)
         self._failure = failure
@@ -46,18 +46,3 @@ class RuledWriter(ChannelWriter):
         finally:
             self._scanner.clear()
         return None
-
-    def has_room(self) -> bool:
-        return self._inner.has_room()
-
-    def position(self) -> int:
-        return self._inner.position()
-
-    def last_size(self) -> int:
-        return self._inner.last_size()
-
-    def statistics(self) -> dict[str, int]:
-        return self._inner.statistics()
-
-    def close(self) -> None:
-        self._inner.close()

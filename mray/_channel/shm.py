@@ -272,12 +272,13 @@ class ShmWriter(ChannelWriter):
 
     def last_size(self) -> int:
         form, payload = self._ring.last()
+        passed: int = 0
         if form % STAYS == PASSED_ON:
-            _loan, _use, _origins, _writable, inner, body, _offset, length = marshal.loads(payload)
+            *_lent, inner, payload, _offset, length = marshal.loads(payload)
             if inner != PACKED:
-                return len(body) + length
-            return self._passed + (len(body) if form < STAYS else PLACE.unpack(body)[3])
-        return len(payload) if form < STAYS else PLACE.unpack(payload)[3]
+                return len(payload) + int(length)
+            passed = self._passed
+        return passed + (int(PLACE.unpack(payload)[3]) if form >= STAYS else len(payload))
 
     def statistics(self) -> dict[str, int]:
         """Messages written, messages not yet consumed, and what the payload slots hold (`SlotWriter.statistics`)."""

@@ -37,6 +37,7 @@ ROLE_DRIVER = "driver"
 ROLE_WORKER = "worker"
 ROLE_NODE = "node"
 ROLE_ZYGOTE = "zygote"
+ROLE_OBSERVER = "observer"  # looks on: asks the node for what `mray._runtime.snapshot` tells, and belongs to nothing
 BELL = 2  # key                      instead of HELLO: send me a doorbell's descriptor, then hang up
 #           key: "" for the process's own bell, else that of a group (see `mray._ipc.doorbell.GroupBell`)
 
@@ -76,6 +77,10 @@ UNPIN = 36  # task id                                   the refs inside that rep
 GRAPH = 40  # number, verb, payload                     verb: "allocate" | "stop" | "report" | "execute" | "received"; answered by GRAPHED
 GRAPHED = 41  # number, ok, payload                      payload: a pickle, of the exception when not ok
 
+# -------------------------------------------------------------------------------- of observers to a peer
+ASK = 45  # number, sections                           also first on a connection, instead of HELLO
+TOLD = 46  # number, answer                              section -> (ok, rows or a text), see `mray._runtime.process_snapshot`
+
 # ----------------------------------------------------------------------------------- client to the node
 LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._scheduler.records.Demand`
 LEASE_CANCEL = 51  # request                               no more needed; a grant that crosses it is returned
@@ -89,6 +94,7 @@ ACTOR_DROP = 58  # actor ids                               ... and no more
 ACTOR_KILL = 59  # actor id, no_restart
 NAME_LOOKUP = 60  # request, name, namespace               answered by ANSWER with the actor's public spec
 QUERY = 61  # request, what, arguments                    what: "cluster_resources", "available_resources", "nodes", "actors", ...
+#             from an observer: "snapshot", "stacks"
 SHUTDOWN = 62  # -                                        the driver: end the session
 TRIM = 63  # -                                           store is full: ask everyone to give free segments back
 CODE = 64  # function id, pickle                           code that outlives its caller (classes of actors)
@@ -106,10 +112,12 @@ LEASE_LOST = 83  # lease id, cause                         the leased worker die
 LEASE_RECALL = 84  # lease id                               others wait: return it as soon as it is idle
 ACTOR_STATE = 85  # actor id, state, process, incarnation, cause
 #                   state: "pending" | "alive" | "restarting" | "dead"; cause: None or
-#                   (kind, text, pid, signal or exit status or None, pickled exception or None)
+#                   (kind, text, pid, signal or exit status or None, payload or None)
+#                   payload: the pickled exception of CAUSE_INIT; the last lines of a worker that crashed, UTF-8
 HELD = 86  # number
 ANSWER = 87  # request, ok, value                         value: builtin values; a text when not ok
-OUTPUT = 88  # pid, stream, name, text                    what a worker printed (driver only); stream: 1 or 2
+OUTPUT = 88  # pid, stream, name, text                    what a worker printed (driver only); stream: 1, 2 or NOTE_STREAM
+NOTE_STREAM = 3  # the text is a JSON object about a progress bar or a breakpoint (see `mray._ipc.output`)
 TRIM_NOW = 89  # -
 ACTOR_START = 90  # actor id, spec, incarnation               to a worker: become this actor
 EXIT = 91  # cause kind, text                                to a worker: finish what is queued and end
@@ -128,4 +136,7 @@ CAUSE_SCOPE = "scope"  # the last handle went away, or __ray_terminate__
 CAUSE_OWNER = "owner"  # the process that created it died
 CAUSE_INIT = "init"  # the constructor raised
 CAUSE_NODE = "node"  # the node died, or the session ended
-CAUSE_REFUSED = "refused"  # could never be placed on this machine
+CAUSE_REFUSED = "refused"  # could never be placed on this machine, or given a process
+
+#: Stands in the text of a refusal when the processes of an environment die as they start.
+NO_PROCESS = "no worker process could be started"

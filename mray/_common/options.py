@@ -102,7 +102,7 @@ def _runtime_env(_name: str, value: Any) -> str | None:
 
 
 #: Parts of a runtime environment that mray sets up.
-RUNTIME_ENVIRONMENT = ("env_vars", "working_dir", "py_modules", "excludes", "worker_process_setup_hook", "config")
+RUNTIME_ENVIRONMENT = ("env_vars", "working_dir", "py_modules", "excludes", "worker_process_setup_hook", "nsight", "profiler", "config")
 
 
 def check_runtime_env(value: Mapping[str, Any] | None) -> None:
@@ -351,6 +351,8 @@ class SessionOptions:
     namespace: str | None = None
     runtime_env: Mapping[str, Any] | None = None
     log_to_driver: bool = True
+    #: A `LoggingConfig` as builtin values.
+    logging_config: Mapping[str, Any] | None = None
     #: Modules that every worker starts with.
     preload: tuple[str, ...] = ()
     #: Absolute path under which the session makes its directory.
@@ -387,6 +389,7 @@ def session_options(  # one keyword per argument of `init`
     namespace: str | None = None,
     runtime_env: Mapping[str, Any] | None = None,
     log_to_driver: bool | None = None,
+    logging_config: Mapping[str, Any] | None = None,
     preload: Any = (),
     temp_dir: str | None = None,
     node_name: str | None = None,
@@ -438,6 +441,7 @@ def session_options(  # one keyword per argument of `init`
         namespace=namespace,
         runtime_env=dict(runtime_env) if runtime_env is not None else None,
         log_to_driver=settings.LOG_TO_DRIVER.get() if log_to_driver is None else bool(log_to_driver),
+        logging_config=logging_config,
         preload=tuple(dict.fromkeys((*preload, *settings.PRELOAD.get()))),
         temp_dir=temp_dir,
         node_name=node_name,

@@ -112,6 +112,7 @@ def _declare(name: str, parse: Callable[[str], _Value], default: _Value, doc: st
 
 
 _no_path: str | None = None
+_no_flag: bool | None = None
 _no_number: float | None = None
 _no_names: tuple[str, ...] = ()
 _no_items: dict[str, Any] = {}
@@ -135,8 +136,44 @@ OVERRIDE_RESOURCES = _declare(
 OVERRIDE_LABELS = _declare(
     "MRAY_OVERRIDE_LABELS", _object, _no_items, "Labels of the node; beats what `init` is given.", "RAY_OVERRIDE_LABELS"
 )
-DEDUP_LOGS = _declare("MRAY_DEDUP_LOGS", _flag, True, "Whether equal lines of several workers are printed once.", "RAY_DEDUP_LOGS")
+DEDUP_LOGS = _declare(
+    "MRAY_DEDUP_LOGS",
+    _flag,
+    _no_flag,
+    "Whether equal lines of several workers are printed once; without this, on a terminal and in a notebook only.",
+    "RAY_DEDUP_LOGS",
+)
+LOG_PREFIX = _declare(
+    "MRAY_LOG_PREFIX",
+    _flag,
+    _no_flag,
+    "Whether each line of a worker is printed behind `(name pid=…)`; without this, on a terminal and in a notebook only.",
+)
 LOG_TO_DRIVER = _declare("MRAY_LOG_TO_DRIVER", _flag, True, "Whether the driver prints what workers print.", "RAY_LOG_TO_DRIVER")
+TQDM_PATCH_PRINT = _declare(
+    "MRAY_TQDM_PATCH_PRINT",
+    _flag,
+    True,
+    "Whether `print` in the driver leaves progress bars whole, while there are any.",
+    "RAY_TQDM_PATCH_PRINT",
+)
+LOGGING_CONFIG_ENCODING = _declare(
+    "MRAY_LOGGING_CONFIG_ENCODING",
+    str,
+    _no_path,
+    "`TEXT` or `JSON`: what `init` takes as the encoding of a `LoggingConfig` when it is given none.",
+    "RAY_LOGGING_CONFIG_ENCODING",
+)
+BREAKPOINT = _declare(
+    "MRAY_BREAKPOINT",
+    str,
+    "terminal",
+    "What `breakpoint()` in a worker does: `terminal` debugs in the driver's terminal and raises where there is none, `wait` waits for "
+    "`mray debug`, `raise` raises.",
+)
+PROFILER_TIMEOUT = _declare(
+    "MRAY_PROFILER_TIMEOUT", float, 60.0, "Seconds that a profiler may take to write its file when its worker has ended."
+)
 ALLOW_OUT_OF_BAND_REFS = _declare(
     "MRAY_ALLOW_OUT_OF_BAND_OBJECT_REF_SERIALIZATION",
     _flag,
@@ -193,6 +230,27 @@ CGRAPH_OVERLAP = _declare(
     False,
     "Overlap transfers between GPUs with computing.",
     "RAY_CGRAPH_overlap_gpu_communication",
+)
+CGRAPH_VISUALIZE_SCHEDULE = _declare(
+    "MRAY_CGRAPH_VISUALIZE_SCHEDULE",
+    _flag,
+    False,
+    "Compiling a graph draws its schedule into `compiled_graph_schedule.png`.",
+    "RAY_CGRAPH_VISUALIZE_SCHEDULE",
+)
+CGRAPH_TORCH_PROFILING = _declare(
+    "MRAY_CGRAPH_ENABLE_TORCH_PROFILING",
+    _flag,
+    False,
+    "Run the torch profiler in the actors of compiled graphs; a trace for each falls into `compiled_graph_torch_profiles`.",
+    "RAY_CGRAPH_ENABLE_TORCH_PROFILING",
+)
+CGRAPH_NVTX_PROFILING = _declare(
+    "MRAY_CGRAPH_ENABLE_NVTX_PROFILING",
+    _flag,
+    False,
+    "Annotate what actors do in compiled graphs through the package `nvtx`, for Nsight Systems.",
+    "RAY_CGRAPH_ENABLE_NVTX_PROFILING",
 )
 NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",

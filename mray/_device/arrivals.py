@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._device.base import Device, Event, Platform
-from mray._device.events import lend_event, return_event
+from mray._device.events import lend_event, recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.pool import HOST
 
@@ -83,7 +83,10 @@ _retired: deque[Arrivals] = deque()
 
 
 def sweep_retired() -> bool:
-    """Close the memory of ends that are done with it by now; whether none is left but for tensors that are held. Any thread, no finalizers."""
+    """Close the memory of ends that are done with it by now; whether none is left but for tensors that are held.
+
+    Any thread, no finalizers.
+    """
     for _ in range(len(_retired)):
         try:
             arrivals = _retired.popleft()
@@ -226,10 +229,16 @@ class Arrivals:
             self.let_go(*self._late.popleft())
 
     # ------------------------------------------------------------------------------------ the end
-    def close(self) -> None:
-        """Read no more. What was opened is closed once nothing is held and the device is done with it. Idempotent; waits for nothing."""
+    def close(self, is_sender_dead: Callable[[], bool] = lambda: False) -> None:
+        """Read no more. What was opened is closed once nothing is held and the device is done with it. Idempotent; waits for nothing.
+
+        Streams that wait for what a sender did not live to do go on, over undefined contents.
+        """
         if not self._closed:
             self._closed = True
+            if is_sender_dead():
+                for event in self._events.values():
+                    event.forsake()
             self._current.clear()
             _retired.append(self)
             sweep_retired()
@@ -239,11 +248,14 @@ class Arrivals:
         self._catch_up()
         if self.held:
             return False
-        if not self._last:
-            for device, stream in self._streams:
-                self._last.append((device, last := lend_event(device)))
-                last.record(stream)
-        if not all(event.done() for _device, event in self._last):
+        try:
+            while self._streams:
+                device, stream = next(iter(self._streams))
+                self._last.append((device, recorded(device, stream)))
+                self._streams.discard((device, stream))
+            if not all(event.done() for _device, event in self._last):
+                return False
+        except RuntimeError:  # a graph is captured on a stream; or the device is broken, and nothing there will ever be closed
             return False
         for event in self._events.values():
             event.close()

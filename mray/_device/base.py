@@ -65,7 +65,7 @@ class Event(ABC):
     def wait(self, stream: int) -> None:
         """Have the stream wait until what was marked last, as of this call, is done. The caller does not wait.
 
-        Nothing was marked: nothing to wait for. The process that marked is dead: nothing any more.
+        Nothing was marked: nothing to wait for. The process that marked is dead: nothing any more, at the latest after `forsake`.
         """
 
     @abstractmethod
@@ -75,6 +75,19 @@ class Event(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of it. Idempotent. What waits already goes on waiting."""
+
+    def forsake(self) -> None:  # noqa: B027  (there are platforms that notice)
+        """The process that it was opened from is dead: streams of this process that wait for it go on. Raises nothing."""
+
+
+class Mark(ABC):
+    """A place in the work of a stream, and when the stream came there. For who looks on."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def time(self) -> int | None:
+        """Nanoseconds of CLOCK_MONOTONIC; None as long as the stream has not come there."""
 
 
 class Device(ABC):
@@ -90,7 +103,9 @@ class Device(ABC):
     @cached_property
     def belongings(self) -> dict[str, Any]:
         """What those who use the device keep with it, for as long as it is used."""
-        return {}
+        # Two threads that ask first at once, of which neither locks, get the same.
+        found: dict[str, Any] = self.__dict__.setdefault("belongings", {})
+        return found
 
     @abstractmethod
     def can_access(self, uuid: str) -> bool:
@@ -160,6 +175,10 @@ class Device(ABC):
     @abstractmethod
     def open_event(self, handle: bytes) -> Event:
         """Another process's event. Raises RuntimeError when it is gone."""
+
+    def mark(self, stream: int) -> Mark:
+        """Mark the end of what is queued on this stream now. Never waits, but for the first of a process, which sets the clocks."""
+        raise NotImplementedError(f"{type(self).__name__} tells no times")
 
     @abstractmethod
     def copy(self, target: int, source: int, size: int, stream: int) -> None:

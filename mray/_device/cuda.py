@@ -16,7 +16,8 @@ replayed. So `record` refuses, and leaves the capture as it was. Edges are read 
 
 **What CUDA leaves undefined**, and the layers above take care of: memory that is freed while another process has it open, and an event that
 is destroyed while another process has it open. Of a process that died, the driver frees what nobody else has open. But a stream that waits
-for what a process had marked and did not live to do may wait for ever; the process that waits can mark the event itself, on another stream.
+for what a process had marked and did not live to do may wait for ever. So the process that waits marks the event itself, on another stream,
+once it knows (`CudaEvent.forsake`).
 
 **What waits for the device** though nobody said so: opening memory and events may, closing memory and freeing it does. All of that is done
 when edges are made, grow or end, not for a message.
@@ -35,7 +36,8 @@ from typing import Any
 from mray._common import settings
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
 from mray._device import libcuda, nvml
-from mray._device.base import Allocation, Device, Event, Facts, Platform
+from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
+from mray._device.cuda_marks import CudaMarks, record
 from mray._device.cuda_tensors import CudaTensors
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
@@ -181,20 +183,10 @@ class CudaEvent(Event):
 
     def _mark(self, stream: int) -> int:
         """Within the context."""
-        cuda = self._cuda
-        capturing = ctypes.c_int()
-        status: int = cuda.cuStreamIsCapturing(stream, ctypes.byref(capturing))
-        if status:
-            return status
-        if capturing.value != libcuda.STREAM_CAPTURE_STATUS_NONE:
-            raise RuntimeError(
-                "A CUDA graph is being captured from this stream: what is read from or written to an edge, or let go of, meanwhile cannot "
-                "be marked. Read before the capture and write after it."
-            )
-        return int(cuda.cuEventRecord(self._event, stream))
+        return record(self._cuda, self._event, stream)
 
     def wait(self, stream: int) -> None:
-        """See the base; a stream of the event's own device. What a dead process had marked and not done may be waited for for ever."""
+        """See the base; a stream of the event's own device. What a dead process had marked and not done is waited for until `forsake`."""
         self._context.call("Waiting for an event", self._cuda.cuStreamWaitEvent, stream, self._event, 0)
 
     def done(self) -> bool:
@@ -202,6 +194,16 @@ class CudaEvent(Event):
         if status and status != libcuda.NOT_READY:
             raise self._cuda.error("Asking for an event", status)
         return status == 0
+
+    def forsake(self) -> None:
+        """See the base. The dead marks no more; so this process does, on a stream that has nothing to do."""
+        context, stream = self._context, ctypes.c_void_p()
+        if self._event is None or context.is_forked:
+            return
+        # A device that refuses one of these is broken: nothing waits there any more.
+        if not context.status_during_captures(self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING):
+            context.status_during_captures(self._cuda.cuEventRecord, self._event, stream)
+            context.status_during_captures(self._cuda.cuStreamDestroy_v2, stream)
 
     def close(self) -> None:
         event, self._event = self._event, None
@@ -223,6 +225,7 @@ class CudaDevice(Device):
         self.uuid = self._ask_uuid()
         self.name = self._ask_name()
         self.context = Context(cuda, self.ordinal)
+        self._marks = CudaMarks(cuda, self.context)
         #: Where memory of other processes begins that is open here. It cannot be exported.
         self._opened: dict[int, int] = {}
         self._accessible: dict[str, bool] = {}
@@ -383,6 +386,9 @@ class CudaDevice(Device):
         if size:
             self.context.call(f"Copying {size} bytes", self._cuda.cuMemcpyAsync, target, source, size, stream)
 
+    def mark(self, stream: int) -> Mark:
+        return self._marks.mark(stream)
+
     def synchronize(self, stream: int) -> None:
         """Wait for the stream; other threads of the process run meanwhile."""
         self.context.call("Waiting for a stream", self._cuda.cuStreamSynchronize, stream)
@@ -434,7 +440,8 @@ class CudaDevice(Device):
         return known
 
     def close(self) -> None:
-        """Give up the pool of `outputs`; the next use makes another one."""
+        """Give up the pool of `outputs`, and marks; the next use makes others."""
+        self._marks.close()
         self._tensors.drop_pools(self.index)
         self._has_outputs = None
         self._are_outputs.clear()

@@ -19,9 +19,21 @@ def _idle(device: Device) -> deque[Event]:
 def lend_event(device: Device) -> Event:
     """An event of this process that nobody uses; give it back by `return_event`."""
     try:
-        return _idle(device).popleft()
+        # The one returned last: peers have that open already.
+        return _idle(device).pop()
     except IndexError:
         return device.create_event()
+
+
+def recorded(device: Device, stream: int) -> Event:
+    """A lent event that marks the end of the stream. Raises RuntimeError, and lends none, when the stream cannot be marked."""
+    event = lend_event(device)
+    try:
+        event.record(stream)
+    except BaseException:
+        return_event(device, event)
+        raise
+    return event
 
 
 def return_event(device: Device, event: Event) -> None:

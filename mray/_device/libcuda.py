@@ -97,6 +97,7 @@ GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
     "cuEventCreate": (_to_opaque, _uint),
     "cuEventRecord": (_opaque, _opaque),
     "cuEventQuery": (_opaque,),
+    "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _opaque, _opaque),
     "cuEventDestroy_v2": (_opaque,),
     "cuIpcGetEventHandle": (_to_handle, _opaque),
     "cuIpcOpenEventHandle": (_to_opaque, IpcHandle),

@@ -19,6 +19,7 @@ import bisect
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from time import monotonic_ns
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ import numpy as np
 from mray._common import settings
 from mray._common.settings import NullDevices
 from mray._device import null_memory
-from mray._device.base import Allocation, Device, Event, Facts, Platform
+from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
 from mray._device.discovery import GpuId, visible_ids
 from mray._device.null_array import Heap, NullArray, Storage, Waits, dense, dtype_named, heaps
 from mray._device.null_event import NullEvent
@@ -60,6 +61,21 @@ class _HostMemory:
         starts = sorted(self._sizes)
         place = bisect.bisect_right(starts, address)
         return place > 0 and address + size <= starts[place - 1] + self._sizes.get(starts[place - 1], 0)
+
+
+class _NullMark(Mark):
+    """When the thread of a stream came there."""
+
+    __slots__ = ("_time",)
+
+    def __init__(self) -> None:
+        self._time: int | None = None
+
+    def reach(self) -> None:
+        self._time = monotonic_ns()
+
+    def time(self) -> int | None:
+        return self._time
 
 
 class NullDevice(Device):
@@ -139,6 +155,11 @@ class NullDevice(Device):
 
     def on_stream(self, stream: int) -> AbstractContextManager[None]:
         return self.streams.on(stream)
+
+    def mark(self, stream: int) -> Mark:
+        mark = _NullMark()
+        self.streams.get(stream).submit(mark.reach)
+        return mark
 
     def create_event(self) -> Event:
         return NullEvent(self.streams)

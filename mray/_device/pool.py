@@ -19,6 +19,7 @@ any two byte codes: it takes no lock.
 from __future__ import annotations
 
 import bisect
+import itertools
 import os
 import threading
 import weakref
@@ -28,7 +29,7 @@ from struct import Struct
 
 from mray._common import settings
 from mray._device.base import Allocation, Device, DeviceOutOfMemoryError, Event
-from mray._device.events import lend_event, return_event
+from mray._device.events import recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
 
 #: Blocks start at multiples of it, which suits every kernel.
@@ -48,6 +49,8 @@ def block_size(size: int) -> int:
 
 #: Distinguishes this process from all that ever had its number.
 _nonce = 0
+#: Of all pools: a reader may have regions of several open on one device of its own.
+_region_numbers = itertools.count(1)
 
 
 def _new_key(number: int) -> bytes:
@@ -118,7 +121,6 @@ class Pool:
         #: How many edges are open that claim blocks: their readers may have any region open.
         self.users = 0
         self._regions: list[Region] = []
-        self._numbers = 0
         #: Blocks that were freed, with the streams that come first; not yet among the chunks.
         self._freed: deque[tuple[Block, frozenset[int]]] = deque()
         #: Allocation number -> the region that it is, or None: it cannot be exported.
@@ -180,8 +182,7 @@ class Pool:
         ) from cause
 
     def _allocate(self, size: int) -> Region:
-        self._numbers += 1
-        key = _new_key(self._numbers << 1)
+        key = _new_key(next(_region_numbers) << 1)
         if self._pinned is not None:
             base, handle = self._pinned.allocate(size)
             return Region(key, HOST, base, size, handle)
@@ -257,7 +258,7 @@ class Pool:
     def trim(self) -> bool:
         """Give back the regions without blocks, unless an edge is open, or work is still queued on them; whether none of those is left.
 
-        When no peer has them open. Does not wait.
+        When no peer has them open. Does not wait. A region that was used on a stream of which a graph is captured now stays for later.
         """
         with self._lock:
             self._take_back()
@@ -273,12 +274,14 @@ class Pool:
             return not any(not region.used for region in self._regions)
 
     def _is_idle(self, region: Region) -> bool:
-        for chunk in region.chunks:
-            for stream in chunk.streams:
-                if stream not in region.leaving:
-                    region.leaving[stream] = event = lend_event(self.device)
-                    event.record(stream)
-        return all(event.done() for event in region.leaving.values())
+        try:
+            for chunk in region.chunks:
+                for stream in chunk.streams:
+                    if stream not in region.leaving:
+                        region.leaving[stream] = recorded(self.device, stream)
+            return all(event.done() for event in region.leaving.values())
+        except RuntimeError:
+            return False
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -12,19 +12,22 @@ A failure anywhere stops what was allocated elsewhere and takes the names away.
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 from collections.abc import Sequence
 from typing import Any
 
 from mray._channel.select import DEVICE
+from mray._common import settings
 from mray._graph.communicators import Invitation, Membership
 from mray._graph.ends import TRIM, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost, Pending
 from mray._graph.loop import ALLOCATE, STOP
-from mray._graph.plan import DRIVER, Assignment, Plan
+from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment
 from mray._ipc.slots import unlink_all
+from mray._trace.torch_profiler import FOLDER
 
 
 class Allocation:
@@ -42,6 +45,8 @@ class Allocation:
         self.crowd = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = Ends()
+        torch = os.path.join(os.getcwd(), FOLDER) if settings.CGRAPH_TORCH_PROFILING.get() else ""
+        self.profilers = Profilers(torch, settings.CGRAPH_NVTX_PROFILING.get())
 
     def stop(self) -> list[Pending]:
         """Ask the actors to leave the graph; does not wait, and the dead do not mind."""
@@ -124,4 +129,5 @@ def _assignment(made: Allocation, actor: str, constants: tuple[int, bytes], invi
         ranks={number: each.ranks for number, each in enumerate(invited)},
         crowd=made.crowd,
         overlap=plan.overlap,
+        profilers=made.profilers,
     )

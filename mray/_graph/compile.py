@@ -21,10 +21,10 @@ from mray._graph.allocate import allocate
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
 from mray._graph.compiled import CompiledGraph, Limits
 from mray._graph.deadlock import check_deadlock
+from mray._graph.depicted import draw_schedule_if_asked
 from mray._graph.function_worker import lease_worker
 from mray._graph.host import GraphHost
 from mray._graph.plan import Graph, Plan
-from mray._graph.render import draw_schedule_if_asked
 from mray._graph.resolve import resolve
 from mray._graph.schedule import schedule
 from mray._graph.survey import owners, survey, whom_to_ask

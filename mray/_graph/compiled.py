@@ -26,21 +26,24 @@ from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
 from mray._graph.allocate import Allocation
 from mray._graph.completion import Completions
+from mray._graph.depicted import Depicted
 from mray._graph.ends import SETTLING
 from mray._graph.future import CompiledDAGFuture, stream, submit_when_there_is_room
 from mray._graph.host import GraphHost
 from mray._graph.inputs import check_inputs, packer, picker
-from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Channel, Operation, Plan, Source
+from mray._graph.measures import measured
+from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Operation, Plan, Source
 from mray._graph.pressure import deadline_of, get_timed_out, make_way, submit_timed_out, too_many, too_many_kept, way_is_clear
+from mray._graph.profile import Profile
 from mray._graph.ref import CompiledDAGRef
 from mray._graph.remote import Deed, restore_graph
-from mray._graph.render import channel_details as details_of
-from mray._graph.render import visualize
-from mray._graph.report import counters, report
+from mray._graph.report import counters, labelled, report
 from mray._graph.results import TAKEN, Results
 from mray._graph.waiting import wait_until
 from mray._ipc.spin import CALLER_WINDOW, SELFISH, Patience
 from mray._ipc.table import usable_cores
+from mray._trace.digest import Digest
+from mray._trace.span import MOST_SPANS
 from mray.exceptions import RayChannelError
 
 logger = logging.getLogger(__name__)
@@ -62,7 +65,7 @@ class Limits:
     enable_asyncio: bool = False
 
 
-class CompiledGraph:
+class CompiledGraph(Depicted):
     """A graph whose actors run in loops over channels."""
 
     def __init__(
@@ -121,6 +124,9 @@ class CompiledGraph:
         self._spinner: Patience = Patience(CALLER_WINDOW) if 1 < cores < made.crowd else host.spinner
         self._runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         tell = _teller(weakref.ref(self))
+        #: The profile that goes on, and what the latest one that has ended has measured.
+        self._profile: Profile | None = None
+        self._measured: Digest | None = None
         self._watches = [host.watch_actor(actor, tell) for actor in made.actors.values()]
         host.graphs.add(self)
 
@@ -416,8 +422,8 @@ class CompiledGraph:
         self._end(self._limits.teardown_timeout, kill_actors)
 
     def abandon(self) -> None:
-        """The session ends: `teardown` without waiting for anybody."""
-        self._end(0.0, False)
+        """The session ends: `teardown` without waiting for anybody, unless traces are yet to be written."""
+        self._end(self._limits.teardown_timeout if self._made.profilers.torch else 0.0, False)
 
     def _end(self, patience: float, kill_actors: bool) -> None:
         with self._lock:
@@ -485,18 +491,6 @@ class CompiledGraph:
         """The handle of each actor (of a function's worker: its name) -> what it does in each execution, in order."""
         return {self._handles.get(endpoint, endpoint): list(operations) for endpoint, operations in self._plan.schedule.items()}
 
-    def visualize(self, filename: str = "compiled_graph", format: str = "png", view: bool = False, channel_details: bool = False) -> str:
-        """The graph as DOT text, written with its picture to `filename` and ``filename.<format>``; format ``"ascii"`` writes no file.
-
-        `view` shows the picture, or prints the text; `channel_details` tells on each edge what carries it. Raises ImportError when what
-        makes pictures is not installed, ValueError for a format that it does not know.
-        """
-        return visualize(self._plan, self._names, filename, format, view, channel_details)
-
-    def get_channel_details(self, channel: Channel | None, downstream_actor_id: str) -> str:
-        """What carries the values of a channel of the plan to an actor, by its id in hexadecimal; ``""`` is the driver."""
-        return details_of(self._plan, channel, downstream_actor_id)
-
     def statistics(self) -> dict[str, Any]:
         """Counters: executions ``submitted`` and ``finished``, results ``kept``, and under ``channels`` those of each channel.
 
@@ -504,9 +498,28 @@ class CompiledGraph:
         are, those ``in_use`` by values that somebody still holds, their ``bytes``, slots ``given_away`` to values that were held for
         long, values ``passed_on`` without a copy and those ``on_loan``. Asks the actors; one that computes for more than a second is
         left out.
+
+        ``steps`` by their index and ``edges`` by that of their channel: of an edge the messages ``written`` and ``occupancy``, the share of
+        its ring that is taken by messages that wait. What the latest `profile` (of so many ``seconds``) has measured besides:
+        ``compute_p50`` and ``compute_p99`` of steps, ``wait_...`` of steps and edges for what is yet to come, of edges the ``bytes`` of
+        the profile's messages, ``room_...`` (the writer's wait), ``serialize_...``, ``transfer_...`` and ``deserialize_...``, in
+        seconds; under ``endpoints`` for which share of the time each was ``busy``; ``bottleneck``, the index of the step that holds the
+        others up, or None, and ``why`` it is that one; ``count`` is how many executions and messages the profile has seen.
         """
         results = self._results
-        return {"submitted": self._submitted, "finished": results.finished, "kept": len(results.kept), "channels": counters(self)}
+        by_channel = counters(self)
+        said = {"submitted": self._submitted, "finished": results.finished, "kept": len(results.kept)}
+        return {**said, "channels": labelled(self, by_channel), **measured(self, self._measured, by_channel)}
+
+    def profile(self, filename: str | None = None, *, calls: bool = True, torch: bool = False, limit: int = MOST_SPANS) -> Profile:
+        """``with graph.profile("trace.json") as profile``: note down what the graph does, in all its processes, while it runs.
+
+        At the end `filename` is written, a trace for https://ui.perfetto.dev; ``profile.spans`` has what is in it. `calls`: spans of the
+        actors' ordinary calls, and of this process's, too. `torch`: run the torch profiler in every actor meanwhile, and merge what it
+        says. Each process keeps `limit` spans at most and counts the rest. Begins and ends at any time (``start``, ``stop``), also while
+        executions are in flight. One at a time: ValueError.
+        """
+        return Profile(self, filename, calls=calls, torch=torch, limit=limit)
 
     @property
     def _result_buffer(self) -> dict[int, dict[int, Any]]:

@@ -1,16 +1,18 @@
 """DOT text, and pictures made of it.
 
-The text needs nothing. Pictures are made by the optional package ``graphviz``, which runs the program ``dot``.
+The text needs nothing. Pictures are made by the program ``dot`` of Graphviz, which is run for each.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+import subprocess
 
 #: What DOT takes without quotes: https://graphviz.org/doc/info/lang.html
 _PLAIN = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*|-?(\.[0-9]+|[0-9]+(\.[0-9]*)?)")
 _KEYWORDS = {"node", "edge", "graph", "digraph", "subgraph", "strict"}
+#: What a format may be called: ``png``, or with who makes it ``png:cairo:gd``.
+_FORMAT = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_]+)*")
 
 
 def quote(text: str) -> str:
@@ -26,41 +28,31 @@ def attributes(**given: str) -> str:
     return f" [{' '.join(f'{name}={quote(value)}' for name, value in given.items())}]" if given else ""
 
 
-def write_picture(text: str, filename: str, picture_format: str, view: bool = False) -> None:
-    """Write DOT text to `filename` and its picture to ``filename.<format>``, and open the picture if asked to.
-
-    Raises ImportError when what makes pictures is not installed, ValueError for a format that it does not know.
-    """
-    graphviz = _graphviz()
-    try:
-        graphviz.Source(text).render(filename, format=picture_format, view=view)
-    except graphviz.ExecutableNotFound as error:
-        raise _no_program() from error
-
-
 def picture(text: str, picture_format: str) -> bytes:
-    """The picture of DOT text. Raises as `write_picture` does."""
-    graphviz = _graphviz()
-    try:
-        made: bytes = graphviz.pipe("dot", picture_format, text.encode())
-    except graphviz.ExecutableNotFound as error:
-        raise _no_program() from error
-    return made
+    """The picture of DOT text.
 
-
-def _graphviz() -> Any:
+    Raises ImportError when ``dot`` is not installed, ValueError for a format that it does not know, RuntimeError when it fails.
+    """
+    if not _FORMAT.fullmatch(picture_format):
+        raise ValueError(_unknown(picture_format))
     try:
-        import graphviz  # noqa: PLC0415
-    except ImportError:
+        done = subprocess.run(["dot", f"-T{picture_format}"], input=text.encode(), capture_output=True, check=False)
+    except OSError:
         raise ImportError(
-            "Please install graphviz to draw graphs: the Python package by running `pip install graphviz`, and the program `dot`, which "
-            'distributions of Linux have in a package of that name. A compiled graph needs neither for `visualize(format="ascii")`.'
+            f"Please install graphviz to draw graphs as {picture_format}; it has the program `dot`: `apt install graphviz`, "
+            "`conda install graphviz`, or see https://graphviz.org/download/. The formats 'svg', 'html', 'mermaid', 'dot' and 'ascii' need "
+            'nothing, for example `visualize(format="svg")`.'
         ) from None
-    return graphviz
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode(errors="replace").strip()
+        if "not recognized" in said:
+            raise ValueError(f"{_unknown(picture_format)} dot: {said}")
+        raise RuntimeError(f"`dot -T{picture_format}` failed with exit status {done.returncode}: {said}")
+    return done.stdout
 
 
-def _no_program() -> ImportError:
-    return ImportError(
-        "Please install the program `dot` to draw graphs: `apt install graphviz`, or see https://graphviz.org/download/. The Python "
-        "package graphviz is there, but it runs that program."
+def _unknown(picture_format: str) -> str:
+    return (
+        f"unknown format: {picture_format!r}. There are 'png', 'pdf', 'svg', 'html', 'mermaid', 'dot', 'ascii', and whatever else the "
+        "program dot makes."
     )

@@ -6,6 +6,7 @@ All rings of a graph lie in one segment, which the driver creates. Its name is n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from time import monotonic, sleep
 
@@ -55,15 +56,17 @@ class Ends:
 
     def close(self) -> None:
         """Let go of all of them. Idempotent."""
-        for reader in self.readers.values():
-            reader.close()
-        for writer in self.writers.values():
-            writer.close()
-        while self.leave:
-            self.leave.pop()()
-        leave(self.communicators)
-        if self._segment is not None:
-            self._segment.close()
+        # Each of them, also when a device is broken and one raises: peers wait for what the others close. The last is closed first.
+        with ExitStack() as closing:
+            if self._segment is not None:
+                closing.callback(self._segment.close)
+            closing.callback(leave, self.communicators)
+            while self.leave:
+                closing.callback(self.leave.pop(0))
+            for writer in self.writers.values():
+                closing.callback(writer.close)
+            for reader in self.readers.values():
+                closing.callback(reader.close)
 
 
 def open_ends(

@@ -96,6 +96,9 @@ class GraphHost(Protocol):
     def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
         """Call `callback(error)` in the reading thread when the actor's process dies; returns what ends the watch."""
 
+    def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
+        """Have spans of this process's ordinary calls noted down as long as anybody wants them; when one wants them no more: the spans."""
+
     def kill_actors(self, actors: Sequence[str]) -> None:
         """End these actors for good."""
 

@@ -12,8 +12,10 @@ on the main thread, between ordinary calls and never inside one.
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from os import sched_yield
 from time import monotonic
 from typing import Any
@@ -23,6 +25,9 @@ from mray._graph.communicators import join, leave
 from mray._graph.ends import SETTLING, TRIM, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost
 from mray._graph.plan import READ, Assignment
+from mray._graph.probes import Probe
+from mray._graph.profiled import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, profile, unprofile
+from mray._graph.profilers import ProgramProfilers
 from mray._graph.program import compile_program
 from mray._graph.report import STATISTICS, statistics
 from mray._graph.survey import SURVEY, answer
@@ -39,17 +44,32 @@ class Program:
     """One graph's part of an actor, at its place."""
 
     def __init__(
-        self, assignment: Assignment, instance: Any, ends: Ends, constants: list[Any], failure: Callable[[BaseException, str], bytes]
+        self,
+        assignment: Assignment,
+        instance: Any,
+        ends: Ends,
+        constants: list[Any],
+        failure: Callable[[BaseException, str], bytes],
+        profilers: ProgramProfilers | None = None,
     ) -> None:
         self.assignment = assignment
         self.ends = ends
-        code = compile_program(assignment, instance, ends.readers, ends.writers, constants, ends.communicators, failure)
+        self._profilers = profilers
+        self._probes = () if profilers is None else profilers.probes
+        self._compile = partial(compile_program, assignment, instance, ends.readers, ends.writers, constants, ends.communicators, failure)
+        #: The program as it is when nobody but `profilers` looks on.
+        self._code = code = self._compile(self._probes)
         self._actions = code.actions
         self._waits = code.waits
         self._inlets = code.inlets
         #: The values of the current execution.
         self._cells = code.cells
         self._blank = [None] * len(code.cells)
+        #: Who is to look on from the next execution on; `_turning` guards it and the exchange of actions.
+        self._wanted: Probe | None = None
+        self._turning = threading.Lock()
+        #: Whether `run` is to return at the end of the execution even if nobody is pending.
+        self._returns = False
         self._readers: tuple[ChannelReader, ...] = tuple(ends.readers.values())
         lone = {channel.index for channel in assignment.channels if len(channel.readers) == 1}
         #: For each operation, whether it reads what is for this actor alone.
@@ -95,18 +115,51 @@ class Program:
                 executions += 1
                 if self._blank:
                     self._cells[:] = self._blank
-                if self.closed or pending():
+                if self._returns or pending():
                     return True
         finally:
             self._place = place
             self.executions += executions
 
+    def look_on(self, probe: Probe | None) -> None:
+        """From the next execution on this one looks on, or nobody does. Any thread, at any time.
+
+        Actions are exchanged by the main thread, between two executions: `run` is covered by one that does it. Nothing on the way
+        of an execution asks whether anybody looks on.
+        """
+        with self._turning:
+            self._wanted = probe
+            self._returns = True
+            self.__dict__["run"] = self._turn_and_run
+
+    def _turn_and_run(self, pending: Callable[[], object]) -> bool:
+        self._turn()
+        moved = Program.run(self, pending)
+        self._turn()
+        return moved
+
+    def _turn(self) -> None:
+        with self._turning:
+            if self._place or self.closed or "run" not in self.__dict__:
+                return
+            probe = self._wanted
+            code = self._code if probe is None else self._compile((*self._probes, probe), self._cells)
+            # The first step may have gathered a part of what it needs; what is owed is owed for long.
+            for inlet, before in zip(code.inlets, self._inlets, strict=True):
+                inlet.came, inlet.owed = before.came, before.owed
+            self._actions, self._waits, self._inlets = code.actions, code.waits, code.inlets
+            self._returns = False
+            del self.__dict__["run"]
+
     def close(self) -> None:
         """Leave the graph. Idempotent."""
-        self.closed = True
-        self._actions = []
+        with self._turning:
+            self.closed = self._returns = True
+            self._actions = []
         self.ends.close()
         self._cells[:] = self._blank
+        if self._profilers is not None:
+            self._profilers.close()
 
 
 class GraphService:
@@ -131,6 +184,10 @@ class GraphService:
             return self._stop(payload.decode())
         if verb == STATISTICS:
             return statistics(self._programs, payload.decode())
+        if verb in (PROFILE, PROFILE_NOW):
+            return profile(self._host, self._programs, payload)
+        if verb in (UNPROFILE, UNPROFILE_NOW):
+            return unprofile(self._host, self._programs, payload, at_once=verb == UNPROFILE_NOW)
         if verb == SURVEY:
             return answer(payload)
         if verb == TRIM:
@@ -151,9 +208,15 @@ class GraphService:
             self._host, assignment.actor, segment, assignment.prefix, assignment.channels, assignment.processes, joined, assignment.ranks
         )
         try:
-            program = Program(assignment, instance, ends, values, self._host.failure)
+            profilers = ProgramProfilers(assignment.profilers)
         except BaseException:
             ends.close()
+            raise
+        try:
+            program = Program(assignment, instance, ends, values, self._host.failure, profilers)
+        except BaseException:
+            ends.close()
+            profilers.close()
             raise
         self._set_programs((*self._programs, program))
         return b""

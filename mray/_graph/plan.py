@@ -198,6 +198,17 @@ class Plan:
         return next((channel for channel in self.channels if channel.source == source and reader in channel.readers), None)
 
 
+class Profilers(NamedTuple):
+    """Other profilers that are told of what programs do, for as long as the graph lives."""
+
+    #: Where the torch profiler of each actor leaves its trace; "": it does not run.
+    torch: str = ""
+    nvtx: bool = False
+
+
+_NOBODY = Profilers()
+
+
 @dataclass(frozen=True)
 class Assignment:
     """What one actor is told: its part of the plan, and where everything is."""
@@ -223,3 +234,4 @@ class Assignment:
     crowd: int = 1
     #: As `Plan.overlap`.
     overlap: bool = False
+    profilers: Profilers = _NOBODY

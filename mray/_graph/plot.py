@@ -29,8 +29,8 @@ class Drawing:
 def plot(dag: DAGNode, to_file: str | None = None) -> Any:
     """Draw the graph that ends in `dag` into a picture file; the suffix says the format, PNG without one.
 
-    Under IPython the picture is returned for display, and `to_file` may be left out. Raises ImportError when ``graphviz`` or its program
-    is not installed, ValueError for a format that it does not know.
+    Under IPython the picture is returned for display, and `to_file` may be left out. Raises ImportError when the program ``dot`` is not
+    installed, ValueError for a format that it does not know.
     """
     path = None if to_file is None else Path(to_file)
     made = picture(Drawing(dag).to_string(), path.suffix[1:] if path is not None and path.suffix else "png")

@@ -25,6 +25,8 @@ from mray._graph.gather import Inlet, any_ready, gather
 from mray._graph.inputs import picker
 from mray._graph.overlap import Overlap
 from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Channel, Operation, Source, Step
+from mray._graph.probes import Probe
+from mray._graph.probes import apply as probe_ends
 from mray._graph.template import filler
 
 #: Does one operation; how many places to advance, 0 when it would block.
@@ -54,8 +56,13 @@ def compile_program(
     constants: list[Any],
     communicators: Mapping[int, Communicator],
     failure: Fail,
+    probes: Sequence[Probe] = (),
+    cells: list[Any] | None = None,
 ) -> Code:
-    """The actions of an actor; raises when a method is missing or cannot run in a graph."""
+    """The actions of an actor; raises when a method is missing or cannot run in a graph.
+
+    `probes` look on from around the reads, writes and methods. `cells` are those of the same program that was compiled before.
+    """
     steps = {step.index: step for step in assignment.steps}
     channels = {channel.index: channel for channel in assignment.channels}
     names = {step.index: _name_of(instance, step) for step in assignment.steps}
@@ -63,7 +70,9 @@ def compile_program(
     makers = [step.index for step in assignment.steps if _makes_tensors(step, assignment.channels)]
     methods.update({index: _with_outputs(methods[index]) for index in makers})
     overlap = Overlap(assignment, readers, methods, constants, communicators)
-    readers = overlap.readers
+    for probe in probes:
+        methods = {index: probe.method(steps[index], names[index], method) for index, method in methods.items()}
+    readers, writers = probe_ends(probes, assignment.channels, overlap.readers, writers)
     fused = _fuse(assignment, steps, channels)
     if fused is not None:
         read, step, write = fused
@@ -79,7 +88,7 @@ def compile_program(
     for step in assignment.steps:
         for source in (*step.sources, *(Source(step.index, output) for output in range(step.num_returns))):
             numbers.setdefault(source, len(numbers))
-    code = Code([], [], [None] * len(numbers), [])
+    code = Code([], [], [None] * len(numbers) if cells is None else cells, [])
     for place, operation in enumerate(assignment.operations):
         if len(code.actions) > place:
             continue  # a READ that the one before it has gathered

@@ -231,17 +231,28 @@ class _Names:
         return next(channel for channel in self.plan.channels if channel.index == number)
 
 
-def counters(graph: CompiledGraph) -> dict[str, dict[str, int]]:
-    """What produces a source -> the counters of the channel that carries it; without those of actors that compute for long.
-
-    Where several channels carry it, each is told with its readers.
-    """
-    names = _Names(graph._plan, graph._names)
+def counters(graph: CompiledGraph) -> dict[int, dict[str, int]]:
+    """The counters of each channel by its number; without those of actors that compute for long."""
     asked = ask(graph._host, STATISTICS, graph._plan, graph._made.processes, PATIENCE)
     by_channel = {number: writer.statistics() for number, writer in graph._made.ends.writers.items()}
     for pending in asked.values():
         if not isinstance(pending, str) and pending.done():
             with contextlib.suppress(Exception):  # it has died
                 by_channel.update(pickle.loads(pending.result()))
+    return by_channel
+
+
+def labelled(graph: CompiledGraph, by_channel: Mapping[int, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """The counters of channels by what produces their source, told with the readers where several channels carry it.
+
+    Where two channels would be told in the same words, since the same method was bound twice, with the step.
+    """
+    names = _Names(graph._plan, graph._names)
     channels = [channel for channel in graph._plan.channels if channel.index in by_channel]
-    return {names.channel(channel): by_channel[channel.index] for channel in channels}
+    labels = {channel.index: names.channel(channel) for channel in channels}
+    told = list(labels.values())
+    for channel in channels:
+        if told.count(labels[channel.index]) > 1:
+            step, output = channel.source
+            labels[channel.index] += f" (step {step}" + (f", output {output})" if graph._plan.graph.steps[step].num_returns > 1 else ")")
+    return {labels[channel.index]: by_channel[channel.index] for channel in channels}

@@ -34,6 +34,10 @@ class Results:
         #: Those of executions that are not finished.
         self.unwanted: dict[int, set[int | None]] = {}
 
+    def read_by(self, reads: Sequence[Callable[[], Any]]) -> None:
+        """From now on the results are read by these, which bring the same."""
+        self._reads = tuple(reads)
+
     def advance(self) -> bool:
         """Read what has come for the first unfinished execution; whether it is finished now."""
         values = self._partial

@@ -8,6 +8,7 @@ One that comes later is left where it is; the news ends the graph.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 from collections.abc import Iterable
@@ -21,7 +22,8 @@ class Witness:
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._descriptors: list[int] = []
-        self._poll = select.poll()
+        #: Not `select.poll`, which refuses two threads at once.
+        self._poll = select.epoll()
         self._is_broken = False
         for pid in pids:
             try:
@@ -30,20 +32,21 @@ class Witness:
                 self._is_broken = True
                 continue
             self._descriptors.append(descriptor)
-            self._poll.register(descriptor, select.POLLIN)
+            self._poll.register(descriptor, select.EPOLLIN)
 
     def someone_died(self) -> bool:
-        """Whether not all of them live."""
-        if not self._is_broken and self._poll.poll(0):
-            self._is_broken = True
+        """Whether not all of them live; after `close`, what was known then. Any thread."""
+        if not self._is_broken:
+            with contextlib.suppress(ValueError):  # closed meanwhile
+                if self._poll.poll(0, 1):
+                    self._is_broken = True
         return self._is_broken
 
     def close(self) -> None:
         """Watch no more. Idempotent."""
+        self._poll.close()
         while self._descriptors:
-            descriptor = self._descriptors.pop()
-            self._poll.unregister(descriptor)
-            os.close(descriptor)
+            os.close(self._descriptors.pop())
 
 
 class WitnessedReader(WrappedReader):

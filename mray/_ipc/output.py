@@ -2,15 +2,20 @@
 
 The node reads; workers write. The name changes inside a worker (a task, then another one, then an actor with a ``repr``), so the
 worker says it in the stream itself: a marker, the name, a line end (`name_marker`), which are taken out. A marker may stand in the
-middle of a line.
+middle of a line. Notes travel the same way (`note`): what a worker tells the driver beside what it prints, about a progress bar or a
+breakpoint; they end no line.
 """
 
 from __future__ import annotations
 
-MARKER = b"\x00\x01mray-name:"
+_START = b"\x00\x01mray-"
+MARKER = _START + b"name:"
+_NOTE = _START + b"note:"
 
 #: A line longer than this is passed on in pieces.
 LONGEST_LINE = 1 << 20
+#: Bytes of the longest note: with its marker it is written in one piece (PIPE_BUF).
+LONGEST_NOTE = 4000
 
 
 def name_marker(name: str) -> bytes:
@@ -18,43 +23,32 @@ def name_marker(name: str) -> bytes:
     return MARKER + name.replace("\n", " ").encode("utf-8", "replace")[:3000] + b"\n"
 
 
+def note(text: str) -> bytes:
+    """What a worker writes, in one piece, to tell the driver something; ValueError when it is too long or has several lines."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) > LONGEST_NOTE or b"\n" in raw:
+        raise ValueError(f"a note is one line of at most {LONGEST_NOTE} bytes")
+    return _NOTE + raw + b"\n"
+
+
 class LineSplitter:
     """The lines of one stream."""
 
-    __slots__ = ("_rest", "name")
+    __slots__ = ("_rest", "name", "notes")
 
     def __init__(self) -> None:
         self.name = ""
+        #: Notes that have arrived and that nobody has taken yet.
+        self.notes: list[bytes] = []
         self._rest = b""
 
     def feed(self, data: bytes) -> list[tuple[str, bytes]]:
         """The whole lines that are there now, as (name, text with its line ends); equal names come as one text."""
         data = self._rest + data
-        if MARKER[:1] not in data:
-            end = data.rfind(b"\n") + 1
-            if len(data) - end > LONGEST_LINE:
-                end = len(data)
-            self._rest = data[end:]
-            return [(self.name, data[:end])] if end else []
-        return self._feed_marked(data)
-
-    def _feed_marked(self, data: bytes) -> list[tuple[str, bytes]]:
         lines: list[tuple[str, bytes]] = []
-        while True:
-            at = data.find(MARKER)
-            if at < 0:
-                break
-            name, newline, after = data[at + len(MARKER) :].partition(b"\n")
-            if not newline:
-                # The marker's end has not arrived; what stands before it is complete.
-                if at:
-                    lines.append((self.name, data[:at]))
-                self._rest = data[at:]
-                return lines
-            if at:
-                lines.append((self.name, data[:at]))
-            self.name = name.decode("utf-8", "replace")
-            data = after
+        if _START[:1] in data:
+            data = self._take_marks(data, lines)
+        # A mark that has no end yet has no line end behind it either: it stays.
         end = data.rfind(b"\n") + 1
         if len(data) - end > LONGEST_LINE:
             end = len(data)
@@ -63,9 +57,30 @@ class LineSplitter:
         self._rest = data[end:]
         return lines
 
+    def _take_marks(self, data: bytes, lines: list[tuple[str, bytes]]) -> bytes:
+        """Take the marks out of the text; what stands before a change of name goes to `lines`. Returns the text behind."""
+        start = 0
+        while True:
+            at = data.find(_START, start)
+            end = data.find(b"\n", at) if at >= 0 else -1
+            if end < 0:
+                return data
+            mark = data[at:end]
+            if mark.startswith(MARKER):
+                if at:
+                    lines.append((self.name, data[:at]))
+                self.name = mark[len(MARKER) :].decode("utf-8", "replace")
+                data, start = data[end + 1 :], 0
+            elif mark.startswith(_NOTE):
+                self.notes.append(mark[len(_NOTE) :])
+                data, start = data[:at] + data[end + 1 :], at
+            else:
+                start = at + 1
+
     def finish(self) -> list[tuple[str, bytes]]:
-        """What is left at the end of the stream: a line without an end, or a piece of a marker."""
+        """What is left at the end of the stream: a line without an end, without the piece of a mark that may stand behind it."""
         rest, self._rest = self._rest, b""
-        if rest.startswith(MARKER) or (len(rest) > 1 and MARKER.startswith(rest)):
-            return []
+        at = rest.rfind(_START[:1])
+        if at >= 0 and (rest[at:].startswith((MARKER, _NOTE)) or (len(rest) - at > 1 and MARKER.startswith(rest[at:]))):
+            rest = rest[:at]
         return [(self.name, rest + b"\n")] if rest else []

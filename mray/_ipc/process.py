@@ -18,10 +18,18 @@ import fcntl
 import os
 import signal
 from collections.abc import Iterable, Mapping
+from time import monotonic, sleep
 
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _F_SETSIG = 10
+
+#: Seconds that a process may be without an environment while it starts a program; and older processes do not start one.
+_LONGEST_EXEC = 0.1
+_NEW = 10.0
+#: The kernel's PF_KTHREAD, and its ticks in a second.
+_KERNEL_THREAD = 0x00200000
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 #: Bytes of argument that a process is started with so that its title has room.
 TITLE_ROOM = 256
@@ -137,19 +145,41 @@ def start_of(pid: int) -> int:
 
 
 def with_variable(name: str, value: str) -> list[int]:
-    """Pids of our own processes that were started with this variable in their environment; never this process."""
+    """Pids of our own processes that were started with this variable in their environment; never this process.
+
+    The kernel shows no environment for a process that is in the middle of an exec: those are looked at again for a tenth of a second.
+    """
     wanted = f"{name}={value}".encode()
     found = []
-    for pid in all_pids():
-        try:
-            if pid == os.getpid() or os.stat(f"/proc/{pid}").st_uid != os.getuid():
-                continue
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
+    unclear = [pid for pid in all_pids() if pid != os.getpid()]
+    deadline = monotonic() + _LONGEST_EXEC
+    while True:
+        again = []
+        for pid in unclear:
+            try:
+                if os.stat(f"/proc/{pid}").st_uid != os.getuid():
+                    continue
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    environment = file.read()
+                if wanted in environment.split(b"\0"):
                     found.append(pid)
-        except OSError:
-            continue
-    return found
+                elif not environment and _may_be_starting(pid):
+                    again.append(pid)
+            except OSError:
+                continue
+        if not again or monotonic() > deadline:
+            return found
+        unclear = again
+        sleep(0.001)
+
+
+def _may_be_starting(pid: int) -> bool:
+    """Whether a process without an environment is one that has just begun: neither dead nor a thread of the kernel."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        facts = file.read().rsplit(b")", 1)[1].split()
+    with open("/proc/uptime", "rb") as file:
+        age = float(file.read().split()[0]) - int(facts[19]) / _TICKS
+    return facts[0] not in b"ZX" and not int(facts[6]) & _KERNEL_THREAD and age < _NEW
 
 
 def expand(value: str, variables: Mapping[str, str]) -> str:
@@ -166,10 +196,23 @@ def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> 
     return {name: expand(value, variables) for name, value in environment.items()}
 
 
-def spawn(path: str, arguments: list[str], environment: Mapping[str, str], descriptors: Mapping[int, int]) -> int:
+def status_of_dead(pid: int) -> int | None:
+    """Exit status of a process of ours that is dead and that its parent has not waited for yet; None when it has, or while it lives."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            facts = file.read().rsplit(b")", 1)[1].split()
+    except OSError:
+        return None
+    return os.waitstatus_to_exitcode(int(facts[49])) if facts[0] in b"ZX" else None
+
+
+def spawn(
+    path: str, arguments: list[str], environment: Mapping[str, str], descriptors: Mapping[int, int], *, new_session: bool = False
+) -> int:
     """Start a program and return its pid. `descriptors` maps its descriptor numbers to ours; of all others only inheritable ones pass.
 
-    SIGINT and SIGTERM begin blocked in it, so that a Ctrl-C meets it only when it is ready to ignore it.
+    SIGINT begins blocked in it, so that a Ctrl-C meets it only when it is ready to ignore it; with `new_session` it is in a kernel session
+    of its own, which no Ctrl-C meets.
     """
     # Through high numbers first: a source may be another one's target.
     high = {target: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, 64) for target, source in descriptors.items()}
@@ -180,7 +223,8 @@ def spawn(path: str, arguments: list[str], environment: Mapping[str, str], descr
             arguments,
             environment,
             file_actions=actions,
-            setsigmask=[signal.SIGINT],
+            setsid=new_session,
+            setsigmask=() if new_session else (signal.SIGINT,),
             setsigdef=[signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP],
         )
     finally:

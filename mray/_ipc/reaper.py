@@ -16,6 +16,8 @@ SHM = "/dev/shm"
 LOCK = "lock"
 #: Names a session's directory for every process that the session starts, however indirectly.
 SESSION_VARIABLE = "MRAY_SESSION_DIR"
+#: Folders of a session's ``logs`` that are not removed with it.
+KEPT_LOGS = ("nsight", "profiles")
 
 
 def segment_prefix(session: str) -> str:
@@ -38,10 +40,27 @@ def unlink_segments(session: str, owner: str = "") -> None:
                     os.unlink(entry.path)
 
 
-def remove_session(directory: str) -> None:
-    """Remove names and directory; the session's processes are dead."""
+def remove_session(directory: str) -> str | None:
+    """Remove names and directory; the session's processes are dead. Returns where profiles have been moved to, if there are any."""
     unlink_segments(session_of(directory))
+    kept = _keep_profiles(directory)
     _remove_tree(directory)
+    return kept
+
+
+def _keep_profiles(directory: str) -> str | None:
+    """What a profiler has written is what its user is waiting for: it outlives the session, beside the sessions."""
+    parent, name = os.path.split(directory.rstrip("/"))
+    target = os.path.join(parent, "profiles", name.removeprefix("session_"))
+    kept = None
+    for folder in KEPT_LOGS:
+        with contextlib.suppress(OSError):
+            source = os.path.join(directory, "logs", folder)
+            if os.listdir(source):
+                os.makedirs(target, 0o700, exist_ok=True)
+                os.rename(source, os.path.join(target, folder))
+                kept = target
+    return kept
 
 
 def _remove_tree(directory: str) -> None:

@@ -37,6 +37,7 @@ from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
 from mray._runtime.deaths import node_error, owner_error
 from mray._runtime.leases import LeasePools
+from mray._runtime.process_snapshot import listener
 from mray._runtime.requests import Answer, Requests
 from mray._runtime.tensor_transport import TensorStore
 from mray.exceptions import GetTimeoutError, ObjectStoreFullError, RaySystemError, TaskCancelledError
@@ -93,9 +94,12 @@ class Client:
             m.ATTEMPT: self._on_attempt,
             m.GIVEN_BACK: self.leases.on_given_back,
             m.GRAPHED: self._on_graphed,
+            m.ASK: listener(self),
             **self.borrowing.words,
             **self.tensors.words,
         }
+        #: What observers may ask this process for, besides what `mray._runtime.process_snapshot` knows by itself.
+        self.sections: dict[str, Callable[[], Any]] = {}
         #: Called in the reading thread with the id of a peer whose process is gone.
         self.on_peer_gone: Callable[[str], None] = lambda _process: None
         #: Called when the node has hung up (a worker ends itself; the driver cleans the session).

@@ -1,7 +1,8 @@
 """The errors of those who wait for the dead: who died, how, and what it was doing.
 
-A *cause* is the tuple that the node sends: ``(kind, text, pid, signal or exit status, pickled exception)``, the kind one of the CAUSE_
-words of `mray._common.messages`, a status negative for a signal.
+A *cause* is the tuple that the node sends: ``(kind, text, pid, signal or exit status, payload)``, the kind one of the CAUSE_ words of
+`mray._common.messages`, a status negative for a signal. The payload of CAUSE_INIT is a pickled exception, that of CAUSE_CRASH the last
+lines that the process has printed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mray.exceptions import (
     ObjectLostError,
     OwnerDiedError,
     RayTaskError,
+    RuntimeEnvSetupError,
     TaskUnschedulableError,
     WorkerCrashedError,
     describe_status,
@@ -46,13 +48,14 @@ def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: s
         if isinstance(failure, RayTaskError):
             return ActorDiedError(failure, actor_id=actor_id.hex(), class_name=class_name)
     if kind == m.CAUSE_REFUSED:
-        return ActorUnschedulableError(text)
+        return RuntimeEnvSetupError(text) if m.NO_PROCESS in text else ActorUnschedulableError(text)
     reason = text if text.startswith("The actor") else f"{_ACTOR_REASONS.get(kind, 'The actor is dead.')} {text}".rstrip()
     how = describe_status(status) if kind == m.CAUSE_CRASH else ""
     if how and how not in reason:
         reason += f" The process (pid {pid}) {how}."
     if method is not None:
         reason += f" It was running, or about to run, {class_name}.{method}."
+    reason += _last_output(cause)
     return ActorDiedError.because(reason, actor_id=actor_id.hex(), class_name=class_name or None, pid=pid or None, status=status)
 
 
@@ -66,13 +69,22 @@ def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, met
 
 def worker_error(task: str, cause: Cause | None) -> BaseException:
     """What a task raises whose worker died."""
-    _kind, text, pid, status, _pickled = cause or _UNKNOWN
-    return WorkerCrashedError(task or None, pid or None, status, text)
+    _kind, text, pid, status, _payload = cause or _UNKNOWN
+    return WorkerCrashedError(task or None, pid or None, status, (text + _last_output(cause)).lstrip())
+
+
+def _last_output(cause: Cause | None) -> str:
+    """What a process that crashed has said last, for the end of a text; "" when there is nothing."""
+    kind, _text, _pid, _status, payload = cause or _UNKNOWN
+    if kind != m.CAUSE_CRASH or not payload:
+        return ""
+    lines = payload.decode("utf-8", "replace").splitlines()
+    return " Its last output:\n" + "\n".join(f"    {line}" for line in lines)
 
 
 def refused_error(text: str) -> BaseException:
-    """What a task raises that this machine can never run."""
-    return TaskUnschedulableError(text)
+    """What a task raises that this machine can never run, or that gets no process."""
+    return RuntimeEnvSetupError(text) if m.NO_PROCESS in text else TaskUnschedulableError(text)
 
 
 def owner_error(process: str, object_id: bytes | None = None) -> BaseException:

@@ -16,6 +16,7 @@ A loan belongs to the connection that it was made on: its end is the end of the 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -99,18 +100,20 @@ class _Loans:
             return
         _use, shipment, as_they_lie = self.lent.pop(lease)
         self.spare.append(lease)
+        event = None
         if handle:
             key = (handle, shipment.device.index)
             event = self.events.get(key)
             if event is None:
-                event = self.events[key] = shipment.device.open_event(handle)
-            shipment.end([event])
-        else:
-            shipment.end()
+                with contextlib.suppress(RuntimeError):  # the receiver has died meanwhile, and its work with it
+                    event = self.events[key] = shipment.device.open_event(handle)
+        shipment.end([] if event is None else [event])
         as_they_lie(-1)
 
     def end_all(self) -> None:
         """The receiver is dead, and what it had queued with it."""
+        for event in self.events.values():
+            event.forsake()
         for lease in list(self.lent):
             self.end(lease, self.lent[lease][0], b"")
         for event in self.events.values():
@@ -254,7 +257,7 @@ class DeviceLoans:
         arrivals = connection.facts.pop("arrivals", None)
         if arrivals is not None:
             self._arrivals.remove(arrivals)
-            arrivals.close()
+            arrivals.close(lambda: True)
 
     def close(self) -> None:
         """The session is over."""

@@ -23,7 +23,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mray._common.options import RUNTIME_ENVIRONMENT, check_runtime_env
+from mray._ipc import process as processes
 from mray._objects.serializer import dumps
+from mray._runtime.profilers import wrapper_of
+from mray._scheduler.policy import WRAPPER_VARIABLE
 
 #: Carries the rest of an environment among a worker's variables.
 VARIABLE = "MRAY_WORKER_SETUP"
@@ -43,6 +46,7 @@ def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
     check_runtime_env(environment)
     reduced: dict[str, Any] = {}
     for name, value in environment.items():
+        name = "nsight" if name == "_nsight" else name
         if value is None or name.startswith("_"):
             continue
         if name not in RUNTIME_ENVIRONMENT:
@@ -86,8 +90,14 @@ def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None) ->
 
 
 def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
-    """The variables a worker of this environment is started with; ``${NAME}`` in a value is this process's variable."""
+    """The variables a worker of this environment is started with; ``${NAME}`` in a value is this process's variable.
+
+    RuntimeEnvSetupError when the environment wants a profiler that is not there.
+    """
     variables = {key: os.path.expandvars(value) if "${" in value else value for key, value in (environment.get("env_vars") or {}).items()}
+    wrapper = wrapper_of(environment, processes.expand(variables.get("PATH", "${PATH}"), os.environ))
+    if wrapper is not None:
+        variables[WRAPPER_VARIABLE] = wrapper.encode()
     setup = {name: environment[name] for name in _SETUP if name in environment}
     if setup:
         variables[VARIABLE] = base64.b85encode(marshal.dumps(sorted(setup.items()))).decode()

@@ -10,6 +10,7 @@ import contextlib
 import os
 import pickle
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,9 @@ from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
 from mray._runtime.client import Client
 from mray._runtime.deaths import lost_error
 from mray.exceptions import RayTaskError, TaskCancelledError
+
+#: Failed calls that are remembered.
+FAILURES = 200
 
 
 class ExitActor(BaseException):
@@ -69,10 +73,13 @@ class Executor:
         self.actor_prefix = ""
         self._qualified = ""
         self.repr = ""
-        self._shown = ""
+        #: The name under which the driver shows output.
+        self.shown = ""
         #: Set when the worker is to end after the current call: (cause kind, text).
         self.end: tuple[str, str] | None = None
         self.exit_requested = False
+        #: (task id, name of the exception) of the last calls that failed; for observers.
+        self.failures: deque[tuple[bytes, str]] = deque(maxlen=FAILURES)
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, function_id: bytes, pickled: bytes) -> None:
@@ -332,6 +339,7 @@ class Executor:
                 connection.post((m.ATTEMPT, task_id))
                 return
             wrapped = self._wrap(error, name)
+        self.failures.append((task_id, type(error).__name__))
         payload = pickle_error(wrapped)
         self._settle()
         if num_returns == 1:
@@ -424,9 +432,9 @@ class Executor:
 
     def _show(self, name: str) -> None:
         """From now on the driver shows output under this name: a task's, a class's, then the actor's own repr."""
-        if name == self._shown:
+        if name == self.shown:
             return
-        self._shown = name
+        self.shown = name
         marker = name_marker(name)
         for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
             # Before what any code in this process, or its children, writes to the descriptor.

@@ -1,16 +1,21 @@
 """How a process of a session is started by exec: the command line, and the options that it finds in the session's directory.
 
 Driver (the node) and node (a new zygote, workers with an interpreter of their own). Small on purpose: it is on the way to the first fork.
+
+A worker may stand behind a *wrapper*: a profiler that is given the worker's own command. See Note [wrapped workers] in
+`mray._runtime.wrapped`.
 """
 
 from __future__ import annotations
 
+import base64
 import marshal
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from mray._ipc.process import TITLE_ROOM, spawn
 
@@ -18,6 +23,10 @@ from mray._ipc.process import TITLE_ROOM, spawn
 OPTIONS = "options"
 #: Carries the variables of a worker that is started by exec (they are in its environment too, expanded).
 WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
+#: Names a worker's process id for everything that its wrapper starts.
+PROCESS_VARIABLE = "MRAY_WORKER_PROCESS"
+#: Where a wrapped worker opens its lifeline: the descriptors of a wrapper need not reach what it starts.
+LIFELINE_VARIABLE = "MRAY_WORKER_LIFELINE"
 #: Bytes of the largest packet between node and zygote (SPAWN, with the environment of a worker).
 PACKET = 256 * 1024
 
@@ -45,11 +54,55 @@ def write_options(session_dir: str, options: dict[str, Any]) -> None:
         marshal.dump(options, file)
 
 
+class Wrapper(NamedTuple):
+    """A program that a worker is started under."""
+
+    #: Its output lies in this folder of the session's ``logs``.
+    folder: str
+    #: A module that our interpreter runs, and that runs the worker inside its own process: it takes the worker's arguments alone.
+    inside: bool
+    #: Program and arguments; ``{output_dir}`` and ``{pid}`` (of the process that this command becomes) are replaced.
+    command: tuple[str, ...]
+
+    def encode(self) -> str:
+        """As the value of a variable."""
+        return base64.b85encode(marshal.dumps(tuple(self))).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Wrapper:
+        """What `encode` made."""
+        return cls(*marshal.loads(base64.b85decode(text)))
+
+    def wrap(self, arguments: list[str], output_dir: str) -> list[str]:
+        """The command line that runs `arguments` (the interpreter first) under this."""
+        command = [part.replace("{output_dir}", output_dir) for part in self.command]
+        rest = arguments[1:] if self.inside else arguments
+        if not any("{pid}" in part for part in command):
+            return [*command, *rest]
+        # Only the process itself knows its pid, and a shell keeps it when it becomes something else.
+        words = ["$$".join(map(shlex.quote, part.split("{pid}"))) for part in command]
+        return ["/bin/sh", "-c", f'exec {" ".join(words)} "$@"', "sh", *rest]
+
+
 def launch(role: str, session_dir: str, process: str, environment: Mapping[str, str], descriptors: Mapping[int, int]) -> int:
     """Start an interpreter that runs `mray._backends.entry.main`; returns its pid."""
-    # The last argument is room for the title that `ps` is to show.
-    arguments = [sys.executable, "-c", _CODE, role, session_dir, process, " " * TITLE_ROOM]
+    arguments = _arguments(role, session_dir, process)
     return spawn(sys.executable, arguments, environment, descriptors)
+
+
+def launch_wrapped(
+    wrapper: Wrapper, session_dir: str, process: str, environment: Mapping[str, str], descriptors: Mapping[int, int]
+) -> int:
+    """Start a worker's interpreter under a wrapper, in a kernel session of their own; returns the wrapper's pid. OSError if that fails."""
+    output_dir = os.path.join(session_dir, "logs", wrapper.folder)
+    os.makedirs(output_dir, 0o700, exist_ok=True)
+    command = wrapper.wrap(_arguments("worker", session_dir, process), output_dir)
+    return spawn(command[0], command, {**environment, PROCESS_VARIABLE: process}, descriptors, new_session=True)
+
+
+def _arguments(role: str, session_dir: str, process: str) -> list[str]:
+    # The last argument is room for the title that `ps` is to show.
+    return [sys.executable, "-c", _CODE, role, session_dir, process, " " * TITLE_ROOM]
 
 
 def new_channel() -> tuple[socket.socket, socket.socket]:

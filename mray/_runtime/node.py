@@ -19,6 +19,7 @@ import os
 import resource
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +29,11 @@ from mray._ipc.connection import Connection, Message, peer_is_ours
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import remove_session, segment_prefix, session_of, unlink_segments
 from mray._ipc.table import POOLED, ROWS, SessionTable
+from mray._runtime import snapshot
 from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.policy import GRAVES
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
 
@@ -69,6 +72,8 @@ class Node:
         self._code: dict[bytes, bytes] = {}
         self._held_output: list[tuple[Any, ...]] = []
         self._unshown = 0
+        #: What is shown of the last workers that died.
+        self.graves: deque[dict[str, Any]] = deque(maxlen=GRAVES)
         #: Why the session ends, once it does.
         self.ending: str | None = None
         self._facts: dict[str, Any] = {
@@ -143,7 +148,9 @@ class Node:
     def _heard(self, connection: Connection, message: Message) -> None:
         """One message. A broken one ends the conversation of who sent it, and nobody else's."""
         try:
-            if not connection.process:
+            if connection.role == m.ROLE_OBSERVER:
+                self._look_on(connection, *message)
+            elif not connection.process:
                 self._hello(connection, *message)
             else:
                 self._understand(connection, message)
@@ -171,11 +178,15 @@ class Node:
     def _hello(self, connection: Connection, code: int, role: str, process: str, pid: int) -> None:
         if code != m.HELLO:
             raise ValueError("the first message must be HELLO")
+        if role == m.ROLE_OBSERVER:
+            connection.role, connection.pid = role, pid
+            return
         known = process in self._supervisor.workers if role == m.ROLE_WORKER else role == m.ROLE_DRIVER and self._driver is None
         if not known or process in self._connections:
             raise ValueError(f"no process of this session: {role} {process}")
         connection.role, connection.process, connection.pid = role, process, pid
         self._connections[process] = connection
+        self._supervisor.joined(process, pid)
         row = self._free_rows.pop() if self._free_rows else self._rows
         if row == self._rows:
             self._rows += 1
@@ -204,6 +215,12 @@ class Node:
                 self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
             except TypeError as error:
                 connection.send((m.ANSWER, request, False, f"listing {what!r}: {error}"))
+
+    def _look_on(self, connection: Connection, code: int, request: int, what: str, _arguments: list[Any]) -> None:
+        """An observer asks; it can do nothing else."""
+        if code != m.QUERY:
+            raise ValueError("an observer may only ask")
+        connection.send((m.ANSWER, request, True, snapshot.answer(self, what)))
 
     def _describe(self) -> dict[str, Any]:
         """This machine, as Ray lists it."""
@@ -249,7 +266,7 @@ class Node:
             process = connection.process
             self.reactor.call_later(_EXIT_GRACE, lambda: self._supervisor.kill(process))
 
-    def _worker_died(self, process: str, pid: int, status: int) -> None:
+    def _worker_died(self, process: str, pid: int, status: int | None, last_lines: bytes) -> None:
         connection = self._connections.pop(process, None)
         if connection is not None:
             self._hear_out(connection)
@@ -263,7 +280,8 @@ class Node:
             pass
         # Its objects died with it; what it produced for others carries their names.
         unlink_segments(session_of(self._session_dir), process)
-        self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, None)))
+        self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
+        self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
 
     def _hear_out(self, connection: Connection) -> None:
         """What a dead process had still sent comes before its death."""
@@ -329,7 +347,9 @@ class Node:
     def end(self) -> None:
         """End every process of the session, say the last words, remove every name."""
         self._supervisor.end_all()
-        remove_session(self._session_dir)
+        kept = remove_session(self._session_dir)
+        if kept is not None:
+            self._printed(0, 2, "mray", f"the profiles of this session are in {kept}\n")
         if self._driver is not None:
             self._driver.drain(_LAST_WORDS)
 

@@ -26,6 +26,7 @@ from mray._common import settings
 from mray._device import discovery
 from mray._ipc import reaper
 from mray._ipc.process import describe_exit, kill
+from mray._runtime.breakpoints import has_terminal
 from mray._runtime.client import Client
 from mray._runtime.deaths import node_error
 from mray._runtime.environments import reduce_environment, variables_of
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 #: Longest path of a session's directory: the names of sockets in it must fit into 107 bytes.
 _LONGEST_DIRECTORY = 80
-#: Seconds that the node may take to end before it is ended. It waits for nothing but the kernel.
+#: Seconds that the node may take to end before it is ended. It waits for nothing but the kernel, and for profilers.
 _END_SECONDS = 20.0
 #: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
 _STORE_SHARE = 0.3
@@ -65,7 +66,7 @@ class Session:
         client = self.client
         if not client.node.closed:
             client.node.send((m.SHUTDOWN,))
-            client.reactor.wait_until(lambda: client.node.closed, _END_SECONDS)
+            client.reactor.wait_until(lambda: client.node.closed, _END_SECONDS + settings.PROFILER_TIMEOUT.get())
         client.close()
         client.reactor.guard.uninstall()
         reap_node(self.node_pid, _END_SECONDS)
@@ -185,6 +186,8 @@ def choose_options(options: SessionOptions) -> dict[str, Any]:
             "job_id": "01000000",
             "object_store_memory": store,
             "log_to_driver": options.log_to_driver,
+            "terminal": options.log_to_driver and has_terminal(),
+            "logging_config": options.logging_config,
             "runtime_env": runtime_env,
             "address": "",
         },

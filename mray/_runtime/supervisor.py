@@ -7,6 +7,10 @@ of the node, which reaps them itself and starts a new zygote. So do the children
 
     spawn ──SPAWN──▶ zygote ──SPAWNED──▶ alive ──REAPED, or reaped here──▶ pipes drained, on_died
        └─(needs its own interpreter)──exec──▶ ┘
+       └─(a profiler)── see `mray._runtime.wrapped`
+
+What workers print goes to a file for each stream and on to `on_output`; the end of it is kept for the error of those who wait for a
+worker that crashes.
 """
 
 from __future__ import annotations
@@ -21,12 +25,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mray._common.messages import REAPED, SPAWN, SPAWNED
+from mray._common.ids import worker_id_of
+from mray._common.messages import NOTE_STREAM, REAPED, SPAWN, SPAWNED
 from mray._ipc import process as processes
 from mray._ipc.output import LineSplitter
 from mray._ipc.reactor import Reactor
-from mray._runtime.launch import PACKET, WORKER_VARIABLE, launch, new_channel
-from mray._scheduler.policy import needs_fresh_interpreter
+from mray._runtime.launch import PACKET, WORKER_VARIABLE, Wrapper, launch, new_channel
+from mray._runtime.wrapped import WrappedWorkers
+from mray._scheduler.policy import PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
 
 #: Zygotes that may die in a row without having forked a worker.
 _ZYGOTE_ATTEMPTS = 3
@@ -34,6 +40,9 @@ _READ_BYTES = 64 * 1024
 #: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
 _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
+#: What is kept of a worker's output for whoever waits for it when it crashes: bytes, and of them lines.
+_TAIL_BYTES = 4096
+_TAIL_LINES = 20
 
 
 class Stream:
@@ -52,7 +61,7 @@ class Stream:
 class WorkerProcess:
     """A worker as the node's kernel side sees it."""
 
-    __slots__ = ("pid", "process", "streams", "write_ends")
+    __slots__ = ("noted", "pid", "process", "streams", "tail", "write_ends")
 
     def __init__(self, process: str) -> None:
         self.process = process
@@ -61,6 +70,10 @@ class WorkerProcess:
         self.streams: list[Stream] = []
         #: Kept until it has been forked.
         self.write_ends: list[int] = []
+        #: The end of what it printed to either stream, in the order in which it was read.
+        self.tail = b""
+        #: It has told the driver something, which is to hear of its end.
+        self.noted = False
 
 
 class Supervisor:
@@ -73,9 +86,10 @@ class Supervisor:
         options: dict[str, Any],
         lifeline: tuple[int, int],
         lock: int,
-        on_died: Callable[[str, int, int], None],
+        on_died: Callable[[str, int, int | None, bytes], None],
         on_output: Callable[[int, int, str, str], None],
     ) -> None:
+        """`on_died` is told process, pid, status (None: unknown) and last lines; `on_output` pid, stream, name and whole lines."""
         self._reactor = reactor
         self._session_dir = session_dir
         self._options = options
@@ -84,6 +98,8 @@ class Supervisor:
         self._lock = lock
         self._on_died = on_died
         self._on_output = on_output
+        self._job = str(options["facts"]["job_id"])
+        self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._wrapped_died, self._wrapper_finished)
         self.workers: dict[str, WorkerProcess] = {}
         self._by_pid: dict[int, WorkerProcess] = {}
         #: SPAWN packets that the zygote has not answered, and those that wait for their turn.
@@ -153,7 +169,7 @@ class Supervisor:
             return
         # A worker that was forked and not reported is started again: two must not answer to one name.
         for pid in processes.children():
-            if pid not in self._by_pid and _session_id(pid) not in self._by_pid:
+            if pid not in self._by_pid and _session_id(pid) not in self._by_pid and not self._wrapped.has_session(_session_id(pid)):
                 processes.kill(pid)
         self._start_zygote()
 
@@ -187,28 +203,38 @@ class Supervisor:
             socket.send_fds(self._zygote, [packet], self.workers[process].write_ends)
 
     def _exec(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
-        """Start an interpreter of its own: these variables come too late for a forked process."""
-        variables = {
-            **os.environ,
-            **processes.expand_all(environment, os.environ),
-            WORKER_VARIABLE: marshal.dumps(environment).hex(),
-        }
+        """Start an interpreter of its own: these variables come too late for a forked process, or it stands behind a wrapper."""
+        own = dict(environment)
+        wrapper = own.pop(WRAPPER_VARIABLE, None)
+        variables = {**os.environ, **processes.expand_all(own, os.environ), WORKER_VARIABLE: marshal.dumps(own).hex()}
         descriptors = {0: 0, 1: worker.write_ends[0], 2: worker.write_ends[1], 3: self._lifeline[0]}
         try:
-            pid = launch("worker", self._session_dir, worker.process, variables, descriptors)
+            if wrapper is None:
+                pid = launch("worker", self._session_dir, worker.process, variables, descriptors)
+            else:
+                self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0)
         except OSError as error:
-            self._trouble(f"a worker could not be started with env_vars {environment}: {error}\n")
+            shown = {name: value for name, value in own.items() if not name.startswith(PRIVATE_VARIABLES)}
+            self._trouble(f"a worker could not be started with env_vars {shown}: {error}\n")
             self._reactor.call_later(0, lambda: self._never_started(worker))
-        else:
+            return
+        if wrapper is None:
             self._forked(worker.process, pid)
+        else:
+            self._close_write_ends(worker)
 
     def _never_started(self, worker: WorkerProcess) -> None:
-        for fd in worker.write_ends:
-            os.close(fd)
+        self._close_write_ends(worker)
         del self.workers[worker.process]
         for stream in worker.streams:
             self._close(worker, stream)
-        self._on_died(worker.process, 0, 127)
+        self._on_died(worker.process, 0, 127, b"")
+
+    @staticmethod
+    def _close_write_ends(worker: WorkerProcess) -> None:
+        for fd in worker.write_ends:
+            os.close(fd)
+        worker.write_ends.clear()
 
     def _forked(self, process: str, pid: int) -> None:
         worker = self.workers[process]
@@ -217,9 +243,11 @@ class Supervisor:
         worker.pid = pid
         self._by_pid[pid] = worker
         self._dead_sids.discard(pid)
-        for fd in worker.write_ends:
-            os.close(fd)
-        worker.write_ends.clear()
+        self._close_write_ends(worker)
+
+    def joined(self, process: str, pid: int) -> None:
+        """A worker has joined the session, and says its pid."""
+        self._wrapped.joined(process, pid)
 
     def _trouble(self, text: str) -> None:
         """Tell the user, on the driver's stderr."""
@@ -228,6 +256,9 @@ class Supervisor:
     def kill(self, process: str) -> None:
         """End a worker at once; `on_died` follows."""
         worker = self.workers.get(process)
+        if self._wrapped.knows(process):
+            self._wrapped.kill(process)
+            return
         if worker is not None and not worker.pid and process in self._under_way:
             self._zygote_spoke(0)  # the news of its birth is still in the other socket
         # Its pid is its own until we are told that it was reaped.
@@ -252,6 +283,9 @@ class Supervisor:
                 self._zygote_ended(status)
             elif info.si_pid in self._by_pid:
                 self._ended(info.si_pid, status)
+            elif self._wrapped.wrapper_ended(info.si_pid, status):
+                self._dead_sids.add(info.si_pid)
+                orphans = True
             else:
                 orphans = True
         if orphans:
@@ -266,7 +300,25 @@ class Supervisor:
         self._end_orphans()
         for stream in worker.streams:
             self._drain(worker, stream)
-        self._on_died(worker.process, pid, status)
+        self._died(worker, pid, status)
+
+    def _died(self, worker: WorkerProcess, pid: int, status: int | None) -> None:
+        if worker.noted:
+            self._on_output(pid, NOTE_STREAM, "", '{"kind": "gone"}')
+        self._on_died(worker.process, pid, status, _last_lines(worker.tail))
+
+    def _wrapped_died(self, worker: WorkerProcess, status: int | None) -> None:
+        """Its wrapper may live on, and print."""
+        del self.workers[worker.process]
+        if worker.pid:
+            self._dead_sids.add(worker.pid)
+        for stream in worker.streams:
+            self._read_rest(worker, stream)
+        self._died(worker, worker.pid, status)
+
+    def _wrapper_finished(self, worker: WorkerProcess) -> None:
+        for stream in worker.streams:
+            self._drain(worker, stream)
 
     def _end_orphans(self) -> None:
         """End the children that dead workers left behind. What such a child leaves behind is found when it is reaped."""
@@ -285,6 +337,7 @@ class Supervisor:
             processes.kill(self._zygote_pid)
         for pid in self._by_pid:
             processes.kill(pid)
+        self._wrapped.end_all(self._read_all)
         while True:
             for pid in processes.children():
                 processes.kill(pid)
@@ -292,9 +345,15 @@ class Supervisor:
                 os.waitpid(-1, 0)
             except ChildProcessError:
                 break
-        for worker in self.workers.values():
+        for worker in [*self.workers.values(), *self._wrapped.workers()]:
             for stream in worker.streams:
                 self._drain(worker, stream)
+
+    def _read_all(self) -> None:
+        """Take what has been printed, while the reactor does not."""
+        for worker in [*self.workers.values(), *self._wrapped.workers()]:
+            for stream in worker.streams:
+                self._read_rest(worker, stream)
 
     # ------------------------------------------------------------------------------------ output
     def _printed(self, worker: WorkerProcess, stream: Stream, _events: int) -> None:
@@ -312,6 +371,11 @@ class Supervisor:
 
     def _drain(self, worker: WorkerProcess, stream: Stream) -> None:
         """The worker is dead: take what is in the pipe, and let go of it (its children may hold the other end for ever)."""
+        self._read_rest(worker, stream)
+        self._close(worker, stream)
+
+    def _read_rest(self, worker: WorkerProcess, stream: Stream) -> None:
+        """Take what is in the pipe."""
         while stream.fd >= 0:
             try:
                 data = os.read(stream.fd, _READ_BYTES)
@@ -320,7 +384,6 @@ class Supervisor:
             if not data:
                 break
             self._pass_on(worker, stream, stream.splitter.feed(data))
-        self._close(worker, stream)
 
     def _close(self, worker: WorkerProcess, stream: Stream) -> None:
         if stream.fd < 0:
@@ -336,12 +399,38 @@ class Supervisor:
     def _pass_on(self, worker: WorkerProcess, stream: Stream, lines: list[tuple[str, bytes]]) -> None:
         for name, text in lines:
             if stream.log < 0:
-                suffix = "out" if stream.number == 1 else "err"
-                path = os.path.join(self._session_dir, "logs", f"worker-{worker.process}-{worker.pid}.{suffix}")
-                stream.log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                stream.log = self._open_log(worker, stream)
             with contextlib.suppress(OSError):  # a full disk must not end the session
                 os.write(stream.log, text)
-            self._on_output(worker.pid, stream.number, name, text.decode("utf-8", "replace"))
+            worker.tail = (worker.tail + text)[-_TAIL_BYTES:]
+            self._on_output(self._shown_pid(worker), stream.number, name, text.decode("utf-8", "replace"))
+        notes = stream.splitter.notes
+        if notes:
+            worker.noted = True
+            for each in notes:
+                self._on_output(self._shown_pid(worker), NOTE_STREAM, stream.splitter.name, each.decode("utf-8", "replace"))
+            notes.clear()
+
+    def _shown_pid(self, worker: WorkerProcess) -> int:
+        return worker.pid or self._wrapped.wrapper_of(worker.process)
+
+    def _open_log(self, worker: WorkerProcess, stream: Stream) -> int:
+        """The file that keeps what a worker prints, named as Ray names it; -1 when it cannot be."""
+        suffix = "out" if stream.number == 1 else "err"
+        name = f"worker-{worker_id_of(worker.process).hex()}-{self._job}-{self._shown_pid(worker)}.{suffix}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        try:
+            return os.open(os.path.join(self._session_dir, "logs", name), flags, 0o600)
+        except OSError:  # a full disk, or nothing left of the directory, must not end the session
+            return -1
+
+
+def _last_lines(tail: bytes) -> bytes:
+    """The end of a worker's output, as long as an error may show it."""
+    lines = tail.splitlines()
+    if len(tail) == _TAIL_BYTES and len(lines) > 1:
+        del lines[0]  # its beginning is cut off
+    return b"\n".join(lines[-_TAIL_LINES:])
 
 
 def _session_id(pid: int) -> int:

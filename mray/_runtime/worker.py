@@ -26,6 +26,7 @@ from mray._ipc.connection import Connection, Message
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client import Client
 from mray._runtime.executor import Context, Executor, gpu_environment
+from mray._runtime.process_snapshot import work_of
 from mray.exceptions import TaskCancelledError
 
 #: A call that took longer has its reply sent at once, in seconds.
@@ -33,6 +34,9 @@ _LONG = 100e-6
 #: Calls whose tensors are on their way while others run; where the arguments that were refs stand in a CALL.
 _AHEAD = 2
 _ARGUMENTS = 7
+_CALLS = (m.CALL, m.TASK)
+#: Calls that are over and still in a timeline.
+RECENT = 10_000
 
 
 class Service(Protocol):
@@ -60,6 +64,10 @@ class Worker:
         self.inbox: deque[tuple[Connection, Message]] = deque()
         #: Graphs of the actor that lives here; set by whoever wires the process.
         self.service: Service | None = None
+        #: How many calls have been run, and of the last of them (task id, name, begin, end): all that is noted on the way of a call for
+        #: observers. Seconds of CLOCK_MONOTONIC.
+        self.served = 0
+        self.recent: deque[tuple[bytes, str | None, float, float]] = deque(maxlen=RECENT)
         #: Threads of the task that wait in `get`: while there are any, what arrives goes back to its sender.
         self._blocked = 0
         #: This worker ends: it takes no more tasks.
@@ -79,6 +87,7 @@ class Worker:
         client._node_words.update({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
         client.on_node_lost = self._node_lost
         client.on_block = self._block
+        client.sections["work"] = lambda: work_of(self)
 
     # ------------------------------------------------------------------------------------ reading thread
     def _enqueue(self, code: int) -> Callable[..., None]:
@@ -164,6 +173,8 @@ class Worker:
         inbox = self.inbox
         reactor = self.client.reactor
         executor = self.executor
+        context = self.context
+        note = self.recent.append
         # One C call: it is asked before and after each sleep.
         pending: Callable[[], object] = inbox.__len__
         reactor.guard.dismiss()
@@ -176,9 +187,13 @@ class Worker:
                 except IndexError:  # the reading thread has taken it back
                     continue
                 self._serve(connection, message)
+                ended = perf_counter()
+                if message[0] in _CALLS:
+                    self.served += 1
+                    note((message[1], context.task_name, began, ended))
                 if executor.end is not None:
                     return self._leave(*executor.end)
-                if not inbox or perf_counter() - began > _LONG or reactor.asleep:
+                if not inbox or ended - began > _LONG or reactor.asleep:
                     connection.flush()
                 else:
                     reactor.post_later(connection)
@@ -193,6 +208,7 @@ class Worker:
 
     def _await(self, pending: Callable[[], object], service: Service | None) -> None:
         self.executor.idle_title()
+        _flush_output()
         wait_until = self.client.reactor.wait_until
         try:
             if service is None or not service.is_active:
@@ -324,6 +340,15 @@ class Worker:
 
         if not done():
             client.reactor.wait_until(done)
+
+
+def _flush_output() -> None:
+    """A line without an end is passed on too: the process may be killed while it has nothing to do."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # closed by the user, or replaced by something else
+        pass
 
 
 def _set_threads(cpus: float, runtime_env: dict[str, Any]) -> None:

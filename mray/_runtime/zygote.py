@@ -132,7 +132,8 @@ class Zygote:
 
 def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str, str]) -> None:
     """What a new worker does first, before any user code: its own session, output, environment; tied to the node's life."""
-    os.setsid()
+    with contextlib.suppress(PermissionError):  # a profiler has made it the first of its own already
+        os.setsid()
     processes.die_with(lifeline)
     os.close(lifeline)
     os.dup2(stdout, 1)

@@ -24,8 +24,9 @@ from mray._common.messages import (
     EXIT,
     HELD,
 )
-from mray._scheduler.policy import TOMBSTONES
+from mray._scheduler.policy import GRAVES, PRIVATE_VARIABLES, TOMBSTONES
 from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Tenant
+from mray._scheduler.resources import to_quantities
 
 KILL_TEXT = "The actor is dead because it was killed by `ray.kill`."
 OWNER_TEXT = "The actor is dead because its owner has died."
@@ -59,6 +60,8 @@ class Actors:
         self._names: dict[tuple[str, str], ActorRecord] = {}
         #: The last state of the dead, oldest first.
         self._tombstones: dict[bytes, tuple[Any, ...]] = {}
+        #: What listings say of the last of them.
+        self._graves: dict[bytes, dict[str, Any]] = {}
         #: Who watches or holds actors whose creation has not been read yet: it is on its way in another socket.
         self._early: dict[bytes, tuple[set[str], set[str]]] = {}
 
@@ -284,6 +287,9 @@ class Actors:
         self._tombstones[actor.id] = self._state_message(actor)
         if len(self._tombstones) > TOMBSTONES:
             del self._tombstones[next(iter(self._tombstones))]
+        self._graves[actor.id] = self._describe(actor)
+        if len(self._graves) > GRAVES:
+            del self._graves[next(iter(self._graves))]
         members = self._floor.members
         for process in actor.holders:
             if process in members:
@@ -318,21 +324,31 @@ class Actors:
     def named(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
         return [{"name": name, "namespace": space} for (space, name) in self._names if all_namespaces or space == namespace]
 
-    def listing(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "actor_id": actor.id,
-                "class_name": actor.label,
-                "state": actor.state,
-                "name": actor.name or "",
-                "namespace": actor.namespace,
-                "pid": actor.worker.pid if actor.worker is not None else 0,
-                "process": actor.worker.process if actor.worker is not None else "",
-                "incarnation": actor.incarnation,
-                "detached": actor.detached,
-            }
-            for actor in self.records.values()
-        ]
+    def listing(self, *, dead: bool = False) -> list[dict[str, Any]]:
+        """Every actor, with `dead` also the last of those that were."""
+        graves = list(self._graves.values()) if dead else []
+        return [*graves, *map(self._describe, self.records.values())]
+
+    def _describe(self, actor: ActorRecord) -> dict[str, Any]:
+        cause = actor.cause
+        return {
+            "actor_id": actor.id,
+            "class_name": actor.spec.get("class_name") or actor.label,
+            "state": actor.state,
+            "announced": actor.announced,
+            "name": actor.name or "",
+            "namespace": actor.namespace,
+            "pid": actor.worker.pid if actor.worker is not None else cause[2] if cause is not None and actor.state == DEAD else 0,
+            "process": actor.worker.process if actor.worker is not None else "",
+            "owner": actor.owner,
+            "incarnation": actor.incarnation,
+            "restarts_left": actor.restarts_left,
+            "detached": actor.detached,
+            "resources": to_quantities(actor.amounts),
+            "environment": {name: value for name, value in actor.environment if not name.startswith(PRIVATE_VARIABLES)},
+            "holders": len(actor.holders),
+            "cause": list(cause[:4]) if cause is not None else None,
+        }
 
     def validate(self) -> None:
         for key, actor in self._names.items():

@@ -10,9 +10,15 @@ SPAWN_ATTEMPTS = 3
 FREE_LEASES = 256
 #: How many dead actors are remembered with their cause.
 TOMBSTONES = 10_000
+#: How many dead actors, and dead workers, listings show.
+GRAVES = 1000
 #: Workers started ahead of need, at most.
 PRESTART = 2
 
+#: The names of variables that carry what is ours begin so.
+PRIVATE_VARIABLES = "MRAY_WORKER_"
+#: Carries the program that a worker is started under (see `mray._runtime.launch.Wrapper`).
+WRAPPER_VARIABLE = PRIVATE_VARIABLES + "WRAPPER"
 #: Variables that the loader, the allocator or the interpreter reads only when a process starts.
 _READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
 #: Variables that numerical libraries read when they are imported, which preloading does before the fork.
@@ -42,4 +48,4 @@ def idle_limit(cpus: float) -> int:
 def needs_fresh_interpreter(environment: Mapping[str, str], preloaded: bool) -> bool:
     """Whether these variables come too late for a forked process."""
     late = _READ_AT_START + _READ_AT_IMPORT if preloaded else _READ_AT_START
-    return any(name.startswith(late) for name in environment)
+    return WRAPPER_VARIABLE in environment or any(name.startswith(late) for name in environment)

@@ -16,6 +16,7 @@ from typing import Any
 from mray._common.messages import (
     ACTOR_START,
     ANSWER,
+    CAUSE_CRASH,
     CAUSE_EXIT,
     CAUSE_OWNER,
     CAUSE_REFUSED,
@@ -24,12 +25,13 @@ from mray._common.messages import (
     LEASE_LOST,
     LEASE_RECALL,
     LEASE_REFUSED,
+    NO_PROCESS,
     WORKER_GONE,
 )
 from mray._scheduler import events
 from mray._scheduler.actors import Actors
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
-from mray._scheduler.policy import FREE_LEASES, idle_limit, prestart_count
+from mray._scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
 from mray._scheduler.queue import DemandQueue
 from mray._scheduler.records import (
     BUSY,
@@ -128,7 +130,7 @@ class Scheduler:
     def _worker_died(self, worker: WorkerRecord, cause: Cause) -> None:
         tenant = worker.tenant
         if worker.intended is not None:
-            cause = (*worker.intended, cause[2], cause[3], None)
+            cause = (*worker.intended, cause[2], cause[3], cause[4] if worker.intended[0] == CAUSE_CRASH else None)
         hopeless = self.workers.died(worker)
         if tenant is not None:
             self._vacate(tenant)
@@ -143,7 +145,10 @@ class Scheduler:
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
         how = cause[1] or describe_status(cause[3]) or "has ended"
-        text = f"no worker process could be started with env_vars {dict(environment)}: it {how} as it started"
+        variables = {name: value for name, value in environment if not name.startswith(PRIVATE_VARIABLES)}
+        text = f"{NO_PROCESS} with env_vars {variables}: it {how} as it started"
+        if cause[4]:
+            text += f". Its last output:\n{cause[4].decode('utf-8', 'replace')}"
         for tenant in self.workers.give_up(environment):
             self._vacate(tenant)
             if isinstance(tenant, Lease):

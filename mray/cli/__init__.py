@@ -1,7 +1,8 @@
-"""The commands: ``mray run script.py`` and what else is typed in a terminal.
+"""The commands: ``mray run script.py``, ``mray list actors`` and what else is typed in a terminal.
 
-A command is a function of its arguments that returns an exit status; `COMMANDS` is the only list of them, and the
-help text is made from it. The process that runs a command is an ordinary driver: nothing here starts a session.
+A command is a module of `mray.cli.commands`: its name is the command's, ``SUMMARY`` says in a line what it does, and ``main(words)`` does
+it and returns an exit status. Adding the file adds the command; the help text is made from the files. Only the module of the command
+that is typed is imported.
 
 ``run`` executes a program written for Ray with mray behind the name ``ray``:
 
@@ -9,27 +10,55 @@ help text is made from it. The process that runs a command is an ordinary driver
                                                         │
     each worker   zygote imports the session's preload: as_ray ──▶ alias.install(), before any user code
 
+All others look on at sessions that other processes have started, as observers (`mray._runtime.observer`); none starts a session, except
+``microbenchmark``, which measures one of its own.
+
 Rejected: generating a package called ``ray`` on a path (every class would exist twice, unless the package were only
 links), and rewriting the imports of the user's source (tracebacks and pickles would speak of other code).
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Protocol
 
 from mray._common.version import __version__
-from mray.cli import script
+from mray.cli import commands
 
-COMMANDS: dict[str, tuple[str, Callable[[list[str]], int]]] = {
-    "run": ("run a script written for Ray on mray", script.run),
-}
+
+class Command(Protocol):
+    """A module of `mray.cli.commands`."""
+
+    SUMMARY: str
+
+    def main(self, words: list[str]) -> int:
+        """Do it with these arguments; the exit status."""
+
+
+def names() -> list[str]:
+    """The names of the commands."""
+    return sorted(module.name for module in pkgutil.iter_modules(commands.__path__) if not module.name.startswith("_"))
+
+
+def load(name: str) -> Command:
+    """The command of this name."""
+    module: Command = importlib.import_module(f"{commands.__name__}.{name}")
+    return module
 
 
 def usage() -> str:
     """The help text of ``mray``."""
-    lines = [f"  {name:<10}{summary}" for name, (summary, _) in COMMANDS.items()]
-    return "\n".join(["usage: mray [--help] [--version] command ...", "", "commands:", *lines, "", "mray COMMAND --help says more."])
+    return "\n".join(["usage: mray [--help] [--version] command ...", "", "commands:", *_summaries(), "", "mray COMMAND --help says more."])
+
+
+def _summaries() -> Iterator[str]:
+    known = names()
+    width = max(map(len, known)) + 2
+    for name in known:
+        yield f"  {name:<{width}}{load(name).SUMMARY}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,9 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
     if first in ("--help", "-h"):
         print(usage())
         return 0
-    if first not in COMMANDS:
+    if first not in names():
         if first:
             print(f"mray: no command {first!r}", file=sys.stderr)
         print(usage(), file=sys.stderr)
         return 2
-    return COMMANDS[first][1](arguments[1:])
+    return load(first).main(arguments[1:])

@@ -6,6 +6,8 @@ For users, on any backend. Rejected: importing everything here at once; what is 
 from __future__ import annotations
 
 from mray.util import accelerators
+from mray.util import rpdb as pdb
+from mray.util._progress import progress
 from mray.util._results import as_completed, get_node_ip_address, list_named_actors, map_unordered
 from mray.util.check_serialize import inspect_serializability
 from mray.util.serialization import deregister_serializer, register_serializer
@@ -18,5 +20,7 @@ __all__ = [
     "inspect_serializability",
     "list_named_actors",
     "map_unordered",
+    "pdb",
+    "progress",
     "register_serializer",
 ]

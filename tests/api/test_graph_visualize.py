@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -65,10 +66,16 @@ def pairs(text: str) -> set[tuple[str, str]]:
     return {tuple(pair.split("-")) for pair in text.split()}
 
 
+@pytest.fixture(autouse=True)
+def graphviz(engine: str) -> None:
+    """Ray makes pictures, and DOT text, through the Python package; mray asks the program itself."""
+    if engine == "ray":
+        pytest.importorskip("graphviz")
+
+
 # ------------------------------------------------------------------------------------------------ DOT
 @needs_dot
 def test_visualize_returns_dot_and_writes_it_and_a_picture(ray_session, actor, compiled, empty_folder: Path) -> None:
-    pytest.importorskip("graphviz")
     with ray_session.dag.InputNode() as given:
         graph = compiled(actor().echo.bind(given))
     text = graph.visualize()
@@ -77,13 +84,14 @@ def test_visualize_returns_dot_and_writes_it_and_a_picture(ray_session, actor, c
     assert (empty_folder / "compiled_graph.png").read_bytes().startswith(b"\x89PNG")
     graph.visualize(filename="other", format="svg")
     assert "<svg" in (empty_folder / "other.svg").read_text()
+    graph.visualize(filename="nested/third", format="pdf")
+    assert (empty_folder / "nested" / "third.pdf").read_bytes().startswith(b"%PDF")
     with pytest.raises(ValueError, match="unknown format: 'nope'"):
         graph.visualize(format="nope")
 
 
 @needs_dot
 def test_the_numbers_and_labels_of_a_graph(ray_session, actor, compiled) -> None:
-    pytest.importorskip("graphviz")
     ray = ray_session
     first, second = actor(), actor()
     with ray.dag.InputNode() as given:
@@ -100,18 +108,17 @@ def test_the_numbers_and_labels_of_a_graph(ray_session, actor, compiled) -> None
 
 @needs_dot
 def test_boxes_name_the_class_of_the_actor_and_have_its_colour(ray_session, actor, compiled) -> None:
-    pytest.importorskip("graphviz")
     with ray_session.dag.InputNode() as given:
         first, second = actor(), actor()
         graph = compiled(first.echo.bind(second.echo.bind(first.echo.bind(given))))
     text = graph.visualize()
     assert "Actor" in boxes_in(text)["1"][0]
-    assert re.findall(r"fillcolor=(\S+) shape=oval", text) == ['"#005DC0"', '"#006590"', '"#005DC0"']
+    first, second, third = re.findall(r"fillcolor=(\S+) shape=oval", text)
+    assert first == third != second
 
 
 @needs_dot
 def test_parts_of_the_input_are_boxes(ray_session, actor, compiled) -> None:
-    pytest.importorskip("graphviz")
     with ray_session.dag.InputNode() as given:
         worker = actor()
         graph = compiled(actor().add.bind(worker.add.bind(given[0], given.word), given[1]))
@@ -123,15 +130,44 @@ def test_parts_of_the_input_are_boxes(ray_session, actor, compiled) -> None:
 
 @needs_dot
 def test_channel_details_stand_on_the_edges(ray_session, actor, compiled) -> None:
-    pytest.importorskip("graphviz")
     with ray_session.dag.InputNode() as given:
         worker = actor()
         graph = compiled(actor().echo.bind(worker.echo.bind(worker.echo.bind(given))))
-    labels = dict(re.findall(r'^\t(\d+ -> \d+) \[label="([^"]*)"\]', graph.visualize(channel_details=True), re.MULTILINE))
+    labels = dict(re.findall(r'^\t(\d+ -> \d+) \[label="([^"]*)"', graph.visualize(channel_details=True), re.MULTILINE))
     assert all(label.startswith("SharedMemoryType\n") for label in labels.values())
     within = {edge for edge, label in labels.items() if "IntraProcessChannel" in label}
     between = {edge for edge, label in labels.items() if "BufferedSharedMemoryChannel" in label}
     assert (within, between) == ({"1 -> 2"}, {"0 -> 1", "2 -> 3", "3 -> 4"})
+
+
+@pytest.mark.differs("Ray draws the schedule only while it compiles")
+@needs_dot
+def test_the_schedule_is_a_picture(ray_session, actor, compiled, empty_folder: Path, engine: str) -> None:
+    first, second = actor(), actor()
+    with ray_session.dag.InputNode() as given:
+        graph = compiled(second.echo.bind(first.echo.bind(given)))
+    if engine == "ray":
+        assert not hasattr(graph, "visualize_schedule")
+        return
+    text = graph.visualize_schedule(executions=2)
+    assert (empty_folder / "compiled_graph_schedule").read_text() == text
+    assert (empty_folder / "compiled_graph_schedule.png").read_bytes().startswith(b"\x89PNG")
+    characters = graph.visualize_schedule(format="ascii")
+    lanes = [line.split()[0] for line in characters.split("\n")[:3]]
+    assert lanes == ["driver", "Actor", "Actor"]
+    assert [line.split("  ")[-1].count("[") for line in characters.split("\n")[:3]] == [0, 1, 1]
+
+
+@pytest.mark.only("mray", "Ray reads the variable when it is imported")
+@needs_dot
+def test_compiling_draws_the_schedule_where_the_environment_asks_for_it(
+    ray_session, actor, compiled, empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_CGRAPH_VISUALIZE_SCHEDULE", "1")
+    with ray_session.dag.InputNode() as given:
+        graph = compiled(actor().echo.bind(given))
+    assert ray_session.get(graph.execute(5)) == 5
+    assert (empty_folder / "compiled_graph_schedule.png").read_bytes().startswith(b"\x89PNG")
 
 
 # ------------------------------------------------------------------------------------------------ characters
@@ -199,7 +235,111 @@ def test_parts_of_the_input_in_characters(ray_session, actor, compiled, engine: 
         assert "1:InputAttributeNode[left]" in text
 
 
+# ------------------------------------------------------------------------------------------------ without a program
+@pytest.mark.differs("Ray needs the program dot for all but characters")
+def test_formats_that_need_nothing(ray_session, actor, compiled, empty_folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    worker = actor()
+    with ray_session.dag.InputNode() as given:
+        graph = compiled(worker.echo.bind(worker.echo.bind(given)))
+    monkeypatch.setenv("PATH", "")
+    if engine == "ray":
+        with pytest.raises(Exception, match="dot"):
+            graph.visualize(format="svg")
+        return
+    for picture_format in ("svg", "html", "mermaid", "dot"):
+        graph.visualize(format=picture_format)
+    names = {"compiled_graph", "compiled_graph.svg", "compiled_graph.html", "compiled_graph.mmd", "compiled_graph.dot"}
+    assert {path.name for path in empty_folder.iterdir()} == names
+    root = ET.parse(empty_folder / "compiled_graph.svg").getroot()
+    groups = list(root.iter("{http://www.w3.org/2000/svg}g"))
+    assert [each.get("data-number") for each in groups if "box" in each.get("class", "").split()] == ["0", "1", "2", "3"]
+    kinds = [(each.get("data-source"), each.get("data-kind")) for each in groups if each.get("class") == "edge"]
+    assert kinds == [("0", "shm"), ("1", "local"), ("2", "shm")]
+    with pytest.raises(ImportError, match="install graphviz.*'svg'"):
+        graph.visualize()
+
+
+@pytest.mark.only("mray", "Ray's graphs do not draw themselves in notebooks")
+def test_notebooks_draw_graphs(ray_session, actor, compiled) -> None:
+    with ray_session.dag.InputNode() as given:
+        root = actor().add.bind(given[0], given[1])
+        for shown in (given, root, graph := compiled(root)):
+            for name in ("_ipython_canary_method_should_not_exist_", "_ipython_display_", "_repr_html_", "_repr_png_"):
+                assert not hasattr(shown, name)
+            bundle = shown._repr_mimebundle_(include=None, exclude=None)
+            assert bundle["image/svg+xml"] == shown._repr_svg_()
+            ET.fromstring(bundle["image/svg+xml"])
+            assert bundle["text/plain"]
+    assert ray_session.get(graph.execute(1, 2)) == 3
+
+
+@pytest.mark.only("mray", "Ray measures nothing")
+def test_statistics_are_drawn(ray_session, actor, compiled, empty_folder: Path) -> None:
+    with ray_session.dag.InputNode() as given:
+        graph = compiled(actor().echo.bind(given))
+    with graph.profile():
+        for value in range(3):
+            assert ray_session.get(graph.execute(value)) == value
+    graph.visualize(format="svg", statistics=True)
+    graph.visualize_schedule(format="svg", statistics=True)
+    written = [each.text or "" for each in ET.parse(empty_folder / "compiled_graph.svg").iter("{http://www.w3.org/2000/svg}text")]
+    assert sum(line.startswith("3× ") for line in written) == 2
+    assert sum(line.startswith("compute ") for line in written) == 1
+    assert "as measured" in (empty_folder / "compiled_graph_schedule.svg").read_text()
+
+
 # ------------------------------------------------------------------------------------------------ not compiled
+@pytest.mark.only("mray", "Ray draws these by dag.plot alone")
+def test_a_graph_is_drawn_before_it_is_compiled_with_the_same_numbers(ray_session, actor, compiled, empty_folder: Path) -> None:
+    ray = ray_session
+    first, second = actor(), actor()
+    with ray.dag.InputNode() as given:
+        low, high = first.two.bind(given[0])
+        last = second.add.bind(low, given.word).with_tensor_transport()
+        root = ray.dag.MultiOutputNode([second.echo.bind(last), high])
+    before = root.visualize(format="dot")
+    assert (empty_folder / "dag.dot").read_text() == before
+    after = compiled(root).visualize(format="dot")
+    assert edges_in(before) == edges_in(after)
+    assert boxes_in(before) == boxes_in(after)
+    labels = dict(re.findall(r"^\t(\d+ -> \d+) \[label=(\S+)", before, re.MULTILINE))
+    assert len(labels) == 1
+    assert labels.popitem()[1] == "AutoTransportType"
+    text = root.visualize(format="ascii")
+    assert edges_in(text) == edges_in(after)
+
+
+@pytest.mark.only("mray", "Ray draws these by dag.plot alone")
+def test_functions_and_the_making_of_actors_are_drawn(ray_session, empty_folder: Path) -> None:
+    ray = ray_session
+
+    @ray.remote
+    def load(*args):
+        return 1
+
+    @ray.remote(num_cpus=0)
+    class Worker:
+        def train(self, *args):
+            return 1
+
+    worker = Worker.bind()
+    root = worker.train.bind(worker.train.bind(load.bind()), load.options(name="other").bind())
+    text = root.visualize(format="dot")
+    boxes = boxes_in(text)
+    assert sorted(lines[-1] for lines in boxes.values()) == [
+        "Actor: Worker",
+        "Function: load",
+        "Function: other",
+        "Method: train",
+        "Method: train",
+    ]
+    dashed = re.findall(r"^\t(\d+) -> (\d+) \[.*style=dashed\]", text, re.MULTILINE)
+    (maker,) = (number for number, lines in boxes.items() if lines == ["Actor: Worker"])
+    calls = {number for number, lines in boxes.items() if lines[-1] == "Method: train"}
+    assert {target for source, target in dashed if source == maker} == calls
+    assert root.visualize(format="mermaid").startswith("flowchart TD\n")
+
+
 @pytest.fixture
 def drawn(ray_session, engine: str):
     """DAG node -> the edges above it in DOT."""

@@ -1,10 +1,18 @@
-"""What workers print comes out of the driver, on the same stream, with a prefix."""
+"""What workers print comes out of the driver, on the same stream, and stays in files; off a terminal as it was written."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+#: Off a terminal mray prints the lines as they were written, unless it is told otherwise.
+PREFIX = {"MRAY_LOG_PREFIX": "1"}
 
 START = """
 import os
@@ -59,7 +67,8 @@ ray.get(named.say.remote())
 sys.stdout.write(f"\\nPIDS {task} {pid}\\n")
 sys.stdout.flush()
 time.sleep(2 if ray.__name__ == "ray" else 0)
-"""
+""",
+        env=PREFIX,
     )
     _, task, actor = lines_of(done.stdout, "PIDS")[0].split()
     assert f"(speaks pid={task}) from a task" in plain(done.stdout)
@@ -84,7 +93,8 @@ def speaks():
 
 ray.get(speaks.remote())
 time.sleep(2 if ray.__name__ == "ray" else 0)
-"""
+""",
+        env=PREFIX,
     )
     assert re.search(r"\(speaks pid=\d+\) raw bytes", plain(done.stdout))
     assert re.search(r"\(speaks pid=\d+\) from a child", plain(done.stdout))
@@ -189,7 +199,8 @@ def speaks():
 
 ray.get(speaks.remote())
 time.sleep(3 if ray.__name__ == "ray" else 0)
-"""
+""",
+        env=PREFIX,
     )
     numbers = [int(match) for match in re.findall(r"\(speaks pid=\d+\) line (\d+) x{50}$", plain(done.stdout), re.MULTILINE)]
     assert numbers == list(range(2000))
@@ -211,7 +222,300 @@ try:
 except ray.exceptions.WorkerCrashedError:
     print("crashed", flush=True)
 time.sleep(2 if ray.__name__ == "ray" else 0)
-"""
+""",
+        env=PREFIX,
     )
     assert re.search(r"\(speaks pid=\d+\) last words", plain(done.stdout))
     assert "crashed" in done.stdout
+
+
+@pytest.mark.differs("Ray prefixes every line, so that a program that reads the driver's output has to take the prefix off")
+def test_off_a_terminal_lines_come_out_as_they_were_written(run_program, engine):
+    done = run_program(
+        START
+        + """
+import json
+
+ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+
+@ray.remote
+def speaks(number):
+    print(json.dumps({"number": number, "text": "carriage return \\r and form feed \\x0c"}))
+
+ray.get([speaks.remote(number) for number in range(20)])
+time.sleep(3 if ray.__name__ == "ray" else 0)
+""",
+    )
+    lines = [line for line in done.stdout.split("\n") if "number" in line]
+    if engine == "mray":
+        assert sorted(json.loads(line)["number"] for line in lines) == list(range(20))
+    else:
+        assert all("(speaks pid=" in plain(line) for line in lines)
+
+
+@pytest.mark.only("mray")
+def test_on_a_terminal_lines_have_a_prefix_unless_it_is_switched_off(run_program, tmp_path):
+    program = (
+        START.replace("ENGINE", "mray")
+        + """
+ray.init(num_cpus=1, logging_level="ERROR")
+ray.get(ray.remote(lambda: print("text")).remote())
+"""
+    )
+    (tmp_path / "inner.py").write_text(program)
+    outer = "import pty, sys\npty.spawn([sys.executable, 'inner.py'])\n"
+    assert re.search(r"\(<lambda> pid=\d+\) text", run_program(outer).stdout)
+    assert re.search(r"^text\r?$", run_program(outer, env={"MRAY_LOG_PREFIX": "0"}).stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("end", ["os._exit(1)", "os.kill(os.getpid(), 9)", "os.write(1, b'tail without an end'); os._exit(1)"])
+def test_a_last_line_without_an_end_comes_out(run_program, end):
+    done = run_program(
+        START
+        + f"""
+ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR")
+
+@ray.remote(max_retries=0)
+def speaks():
+    print("whole line")
+    print("line without", end=" ", flush=True)
+    print("an end", end="", flush=True)
+    {end}
+
+try:
+    ray.get(speaks.remote())
+except ray.exceptions.WorkerCrashedError:
+    pass
+time.sleep(3 if ray.__name__ == "ray" else 0)
+""",
+    )
+    assert re.search(r"whole line$", plain(done.stdout), re.MULTILINE)
+    assert re.search(r"line without an end(tail without an end)?$", plain(done.stdout), re.MULTILINE)
+
+
+@pytest.mark.only("mray")
+def test_a_line_without_an_end_survives_a_kill_between_two_calls(run_program):
+    done = run_program(
+        START
+        + """
+ray.init(num_cpus=1, logging_level="ERROR")
+
+@ray.remote
+class Speaker:
+    def say(self):
+        print("not flushed", end="")
+        return os.getpid()
+
+speaker = Speaker.remote()
+pid = ray.get(speaker.say.remote())
+ray.get(speaker.__ray_ready__.remote())
+while open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "S":
+    time.sleep(0.01)
+ray.kill(speaker)
+try:
+    ray.get(speaker.say.remote())
+except ray.exceptions.RayActorError:
+    pass
+"""
+    )
+    assert "not flushed" in done.stdout
+
+
+@pytest.mark.only("mray")
+def test_a_driver_that_prints_slowly_holds_up_no_call(run_program):
+    done = run_program(
+        START
+        + """
+import threading
+
+class Stopped:
+    def __init__(self, stream):
+        self.stream, self.go = stream, threading.Event()
+    def write(self, text):
+        self.go.wait()
+        return self.stream.write(text)
+    def flush(self):
+        self.stream.flush()
+
+ray.init(num_cpus=2, logging_level="ERROR")
+
+@ray.remote
+def speaks(number):
+    print("line", number, flush=True)
+    return number
+
+stopped = sys.stdout = Stopped(sys.stdout)
+results = [ray.get(speaks.remote(number)) for number in range(200)]
+sys.stderr.write(f"all {len(results)} results\\n")
+stopped.go.set()
+"""
+    )
+    assert "all 200 results" in done.stderr
+    assert sorted(int(line.split()[1]) for line in done.stdout.splitlines()) == list(range(200))
+
+
+def test_each_workers_output_is_a_file_of_the_session(fresh, init, eventually):
+    ray = fresh
+    context = init(num_cpus=1)
+
+    @ray.remote
+    class Speaker:
+        def say(self):
+            print("to stdout", flush=True)
+            print("to stderr", file=sys.stderr, flush=True)
+            context = ray.get_runtime_context()
+            # Between them the job, or on Ray what stands for none.
+            return f"worker-{context.get_worker_id()}-*-{os.getpid()}"
+
+    name = ray.get(Speaker.remote().say.remote())
+    session = context.address_info["session_dir"]
+
+    def read(suffix):
+        return "".join(path.read_text() for path in Path(session, "logs").glob(f"{name}.{suffix}"))
+
+    eventually(lambda: "to stdout" in read("out") and "to stderr" in read("err"))
+    assert "to stderr" not in read("out")
+
+
+def test_the_error_of_a_crashed_actor_has_its_last_lines(fresh, init, engine):
+    ray = fresh
+    init(num_cpus=1)
+
+    @ray.remote
+    class Speaker:
+        def say(self, count):
+            for number in range(count):
+                print("line", number)
+            print("the reason, on stderr", file=sys.stderr, flush=True)
+            os._exit(3)
+
+    with pytest.raises(ray.exceptions.ActorDiedError) as raised:
+        ray.get(Speaker.remote().say.remote(1000))
+    if engine == "mray":
+        text = str(raised.value)
+        assert "Its last output:" in text
+        assert "the reason, on stderr" in text
+        # The two streams are read one after the other: either may come last, and only the end is shown.
+        assert text.count("\n    ") == 20
+
+
+def test_the_error_of_a_crashed_task_says_where_compiled_code_was(fresh, init, engine):
+    ray = fresh
+    init(num_cpus=1)
+
+    @ray.remote(max_retries=0)
+    def crashes():
+        import ctypes
+
+        ctypes.string_at(0)
+
+    with pytest.raises(ray.exceptions.WorkerCrashedError) as raised:
+        ray.get(crashes.remote())
+    if engine == "mray":
+        assert "Segmentation fault" in str(raised.value)
+        assert " in crashes" in str(raised.value)
+
+
+def test_an_actor_that_was_killed_shows_no_output_in_its_error(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class Speaker:
+        def say(self):
+            print("harmless", flush=True)
+
+        def endless(self):
+            while True:
+                pass
+
+    speaker = Speaker.remote()
+    ray.get(speaker.say.remote())
+    ref = speaker.endless.remote()
+    ray.kill(speaker)
+    with pytest.raises(ray.exceptions.ActorDiedError) as raised:
+        ray.get(ref)
+    assert "harmless" not in str(raised.value)
+
+
+# ------------------------------------------------------------------------------------------------- logging
+def logged(run_program, options, body, env=None):
+    return run_program(
+        START
+        + f"""
+import logging
+
+ray.init(num_cpus=1, include_dashboard=False{options})
+
+@ray.remote
+def logs():
+    {body}
+
+ray.get(logs.remote())
+time.sleep(2 if ray.__name__ == "ray" else 0)
+""",
+        env=env,
+    )
+
+
+def test_workers_log_as_plain_python_does_until_they_configure_more(run_program):
+    done = logged(run_program, "", "logging.getLogger('x').info('hidden'); logging.getLogger('x').warning('seen')")
+    assert "seen" in plain(done.stderr)
+    assert "hidden" not in done.stderr
+    done = logged(run_program, "", "logging.basicConfig(level='INFO', format='%(levelname)s|%(message)s'); logging.info('told')")
+    assert "INFO|told" in plain(done.stderr)
+
+
+def test_a_json_configuration_holds_in_driver_and_workers(run_program):
+    done = logged(
+        run_program,
+        ", logging_config=ray.LoggingConfig(encoding='JSON', log_level='DEBUG', additional_log_standard_attrs=['name'])",
+        "logging.getLogger('mine').debug('from %s', 'a worker', extra={'answer': 42})",
+    )
+    (line,) = [line for line in plain(done.stderr).splitlines() if "from a worker" in line]
+    record = json.loads(line[line.index("{") :])
+    assert {"message": "from a worker", "levelname": "DEBUG", "name": "mine", "answer": 42, "job_id": "01000000"}.items() <= record.items()
+    assert {"asctime", "filename", "lineno", "process", "worker_id", "node_id", "task_id", "task_name", "task_func_name"} <= record.keys()
+    assert record["task_name"] == "logs"
+    assert record["task_func_name"].endswith(".logs")
+
+
+def test_a_text_configuration_adds_who_logs(run_program):
+    done = logged(run_program, ", logging_config=ray.LoggingConfig()", "logging.getLogger('mine').info('told')")
+    (line,) = [line for line in plain(done.stderr).splitlines() if "told" in line]
+    assert re.search(r"INFO program\.py:\d+ -- told .*task_name=logs", line)
+
+
+@pytest.mark.parametrize("wrong", [{"encoding": "XML"}, {"additional_log_standard_attrs": ["nonsense"]}])
+def test_a_configuration_that_cannot_be_is_refused(ray, wrong):
+    with pytest.raises(ValueError, match=r"Invalid encoding type|Unknown python logging standard attribute"):
+        ray.LoggingConfig(**wrong)
+
+
+@pytest.mark.only("mray")
+def test_a_driver_that_goes_away_while_workers_print_leaves_nothing(tmp_path):
+    (tmp_path / "inner.py").write_text(
+        START.replace("ENGINE", "mray")
+        + """
+ray.init(num_cpus=2, logging_level="ERROR")
+
+@ray.remote
+def speaks():
+    while True:
+        print("x" * 100)
+
+refs = [speaks.remote() for _ in range(2)]
+sys.stdout.write("started\\n")
+sys.stdout.flush()
+ray.get(refs)
+"""
+    )
+    repository = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, "PYTHONPATH": repository}
+    child = subprocess.Popen([sys.executable, "inner.py"], cwd=tmp_path, stdout=subprocess.PIPE, env=environment)
+    with child:
+        assert child.stdout is not None
+        line = b"first"
+        while line and b"xxx" not in line:
+            line = child.stdout.readline()
+        child.kill()
+    assert line

@@ -35,8 +35,6 @@ class Kind(ABC):
     environment: Mapping[str, str]
     #: Whether a second process can have it too.
     has_peers = True
-    #: Whether what waits for an event of a dead process goes on.
-    forgets_the_dead = True
 
     def open(self) -> Platform:
         """What this process has, found anew."""
@@ -129,7 +127,6 @@ class Cuda(Kind):
 
     name = "cuda"
     environment = MappingProxyType({})
-    forgets_the_dead = False
 
     def why_not(self) -> str:
         if find_cuda() is None:

@@ -27,7 +27,7 @@ Make = Callable[[int], Ends]
 
 @pytest.fixture(params=["inproc", "shm", "cuda_ipc", "pinned"])
 def make(request: pytest.FixtureRequest, shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Iterator[Make]:
-    """Makes a channel with room for `ENTRIES` messages. Those of devices carry here what is on none (for the rest: `test_channel_devices`)."""
+    """Makes a channel with room for `ENTRIES` messages. Those of devices carry here what is on none; `test_channel_devices` has the rest."""
     kind = request.param
 
     def build(readers: int = 1) -> Ends:
@@ -283,3 +283,45 @@ def test_a_forked_child_releases_nothing(shm: Any) -> None:
     assert writer.statistics()["in_use"] == 1
     del value
     assert writer.statistics()["in_use"] == 0
+
+
+# ------------------------------------------------------------------------------ for those who look on
+def test_both_ends_count_messages_alike(make: Make) -> None:
+    writer, readers = make(2)
+    for number in range(6):
+        assert writer.position() == number
+        assert writer.try_write("x" * 3000 if number % 2 else number)
+        for reader in readers:
+            assert reader.position() == number
+            reader.try_read()
+            assert reader.position() == number + 1
+    assert writer.position() == 6
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [("text", 4, 4), (b"b" * 5000, 5000, 5000), (7, 1, 20), (np.zeros(10), 80, 300), (np.zeros(50_000), 400_000, 400_300)],
+    ids=["text", "large bytes", "number", "small array", "large array"],
+)
+def test_a_writer_knows_the_size_of_the_last_message(shm: Any, value: Any, least: int, most: int) -> None:
+    writer, (reader,) = shm.make(1)
+    assert writer.last_size() == 0
+    writer.try_write(1)
+    reader.try_read()
+    writer.try_write(value)
+    assert least <= writer.last_size() <= most
+    reader.try_read()
+
+
+def test_what_is_passed_on_without_a_copy_counts_as_what_it_is(shm: Any) -> None:
+    writer, (reader,) = shm.make(1)
+    onward, (last,) = shm.make(1)
+    writer.try_write({"array": np.zeros(100_000), "more": "text"})
+    value = reader.try_read()
+    onward.try_write(value["array"])
+    assert onward.statistics()["passed_on"] == 1
+    assert 800_000 <= onward.last_size() <= 800_300
+    onward.try_write(value)
+    assert onward.statistics()["passed_on"] == 2
+    assert 800_000 <= onward.last_size() <= 800_500
+    assert last.try_read().nbytes == 800_000

@@ -404,3 +404,81 @@ def test_what_a_dead_writer_has_sent_and_nobody_opened_is_no_error_but_nothing(
         assert edge.read() is NOTHING
         edge.writer.try_write(3)
         assert not edge.readers[0].ready()
+
+
+# ---------------------------------------------------------------------------------------- several devices, death, captures
+@pytest.mark.parametrize(("kind", "peer"), [("cuda_ipc", 1), ("pinned", 0)])
+def test_tensors_of_several_gpus_are_not_taken_for_each_other(make_edge: Callable[..., Edge], kind: str, peer: int) -> None:
+    """Their reader sees one of the GPUs, and opens the memory of both there."""
+    edge = make_edge(kind, 1, peer=peer)
+    edge.send([null.full(10, 1, device=0), null.full(10, 2, device=1)])
+    assert [edge.host(array).tolist() for array in edge.read()] == [[1] * 10, [2] * 10]
+
+
+def test_both_pools_of_a_gpu_may_have_one_reader(make_edge: Callable[..., Edge], shm: Any) -> None:
+    one = make_edge("pinned", 1)
+    one.send(null.full(10, 1))
+    writer, (reader,) = shm.make(
+        1, partial(CudaIpcWriter, platform=one.platform, name="another"), partial(CudaIpcReader, platform=one.view), leases=LEASES
+    )
+    assert writer.try_write(null.full(10, 2))
+    assert [one.host(one.read()).tolist(), reader.try_read().tolist()] == [[1] * 10, [2] * 10]
+
+
+def test_nobody_goes_on_waiting_for_a_dead_writer(same_gpu: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    forsaken = watch_the_forsaken(monkeypatch)
+    edge = same_gpu
+    edge.send(null.full(10, 1))
+    value = edge.read()
+    monkeypatch.setattr("mray._channel.leases._is_dead", lambda _words, _line: True)
+    for _ in range(2):
+        edge.readers[0].close()
+    assert len(forsaken) == 1
+    del value
+
+
+def test_nobody_goes_on_waiting_for_a_dead_reader(same_gpu: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    forsaken = watch_the_forsaken(monkeypatch)
+    edge = same_gpu
+    edge.send(null.full(10, 1))
+    edge.read()
+    edge.send(null.full(10, 2))
+    with monkeypatch.context() as patched:
+        patched.setattr("mray._channel.cuda_ipc.trim_pools", lambda: True)  # both ends are in this process, and one is not dead
+        patched.setattr("mray._channel.leases._is_dead", lambda _words, _line: True)
+        assert not forsaken
+        edge.writer.close()
+    assert len(forsaken) == 1
+
+
+def watch_the_forsaken(monkeypatch: pytest.MonkeyPatch) -> list[NullEvent]:
+    forsaken: list[NullEvent] = []
+    monkeypatch.setattr(NullEvent, "forsake", lambda event: forsaken.append(event))
+    return forsaken
+
+
+def test_ends_whose_streams_cannot_be_marked_are_closed_later(
+    same_gpu: Edge, shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    edge = same_gpu
+    free = edge.free()
+    edge.send(null.full(1000, 8))
+    edge.read()
+    with monkeypatch.context() as patched:
+        patched.setattr(NullEvent, "record", refuse)
+        shm.close_rings()
+        assert not trim_pools()
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+
+
+def test_a_region_is_not_given_back_while_a_stream_that_used_it_cannot_be_marked(
+    same_gpu: Edge, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    pool, stream = pool_of(same_gpu.here), same_gpu.here.create_stream()
+    pool.free(pool.claim(1000, stream), [stream])
+    with monkeypatch.context() as patched:
+        patched.setattr(NullEvent, "record", refuse)
+        for _ in range(2):
+            assert not pool.trim()
+    eventually(pool.trim)

@@ -68,6 +68,21 @@ RAY: dict[str, str] = {
     """,
     "mray.util.helpers": "as_completed map_unordered",
     "mray.util.serialization": "StandaloneSerializationContext deregister_serializer register_serializer",
+    "mray.util.state": """
+        get_actor get_job get_log get_node get_objects get_placement_group get_task get_worker list_actors list_cluster_events list_jobs
+        list_logs list_nodes list_objects list_placement_groups list_runtime_envs list_tasks list_workers summarize_actors
+        summarize_objects summarize_tasks StateApiClient
+    """,
+    "mray.util.state.api": """
+        get_actor get_job get_log get_node get_objects get_placement_group get_task get_worker list_actors list_cluster_events list_jobs
+        list_logs list_nodes list_objects list_placement_groups list_runtime_envs list_tasks list_workers summarize_actors
+        summarize_objects summarize_tasks StateApiClient
+    """,
+    "mray.util.state.common": """
+        ActorState DEFAULT_LIMIT DEFAULT_RPC_TIMEOUT JobState NodeState ObjectState PlacementGroupState RAY_MAX_LIMIT_FROM_API_SERVER
+        StateSchema TaskState WorkerState
+    """,
+    "mray.util.state.exception": "DataSourceUnavailable RayStateApiException ServerUnavailable",
     "mray.util.queue": "Empty Full Queue",
     "mray.util.actor_pool": "ActorPool",
     "mray.util.scheduling_strategies": """
@@ -127,8 +142,23 @@ RAY: dict[str, str] = {
     """,
     "mray.experimental.collective.communicator": "Communicator CommunicatorHandle",
     "mray.experimental.collective.operations": "allgather allreduce reducescatter",
+    "mray.experimental.tqdm_ray": "instance safe_print tqdm",
+    "mray.util.rpdb": "set_trace",
     "mray.experimental.util.types": "AllGatherOp AllReduceOp Device ReduceOp ReduceScatterOp _CollectiveOp",
 }
 
 #: Names of mray that Ray does not have, with the reason for each.
-OWN: dict[str, dict[str, str]] = {}
+OWN: dict[str, dict[str, str]] = {
+    "mray.util": {"progress": "`get` for a long list of refs, with a bar"},
+    "mray.util.state": {
+        "get_graph": "one compiled graph",
+        "list_channels": "the edges of compiled graphs",
+        "list_graphs": "compiled graphs: Ray's state does not know them",
+    },
+    "mray.util.state.api": {
+        "get_graph": "one compiled graph",
+        "list_channels": "the edges of compiled graphs",
+        "list_graphs": "compiled graphs: Ray's state does not know them",
+    },
+    "mray.util.state.common": {"ChannelState": "a record of `list_channels`", "GraphState": "a record of `list_graphs`"},
+}

@@ -11,7 +11,7 @@ import pytest
 from tests.house.source import functions, imports, modules, top_package
 
 #: Optional packages: imported inside the function that needs them.
-OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "ray"}
+OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "prometheus_client", "ray"}
 #: Programs to read, whose imports stand where a user's would; who lacks a package is not offered those that need it.
 PROGRAMS = "mray/examples/"
 #: The one file that may import Ray.

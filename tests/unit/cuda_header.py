@@ -41,6 +41,7 @@ cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *)
 cuEventCreate(CUevent *, unsigned)
 cuEventRecord(CUevent, CUstream)
 cuEventQuery(CUevent)
+cuEventElapsedTime(float *, CUevent, CUevent)
 cuEventDestroy_v2(CUevent)
 cuIpcGetEventHandle(CUipcEventHandle *, CUevent)
 cuIpcOpenEventHandle(CUevent *, CUipcEventHandle)
@@ -51,6 +52,7 @@ _C_TYPES: dict[str, Any] = {
     **dict.fromkeys(("CUcontext", "CUstream", "CUevent", "void *"), ctypes.c_void_p),
     **dict.fromkeys(("CUipcMemHandle", "CUipcEventHandle"), IpcHandle),
     "unsigned": ctypes.c_uint,
+    "float": ctypes.c_float,
     "size_t": ctypes.c_size_t,
     "CUdeviceptr": ctypes.c_uint64,
     "CUuuid": Uuid,

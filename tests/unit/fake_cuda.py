@@ -16,6 +16,7 @@ import itertools
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -99,6 +100,8 @@ class Mark:
         self.stream: Stream | None = None
         self.end = 0
         self.openings = 0
+        #: When it was recorded, which is when it is done if nobody holds the stream.
+        self.recorded = 0.0
 
 
 class FakeDevice:
@@ -488,6 +491,7 @@ class FakeCuda:
         if mark is None or stream is None or mark.device != stream.device:
             return INVALID_HANDLE
         mark.stream, mark.end = stream, len(stream.work)
+        mark.recorded = time.monotonic()
         return SUCCESS
 
     def _cuEventQuery(self, event: int) -> int:
@@ -497,6 +501,18 @@ class FakeCuda:
         if mark is None:
             return INVALID_HANDLE
         return NOT_READY if mark.stream is not None and mark.stream.done < mark.end else SUCCESS
+
+    def _cuEventElapsedTime(self, milliseconds: Any, first: int, last: int) -> int:
+        if self.refuses_unsafe():
+            return STREAM_CAPTURE_UNSUPPORTED
+        marks = [self.events.get(each) for each in (first, last)]
+        if None in marks or any(mark.flags & 0x2 or mark.stream is None for mark in marks if mark is not None):
+            return INVALID_HANDLE
+        if any(mark.stream.done < mark.end for mark in marks if mark is not None and mark.stream is not None):
+            return NOT_READY
+        begin, end = (mark.recorded for mark in marks if mark is not None)
+        milliseconds.value = (end - begin) * 1e3
+        return SUCCESS
 
     def _cuEventDestroy_v2(self, event: int) -> int:
         mark = self.events.pop(event, None)

@@ -381,6 +381,23 @@ def test_the_process_that_opened_an_event_may_mark_it(pair: Pair) -> None:
     pair.other_device.destroy_stream(stream)
 
 
+def test_who_has_opened_an_event_of_the_dead_marks_it_in_their_place(pair: Pair) -> None:
+    event = pair.device.create_event()
+    opened = pair.other_device.open_event(event.handle)
+    source, stream = pair.device.allocate(16), pair.device.create_stream()
+    pair.device.copy(source, source + 8, 8, stream)
+    event.record(stream)
+    assert not opened.done()
+    opened.forsake()
+    assert opened.done()
+    opened.close()
+    opened.forsake()
+    event.close()
+    pair.device.destroy_stream(stream)
+    pair.device.free(source)
+    assert pair.one.left() == pair.other.left() == {}
+
+
 def test_an_event_belongs_to_the_streams_of_its_device(pair: Pair) -> None:
     event = pair.device.create_event()
     stream = pair.platform.devices[1].create_stream()

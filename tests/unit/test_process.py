@@ -62,6 +62,16 @@ def test_the_title_is_shown_and_may_be_long():
         child.stdin.close()
 
 
+def test_processes_that_have_just_begun_a_program_are_found():
+    """In the middle of an exec the kernel shows no environment."""
+    for number in range(300):
+        with subprocess.Popen(["sleep", "1000"], env={**os.environ, "MRAY_TEST_NUMBER": str(number)}) as child:
+            try:
+                assert process.with_variable("MRAY_TEST_NUMBER", str(number)) == [child.pid]
+            finally:
+                child.kill()
+
+
 def test_a_session_is_swept_only_when_its_lock_is_free(tmp_path: Path):
     dead = tmp_path / "session_x_1_0badcafe"
     alive = tmp_path / "session_x_2_0badcaff"

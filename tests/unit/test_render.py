@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -12,8 +12,13 @@ from hypothesis import given, settings
 from mray._channel.site import Site
 from mray._graph import render
 from mray._graph.compile import plan_graph
-from mray._graph.dot import attributes, quote, write_picture
+from mray._graph.depicted import draw_schedule_if_asked
+from mray._graph.dot import attributes, picture, quote
 from mray._graph.grid import COLUMN, draw
+from mray._graph.picture.characters import ascii
+from mray._graph.picture.dot_form import dot
+from mray._graph.picture.plan_figure import plan_figure
+from mray._graph.picture.structure import nodes
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Plan, Source, Step, Transfer
 from tests.unit.sites import actor, driver
 from tests.unit.test_schedule import GRAPHS
@@ -43,6 +48,11 @@ def plan_of(
     return plan_graph(graph, 4, sites)
 
 
+def drawn(plan: Plan, names: dict[str, str], with_channels: bool = False) -> str:
+    """A plan as DOT text."""
+    return dot(plan_figure(plan, names, with_channels=with_channels))
+
+
 def boxes_in(text: str) -> dict[str, str]:
     """DOT text -> number and label of each box."""
     return {number: label.partition("\n")[2] for number, label in re.findall(r'^\t(\d+) \[label="([^"]*)"', text, re.MULTILINE)}
@@ -55,7 +65,7 @@ def edges_in(text: str) -> list[tuple[int, int]]:
 
 # ------------------------------------------------------------------------------------------------ numbers
 def test_a_graph_with_one_output_ends_in_a_node_of_its_own() -> None:
-    text = render.dot(plan_of(step(0, A, -1), step(1, B, 0)), NAMES)
+    text = drawn(plan_of(step(0, A, -1), step(1, B, 0)), NAMES)
     assert boxes_in(text) == {
         "0": "InputNode",
         "1": "Actor: Worker\nID: aaaaaa...\nMethod: m",
@@ -67,7 +77,7 @@ def test_a_graph_with_one_output_ends_in_a_node_of_its_own() -> None:
 
 def test_each_of_several_results_is_a_node() -> None:
     plan = plan_of(step(0, A, -1, num_returns=2), step(1, B, Source(0, 0)), step(2, B, Source(0, 1)), outputs=(Source(1), Source(2)))
-    text = render.dot(plan, NAMES)
+    text = drawn(plan, NAMES)
     assert [label.rpartition("\n")[2] for label in boxes_in(text).values()] == [
         "InputNode",
         "Method: m",
@@ -81,14 +91,14 @@ def test_each_of_several_results_is_a_node() -> None:
 
 
 def test_nodes_are_numbered_breadth_first() -> None:
-    text = render.dot(plan_of(step(0, A, -1), step(1, B, -1), step(2, A, 0, 1), step(3, B, 2, -1)), NAMES)
+    text = drawn(plan_of(step(0, A, -1), step(1, B, -1), step(2, A, 0, 1), step(3, B, 2, -1)), NAMES)
     # The last step takes the input, too: it is found before the one above it.
     assert edges_in(text) == [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 5), (4, 3)]
 
 
 def test_parts_of_the_input_are_nodes_each_once() -> None:
     x, y = Argument(INPUT, "x", by=PART), Argument(INPUT, 0, by=PART)
-    text = render.dot(plan_of(step(0, A, x, y), step(1, B, x, 0), form=SPLIT), NAMES)
+    text = drawn(plan_of(step(0, A, x, y), step(1, B, x, 0), form=SPLIT), NAMES)
     assert list(boxes_in(text).values())[:3] == ["InputNode", "InputAttributeNode[x]", "InputAttributeNode[0]"]
     assert edges_in(text) == [(0, 1), (0, 2), (1, 3), (1, 4), (2, 3), (3, 4), (4, 5)]
 
@@ -96,7 +106,7 @@ def test_parts_of_the_input_are_nodes_each_once() -> None:
 def test_nodes_inside_of_containers_and_keywords_are_arguments() -> None:
     nested = Argument(None, constant=0, nested=(Argument(Source(0)), Argument(INPUT, "x", by=PART)))
     last = replace(step(1, B, nested), keywords=(("word", Argument(INPUT)),))
-    text = render.dot(plan_of(step(0, A, -1), last, form=MIXED), NAMES)
+    text = drawn(plan_of(step(0, A, -1), last, form=MIXED), NAMES)
     number = {label.rpartition("\n")[2]: int(number) for number, label in boxes_in(text).items()}
     part, whole = number["InputAttributeNode[x]"], number["InputNode"]
     into = [source for source, target in edges_in(text) if (target, number["MultiOutputNode"]) in edges_in(text)]
@@ -105,48 +115,49 @@ def test_nodes_inside_of_containers_and_keywords_are_arguments() -> None:
 
 
 def test_a_graph_without_input_has_no_node_for_it() -> None:
-    text = render.dot(plan_of(step(0, A), step(1, B, 0), form=SIGNAL), NAMES)
+    text = drawn(plan_of(step(0, A), step(1, B, 0), form=SIGNAL), NAMES)
     assert "InputNode" not in text
     assert edges_in(text) == [(0, 1), (1, 2)]
 
 
 def test_a_function_is_shown_with_its_worker() -> None:
     plan = plan_of(step(0, "function-0", -1, method="double", function=0))
-    assert boxes_in(render.dot(plan, {}))["1"] == "Function: double\nWorker: function-0"
-    assert '1 [label="Task 1  Worker: function-0 Function: double"]' in render.ascii(plan)
-    assert "1:function-0:double" in render.ascii(plan)
+    assert boxes_in(drawn(plan, {}))["1"] == "Function: double\nWorker: function-0"
+    assert '1 [label="Task 1  Worker: function-0 Function: double"]' in ascii(plan)
+    assert "1:function-0:double" in ascii(plan)
 
 
 def test_a_step_that_takes_a_value_twice_has_two_edges() -> None:
     plan = plan_of(step(0, A, -1), step(1, A, 0, 0))
-    assert edges_in(render.dot(plan, NAMES)) == edges_in(render.ascii(plan)) == [(0, 1), (1, 2), (1, 2), (2, 3)]
+    assert edges_in(drawn(plan, NAMES)) == edges_in(ascii(plan)) == [(0, 1), (1, 2), (1, 2), (2, 3)]
 
 
 @given(GRAPHS)
 @settings(max_examples=100, deadline=None)
 def test_every_node_and_edge_of_any_graph_is_shown_in_both_forms(graph: Graph) -> None:
     plan = plan_graph(graph, 4)
-    shown = render.boxes(graph)
+    shown = nodes(graph)
     several = sum(step.num_returns for step in graph.steps if step.num_returns > 1)
     assert sum(box.kind in ("call", "result") for box in shown) == len(graph.steps) + several
     numbers = {box: number for number, box in enumerate(shown)}
     wanted = sorted((numbers[source], numbers[box]) for box, sources in shown.items() for source in sources)
-    assert edges_in(render.dot(plan, {})) == edges_in(render.ascii(plan)) == wanted
-    assert list(boxes_in(render.dot(plan, {}, with_channels=True))) == [str(number) for number in range(len(shown))]
-    drawing = render.ascii(plan).partition("Graph Built:\n")[2]
+    assert edges_in(drawn(plan, {})) == edges_in(ascii(plan)) == wanted
+    assert list(boxes_in(drawn(plan, {}, with_channels=True))) == [str(number) for number in range(len(shown))]
+    drawing = ascii(plan).partition("Graph Built:\n")[2]
     assert sorted(map(int, re.findall(r"(?<!\S)(\d+):", drawing))) == list(range(len(shown)))
 
 
 # ------------------------------------------------------------------------------------------------ colours, channels
 def test_actors_differ_in_colour() -> None:
-    text = render.dot(plan_of(step(0, A, -1), step(1, B, 0), step(2, A, 1)), NAMES)
+    text = drawn(plan_of(step(0, A, -1), step(1, B, 0), step(2, A, 1)), NAMES)
     colours = re.findall(r"fillcolor=(\S+) shape=oval", text)
     assert colours[0] == colours[2] != colours[1]
+    assert all(f"BGCOLOR={colour}" in text for colour in colours)
 
 
 def test_edges_tell_what_carries_them() -> None:
     plan = plan_of(step(0, A, -1), step(1, A, 0), step(2, B, 1), transfers={Source(1): Transfer()})
-    labels = re.findall(r'^\t(\d+ -> \d+)(?: \[label="([^"]*)"\])?', render.dot(plan, NAMES, with_channels=True), re.MULTILINE)
+    labels = re.findall(r'^\t(\d+ -> \d+) \[label="([^"]*)"', drawn(plan, NAMES, with_channels=True), re.MULTILINE)
     ring = plan.channels[0].layout
     measures = f"{ring.entries} entries of {ring.entry_bytes} bytes"
     assert dict(labels) == {
@@ -169,7 +180,7 @@ def test_channel_details_name_the_side_of_the_channel() -> None:
 
 def test_an_edge_through_an_accelerator_has_an_arrow_of_its_own() -> None:
     plan = plan_of(step(0, A, -1), step(1, B, 0), transfers={Source(0): Transfer("accelerator")}, sites=ON_ONE_GPU)
-    told = render.ascii(plan)
+    told = ascii(plan)
     assert "\n1 +++> 2\n" in told
     assert "\n0 ---> 1\n" in told
 
@@ -180,7 +191,7 @@ def test_a_value_that_goes_by_two_transports_has_two_kinds_of_edges() -> None:
         "CudaIpcChannel",
         "BufferedSharedMemoryChannel",
     ]
-    told = render.ascii(plan)
+    told = ascii(plan)
     assert "\n1 +++> 2\n" in told
     assert "\n1 ---> 3\n" in told
 
@@ -188,7 +199,7 @@ def test_a_value_that_goes_by_two_transports_has_two_kinds_of_edges() -> None:
 # ------------------------------------------------------------------------------------------------ characters
 def test_the_drawing_reads_as_the_graph_does() -> None:
     plan = plan_of(step(0, A, -1, num_returns=2), step(1, B, Source(0, 0)), outputs=(Source(1), Source(0, 1)))
-    assert render.ascii(plan).partition("Graph Built:\n")[2].split("\n") == [
+    assert ascii(plan).partition("Graph Built:\n")[2].split("\n") == [
         "0:InputNode",
         "|",
         "1:Actor_aaaaaa:m",
@@ -270,23 +281,85 @@ def test_attributes_are_left_out_when_there_are_none() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ files
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setitem(sys.modules, "graphviz", None)
-    with pytest.raises(ImportError, match=r"pip install graphviz.*the program `dot`.*format=\"ascii\""):
+def test_without_the_program_the_error_says_what_to_install_and_what_works(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImportError, match=r"apt install graphviz.*'svg', 'html', 'mermaid', 'dot' and 'ascii' need nothing"):
         render.visualize(plan_of(step(0, A, -1)), NAMES, str(tmp_path / "graph"))
     assert not list(tmp_path.iterdir())
 
 
-def test_without_the_program_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    pytest.importorskip("graphviz")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ImportError, match="apt install graphviz"):
-        write_picture("digraph {}", str(tmp_path / "graph"), "png")
+@pytest.mark.parametrize(
+    ("picture_format", "files", "start"),
+    [
+        ("svg", {"graph", "graph.svg"}, "<svg "),
+        ("dot", {"graph", "graph.dot"}, "digraph compiled_graph {"),
+        ("html", {"graph.html"}, "<!DOCTYPE html>"),
+        ("mermaid", {"graph.mmd"}, "flowchart TD"),
+    ],
+)
+def test_these_formats_need_no_program(monkeypatch: pytest.MonkeyPatch, tmp_path, picture_format: str, files: set[str], start: str) -> None:
+    monkeypatch.setenv("PATH", "")
+    plan = plan_of(step(0, A, -1))
+    text = render.visualize(plan, NAMES, str(tmp_path / "graph"), picture_format)
+    assert {path.name for path in tmp_path.iterdir()} == files
+    assert (tmp_path / max(files, key=len)).read_text().startswith(start)
+    assert text.startswith("flowchart TD" if picture_format == "mermaid" else "digraph compiled_graph {")
 
 
-def test_characters_need_no_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "graphviz", None)
+@pytest.mark.parametrize("picture_format", ["nope", "-Kneato", "png -o x", ""])
+def test_a_format_that_nobody_knows_is_refused(tmp_path, picture_format: str) -> None:
+    if picture_format == "nope" and shutil.which("dot") is None:
+        pytest.skip("needs the program dot of graphviz")
+    with pytest.raises(ValueError, match=f"unknown format: {picture_format!r}"):
+        render.visualize(plan_of(step(0, A, -1)), NAMES, str(tmp_path / "graph"), picture_format)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs the program dot of graphviz")
+def test_dot_draws_every_text_that_is_made_of_graphs(tmp_path) -> None:
+    plan = plan_of(step(0, A, -1, method="<a> & \"b\"", num_returns=2), step(1, B, Source(0, 0)), outputs=(Source(1), Source(0, 1)))
+    assert picture(drawn(plan, NAMES), "png").startswith(b"\x89PNG")
+    render.visualize_schedule(plan, NAMES, str(tmp_path / "schedule"), "pdf", executions=2)
+    assert (tmp_path / "schedule.pdf").read_bytes().startswith(b"%PDF")
+    with pytest.raises(RuntimeError, match="exit status"):
+        picture("this is no DOT", "png")
+
+
+def test_a_desktop_that_shows_nothing_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RuntimeError, match=r"graph.svg is written, but there is no program xdg-open"):
+        render.visualize(plan_of(step(0, A, -1)), NAMES, str(tmp_path / "graph"), "svg", view=True)
+    assert (tmp_path / "graph.svg").exists()
+
+
+def test_characters_are_printed_and_not_written(capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     text = render.visualize(plan_of(step(0, A, -1)), NAMES, picture_format="ascii", view=True)
     assert capsys.readouterr().out == text + "\n"
+    assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="'channel_details' are not compatible with 'ascii' format"):
         render.visualize(plan_of(step(0, A, -1)), NAMES, picture_format="ascii", with_channels=True)
+
+
+# ------------------------------------------------------------------------------------------------ drawn when compiled
+def test_the_schedule_is_drawn_where_the_environment_asks_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    plan = plan_of(step(0, A, -1))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    draw_schedule_if_asked(plan, NAMES)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("RAY_CGRAPH_VISUALIZE_SCHEDULE", "1")
+    draw_schedule_if_asked(plan, NAMES)
+    assert {path.name for path in tmp_path.iterdir()} == {"compiled_graph_schedule", "compiled_graph_schedule.svg"}
+
+
+def test_a_schedule_that_cannot_be_written_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("MRAY_CGRAPH_VISUALIZE_SCHEDULE", "1")
+    (tmp_path / "compiled_graph_schedule.svg").mkdir()
+    plan = plan_of(step(0, A, -1))
+    draw_schedule_if_asked(plan, NAMES)
+    assert f"The schedule of compiled graph {plan.graph_id} is not drawn" in caplog.text

@@ -24,7 +24,10 @@ def test_names_of_ray_stand_once() -> None:
 def test_default_without_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MRAY_DEDUP_LOGS", raising=False)
     monkeypatch.delenv("RAY_DEDUP_LOGS", raising=False)
-    assert settings.DEDUP_LOGS.get() is True
+    monkeypatch.delenv("MRAY_LOG_TO_DRIVER", raising=False)
+    monkeypatch.delenv("RAY_LOG_TO_DRIVER", raising=False)
+    assert settings.LOG_TO_DRIVER.get() is True
+    assert settings.DEDUP_LOGS.get() is None
     assert not settings.DEDUP_LOGS.is_set()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -52,3 +54,16 @@ def test_a_witness_of_nobody_sees_no_death() -> None:
     witness = Witness([])
     assert not witness.someone_died()
     witness.close()
+
+
+def test_several_threads_may_ask_at_once() -> None:
+    witness = Witness([os.getpid()])
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            asked = [threads.submit(lambda: [witness.someone_died() for _ in range(5000)]) for _ in range(4)]
+            assert not any(any(each.result()) for each in asked)
+    finally:
+        sys.setswitchinterval(before)
+        witness.close()

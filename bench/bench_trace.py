@@ -1,0 +1,146 @@
+"""What looking on costs, as ratios within one run.
+
+    python bench/bench_trace.py [ROUNDS]
+
+Prints a line of JSON for each row:
+
+* ``off``: round trips through a graph that was profiled and is no more, against one that never was.
+* ``on``: round trips through a graph that is being profiled, against the same one before; and microseconds for each span.
+* ``probe``: microseconds for each span of a program whose channels are within the process, so that nothing but the program runs.
+* ``calls``: actor calls in flight while their spans are noted down, against before.
+* ``timeline``: seconds that `mray.timeline` takes for the calls of this run.
+
+Rounds of the two sides take turns; each number is the ratio of medians of the fastest half, since other programs only ever add time.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import mray
+from mray._graph.probes import SpanProbe
+from mray._trace.span import Buffer
+from mray.dag import InputNode
+from tests.unit.graphs import make_graph
+from tests.unit.test_program import World
+
+TRIPS = 1000
+
+
+def seconds(call: Callable[[], object], times: int) -> float:
+    """Seconds of one call, of so many."""
+    begin = perf_counter()
+    for _ in range(times):
+        call()
+    return (perf_counter() - begin) / times
+
+
+def best(samples: list[float]) -> float:
+    """The median of the faster half."""
+    return statistics.median(sorted(samples)[: max(len(samples) // 2, 1)])
+
+
+def say(row: str, **numbers: float) -> None:
+    print(json.dumps({"row": row, **{name: round(number, 4) for name, number in numbers.items()}}), flush=True)
+
+
+def echo_graph(actor: Any) -> Any:
+    with InputNode() as value:
+        return actor.echo.bind(value).experimental_compile()
+
+
+def off_and_on(rounds: int) -> None:
+    @mray.remote(num_cpus=0)
+    class Echo:
+        def echo(self, value: Any) -> Any:
+            return value
+
+    untouched, touched = echo_graph(Echo.remote()), echo_graph(Echo.remote())
+    with touched.profile(calls=False):
+        mray.get(touched.execute(1))
+
+    def trip(graph: Any) -> Callable[[], object]:
+        return lambda: mray.get(graph.execute(1))
+
+    for graph in (untouched, touched):
+        seconds(trip(graph), TRIPS)
+    samples: dict[str, list[float]] = {"never": [], "off": [], "on": []}
+    spans = 0
+    for _ in range(rounds):
+        samples["never"].append(seconds(trip(untouched), TRIPS))
+        samples["off"].append(seconds(trip(touched), TRIPS))
+        with touched.profile(calls=False) as profile:
+            samples["on"].append(seconds(trip(touched), TRIPS))
+        spans = len(profile.spans)
+    never, off, on = (best(samples[name]) for name in ("never", "off", "on"))
+    say("off", ratio=off / never, never_us=never * 1e6, off_us=off * 1e6)
+    say("on", ratio=on / off, on_us=on * 1e6, us_per_span=(on - off) * TRIPS / spans * 1e6, spans_per_trip=spans / TRIPS)
+
+
+def probe(rounds: int) -> None:
+    world = World(make_graph(("a", (-1,)), ("a", (0,)), ("a", (1,))))
+    (program,) = world.programs
+    samples: dict[bool, list[float]] = {False: [], True: []}
+    spans = 1.0
+    for _ in range(rounds):
+        for looked_on in (False, True):
+            buffer = Buffer()
+            program.look_on(SpanProbe(buffer, "graph") if looked_on else None)
+            world.execute(0)
+            world.execute(0)
+            before = len(buffer.spans)
+            samples[looked_on].append(seconds(lambda: world.execute(0), TRIPS))
+            if looked_on:
+                spans = (len(buffer.spans) - before) / TRIPS
+            for actor in world.actors.values():
+                actor.calls.clear()
+    say("probe", us_per_span=(best(samples[True]) - best(samples[False])) / spans * 1e6, spans_per_execution=spans)
+
+
+def calls(rounds: int) -> None:
+    @mray.remote(num_cpus=0)
+    class Echo:
+        def echo(self, value: Any) -> Any:
+            return value
+
+    actor = Echo.remote()
+    graph = echo_graph(actor)
+    mray.get(graph.execute(1))
+
+    def batch() -> None:
+        mray.get([actor.echo.remote(1) for _ in range(TRIPS)])
+
+    batch()
+    samples: dict[str, list[float]] = {"off": [], "on": []}
+    for _ in range(rounds):
+        samples["off"].append(seconds(batch, 1) / TRIPS)
+        with graph.profile():
+            samples["on"].append(seconds(batch, 1) / TRIPS)
+    off, on = best(samples["off"]), best(samples["on"])
+    say("calls", ratio=on / off, off_us=off * 1e6, on_us=on * 1e6)
+    begin = perf_counter()
+    events = mray.timeline()
+    say("timeline", seconds=perf_counter() - begin, events=len(events or ()))
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    probe(rounds)
+    mray.init(num_cpus=2, logging_level="ERROR")
+    try:
+        off_and_on(rounds)
+        calls(rounds)
+    finally:
+        mray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""`LoggingConfig`: one form of Python's logging for the driver and for every worker of a session.
+
+Applied in the driver by `init`, in a worker before any user code: a handler on the root logger that writes to stderr, as text or as one
+JSON object a line, with the ids of the process, actor and task that logs. Without one, workers log as plain Python does: warnings and
+errors to stderr, until the program configures more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mray._api.current import backend_if_started
+
+_ENCODINGS = ("TEXT", "JSON")
+#: What a `logging.LogRecord` has by itself; everything else was put there by the program or by the filter here.
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+#: Names in a record, and those of `Backend.context`.
+_CONTEXT = (
+    ("actor_id", "actor_id"),
+    ("task_id", "task_id"),
+    ("task_name", "task_name"),
+    ("task_func_name", "function_name"),
+    ("actor_name", "actor_name"),
+)
+FORMAT = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
+
+
+@dataclass
+class LoggingConfig:
+    """How the processes of a session log.
+
+    `encoding` is ``"TEXT"`` or ``"JSON"``, `log_level` a name of a level, `additional_log_standard_attrs` names of attributes of
+    `logging.LogRecord` to add to each line. ValueError for an encoding or an attribute that does not exist.
+    """
+
+    encoding: str = "TEXT"
+    log_level: str = "INFO"
+    additional_log_standard_attrs: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.encoding not in _ENCODINGS:
+            raise ValueError(f"Invalid encoding type: {self.encoding}. Valid encoding types are: {list(_ENCODINGS)}")
+        for name in self.additional_log_standard_attrs:
+            if name not in _STANDARD:
+                raise ValueError(f"Unknown python logging standard attribute: {name}. The valid attributes are: {set(_STANDARD)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As builtin values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LoggingConfig:
+        """From builtin values; names that mean nothing are passed over."""
+        return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
+
+    def apply(self) -> None:
+        """Configure the root logger of this process, and those of mray."""
+        handler = _Handler()
+        handler.setLevel(self.log_level)
+        handler.setFormatter((_AsJson if self.encoding == "JSON" else _AsText)(self.additional_log_standard_attrs))
+        handler.addFilter(_add_context)
+        root = logging.getLogger()
+        for other in root.handlers[:]:
+            if isinstance(other, _Handler):
+                root.removeHandler(other)
+        root.setLevel(self.log_level)
+        root.addHandler(handler)
+        for name in ("mray", "ray"):
+            ours = logging.getLogger(name)
+            ours.setLevel(self.log_level)
+            ours.handlers.clear()
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscriptable in Python 3.10
+    """Ours among the root logger's."""
+
+
+def _add_context(record: logging.LogRecord) -> bool:
+    """Who logs: ids of the job, the worker and node, and in a worker those of the actor and the task."""
+    backend = backend_if_started()
+    if backend is None:
+        return True
+    facts, context = backend.facts(), backend.context()
+    values = {"job_id": facts["job_id"], "worker_id": context["worker_id"], "node_id": facts["node_id"]}
+    if context["mode"] == "worker":
+        values.update({name: context[key] for name, key in _CONTEXT})
+    values = {name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()}
+    record.__dict__.update({name: value for name, value in values.items() if value})
+    return True
+
+
+class _Form(logging.Formatter):
+    """What stands on a line besides the message."""
+
+    def __init__(self, additional: list[str]) -> None:
+        super().__init__(FORMAT)
+        self._additional = additional
+
+    def extras(self, record: logging.LogRecord) -> dict[str, Any]:
+        values = {name: getattr(record, name, None) for name in self._additional}
+        values.update({name: value for name, value in record.__dict__.items() if name not in _STANDARD})
+        values["timestamp_ns"] = int(record.created * 1e9)
+        return values
+
+
+class _AsText(_Form):
+    """A line for people, with the rest as ``name=value`` behind it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        extras = " ".join(f"{name}={value}" for name, value in self.extras(record).items())
+        return f"{super().format(record)} {extras}"
+
+
+class _AsJson(_Form):
+    """One JSON object; what JSON does not know goes in as text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        values: dict[str, Any] = {
+            "asctime": self.formatTime(record),
+            "levelname": record.levelname,
+            "message": record.getMessage(),
+            "filename": record.filename,
+            "lineno": record.lineno,
+            "process": record.process,
+        }
+        if record.exc_info:
+            values["exc_text"] = record.exc_text or self.formatException(record.exc_info)
+        values.update(self.extras(record))
+        return json.dumps(values, default=str)

@@ -1,0 +1,158 @@
+"""Spans of ordinary calls, in a driver or a worker, for as long as a profile wants them.
+
+    caller:  submit (pickling the arguments, sending) · get (waiting for values)
+    worker:  call [ arguments · execute · reply ]                               on its main thread
+
+What a process does with a call is covered by functions that note it down, object by object, and uncovered again; nothing on the way of a
+call asks whether anybody looks on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._api.current import backend_if_started
+from mray._api.object_ref import ObjectRef
+from mray._common.ids import FIRST
+from mray._trace.span import ARGUMENTS, CALL, EXECUTE, GET, REPLY, SUBMIT, Buffer, clock, shelf
+
+if TYPE_CHECKING:
+    from mray._runtime.worker import Worker
+
+
+class CallSpans:
+    """Of one process. Any thread."""
+
+    def __init__(self, worker: Worker | None) -> None:
+        self._worker = worker
+        self._lock = threading.Lock()
+        self._buffer = Buffer()
+        #: (object, name) of what is covered.
+        self._covered: list[tuple[Any, str]] = []
+        #: When the arguments of the call that runs were there; 0: it is over, or was begun before.
+        self._ready = 0
+
+    def look_on(self, who: str, on: bool) -> dict[str, Any] | None:
+        """One more who wants spans, or one less: it is handed what there is."""
+        with self._lock:
+            if on:
+                if not shelf.wanted:
+                    self._buffer = shelf.calls = Buffer()
+                    self._cover()
+                shelf.wanted.add(who)
+                return None
+            if who not in shelf.wanted:
+                return None
+            shelf.wanted.discard(who)
+            if not shelf.wanted:
+                while self._covered:
+                    thing, name = self._covered.pop()
+                    thing.__dict__.pop(name, None)
+            return self._buffer.sheet()
+
+    def _cover(self) -> None:
+        backend = backend_if_started()
+        if backend is not None:
+            self._put(backend, "submit_method", self._submitting(lambda arguments: f"{_class_of(arguments[0])}.{arguments[1].name}"))
+            self._put(backend, "submit_task", self._submitting(lambda arguments: str(arguments[0].name).rpartition(".")[2]))
+            self._put(backend, "get", self._getting)
+        if self._worker is not None:
+            executor = self._worker.executor
+            self._put(executor, "run_method", self._running)
+            self._put(executor, "run_task", self._running)
+            self._put(executor, "_unpack", self._unpacking)
+            self._put(executor, "_reply", self._replying)
+            self._put(executor, "_failed", self._failing)
+
+    def _put(self, thing: Any, name: str, cover: Callable[[Any], Any]) -> None:
+        thing.__dict__[name] = cover(getattr(thing, name))
+        self._covered.append((thing, name))
+
+    def _add(self, kind: str, begin: int, name: str, task: str = "", failed: bool = False) -> None:
+        self._buffer.add((kind, begin, clock(), f"calls, {threading.current_thread().name}", name, task, -1, 0, failed))
+
+    # ------------------------------------------------------------------------------------ the caller
+    def _submitting(self, name_of: Callable[[Sequence[Any]], str]) -> Callable[[Any], Any]:
+        def cover(submit: Any) -> Any:
+            def covered(*args: Any) -> Any:
+                begin = clock()
+                returned = submit(*args)
+                ref = returned[0] if isinstance(returned, list) else returned
+                task = ref._id[: -len(FIRST)].hex() if isinstance(ref, ObjectRef) else ""
+                self._add(SUBMIT, begin, name_of(args), task)
+                return returned
+
+            return covered
+
+        return cover
+
+    def _getting(self, get: Any) -> Any:
+        def covered(refs: Sequence[ObjectRef], *args: Any) -> Any:
+            begin = clock()
+            failed = True
+            try:
+                values = get(refs, *args)
+                failed = False
+                return values
+            finally:
+                self._add(GET, begin, "get" if len(refs) == 1 else f"get of {len(refs)}", failed=failed)
+
+        return covered
+
+    # ------------------------------------------------------------------------------------ the worker
+    def _running(self, run: Any) -> Any:
+        assert self._worker is not None
+        context = self._worker.context
+
+        def covered(connection: Any, task_id: bytes, *args: Any) -> Any:
+            begin = clock()
+            try:
+                return run(connection, task_id, *args)
+            finally:
+                self._ready = 0
+                self._add(CALL, begin, context.task_name or "", task_id.hex())
+
+        return covered
+
+    def _unpacking(self, unpack: Any) -> Any:
+        def covered(*args: Any) -> Any:
+            begin = clock()
+            unpacked = unpack(*args)
+            self._add(ARGUMENTS, begin, ARGUMENTS)
+            self._ready = clock()
+            return unpacked
+
+        return covered
+
+    def _executed(self, failed: bool) -> None:
+        if self._ready:
+            begin, self._ready = self._ready, 0
+            self._add(EXECUTE, begin, EXECUTE, failed=failed)
+
+    def _replying(self, reply: Any) -> Any:
+        def covered(*args: Any) -> Any:
+            self._executed(False)
+            begin = clock()
+            try:
+                return reply(*args)
+            finally:
+                self._add(REPLY, begin, REPLY)
+
+        return covered
+
+    def _failing(self, fail: Any) -> Any:
+        def covered(*args: Any) -> Any:
+            self._executed(True)
+            begin = clock()
+            try:
+                return fail(*args)
+            finally:
+                self._add(REPLY, begin, REPLY, failed=True)
+
+        return covered
+
+
+def _class_of(handle: Any) -> str:
+    return str(handle._blueprint.class_name)

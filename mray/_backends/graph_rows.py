@@ -1,0 +1,131 @@
+"""Compiled graphs as rows of builtin values, when an observer asks (see `mray._runtime.process_snapshot`).
+
+In the reading thread of a process, with its client's lock held: that of a graph must not be waited for, so counters are read as they are,
+and a graph that is being torn down at the very moment has fewer of them. Where an actor stands is read from its stack.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mray._graph.compiled import CompiledGraph
+from mray._graph.plan import READ, WRITE, Assignment
+from mray._graph.report import standing
+
+if TYPE_CHECKING:
+    from mray._backends.graph_host import Host
+    from mray._channel.base import ChannelWriter
+    from mray._graph.plan import Channel
+    from mray._graph.report import Standing
+
+#: The sections.
+GRAPHS = "graphs"
+PROGRAMS = "programs"
+
+
+def graphs_of(host: Host) -> list[dict[str, Any]]:
+    """The graphs that this process has compiled and not torn down."""
+    awaited = _awaited()
+    return [_graph(graph, id(graph) in awaited) for graph in list(host.graphs)]
+
+
+def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
+    plan, results, limits = graph._plan, graph._results, graph._limits
+    state = "TORN_DOWN" if graph._is_teardown else "BROKEN" if graph._broken is not None else "ALIVE"
+    missing = [plan.graph.endpoint_of(plan.graph.results[number]) for number in results.missing()] if awaited else []
+    return {
+        "graph_id": plan.graph_id,
+        "state": state,
+        "error": str(graph._broken or ""),
+        "actors": {endpoint: graph._names.get(endpoint, "") for endpoint in plan.graph.actors},
+        "processes": dict(graph._made.processes),
+        "steps": len(plan.graph.steps),
+        "submitted": graph._submitted,
+        "finished": results.finished,
+        "kept": len(results.kept),
+        "max_in_flight": limits.in_flight,
+        "awaited": awaited,
+        "waits_for": list(dict.fromkeys(missing)),
+        "size": plan.size,
+        "channels": [_channel(channel, plan.graph.steps) for channel in plan.channels],
+        "counters": _counters(graph._made.ends.writers),
+    }
+
+
+def _channel(channel: Channel, steps: Any) -> dict[str, Any]:
+    source = channel.source
+    return {
+        "index": channel.index,
+        "source": "input" if source.step < 0 else f"{steps[source.step].method}()",
+        "writer": channel.writer,
+        "readers": list(channel.readers),
+        "transport": channel.transport,
+        "slots": channel.layout.slots,
+    }
+
+
+def _counters(writers: dict[int, ChannelWriter]) -> dict[int, dict[str, int]]:
+    counters = {}
+    for index, writer in list(writers.items()):
+        try:
+            counters[index] = {name: int(value) for name, value in writer.statistics().items()}
+        except Exception:  # its memory has just been let go
+            continue
+    return counters
+
+
+def _awaited() -> set[int]:
+    """Ids of the graphs that some thread of this process waits for."""
+    found = set()
+    for innermost in sys._current_frames().values():
+        frame = innermost
+        while frame is not None:
+            if frame.f_code is CompiledGraph._await.__code__:
+                found.add(id(frame.f_locals.get("self")))
+                break
+            frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
+def programs_of(host: Host) -> list[dict[str, Any]]:
+    """The parts of graphs that the actor of this process runs: where each stands, and whom it waits for."""
+    programs = () if host.service is None else host.service.programs
+    rows = []
+    for program in programs:
+        assignment = program.assignment
+        found: Standing | None = pickle.loads(standing((program,), assignment.graph_id))
+        if found is None:
+            continue
+        kind, method, waits_for = _place(assignment, found)
+        rows.append(
+            {
+                "graph_id": assignment.graph_id,
+                "actor": assignment.actor,
+                "owner": assignment.owner,
+                "executions": found.executions,
+                "running": found.running,
+                "kind": kind,
+                "method": method,
+                "waits_for": waits_for,
+                "counters": _counters(program.ends.writers),
+            }
+        )
+    return rows
+
+
+def _place(assignment: Assignment, found: Standing) -> tuple[str, str, list[str]]:
+    """(kind of operation, method, endpoints that it waits for) where a program stands."""
+    operations = assignment.operations
+    operation = operations[min(found.place, len(operations) - 1)]
+    steps = {step.index: step.method for step in assignment.steps}
+    channels = {channel.index: channel for channel in assignment.channels}
+    method = steps.get(operation.step, "")
+    if found.running:
+        return "COMPUTE", method, []
+    if found.missing:
+        return READ, method, list(dict.fromkeys(channels[index].writer for index in found.missing if index in channels))
+    if operation.kind == WRITE and operation.channel in channels:
+        return WRITE, method, list(channels[operation.channel].readers)
+    return operation.kind, method, []

@@ -1,0 +1,86 @@
+"""One trace of a whole session: the last calls of every worker, and what profiles have left.
+
+    whoever asks ──section "trace"──▶ driver, workers (their reading threads answer while their main threads compute)
+
+In the driver (`mray.timeline`), or in a process that looks on at the session (``mray timeline``). Every worker remembers its last calls,
+always: two readings of the clock and a tuple for each. What calls consist of, and what graphs do, is there for the time in which a graph
+was profiled (`mray._graph.profile`). Who has died has taken what it remembered along.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._runtime.observer import ask_node, ask_processes
+from mray._trace.chrome import Recording, Trace
+from mray._trace.digest import spans_of
+from mray._trace.span import CALL, Span, clock, shelf
+
+if TYPE_CHECKING:
+    from mray._runtime.client import Client
+    from mray._runtime.worker import Worker
+
+#: What processes are asked for.
+SECTION = "trace"
+#: Seconds that they have to answer.
+PATIENCE = 10.0
+
+
+def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
+    """What this process remembers, as builtin values. Any thread."""
+    calls: list[tuple[str, str, int, int]] = []
+    name = client.role
+    if worker is not None:
+        calls = [(task.hex(), label or "", int(begin * 1e9), int(end * 1e9)) for task, label, begin, end in worker.recent.copy()]
+        context = worker.context
+        if context.class_name and context.actor_id:
+            name = f"{context.class_name}({context.actor_id.hex()[:8]})"
+    detail = shelf.calls
+    return {
+        "pid": os.getpid(),
+        "name": name,
+        "calls": calls,
+        "detail": None if detail is None else detail.sheet(),
+        "graphs": shelf.sheets(),
+    }
+
+
+def timeline(directory: str, timeout: float = PATIENCE) -> Trace:
+    """The trace of the session in that directory. Raises SessionGoneError, or TimeoutError when its node does not answer."""
+    snapshot = ask_node(directory, "snapshot", timeout)
+    roles = {row["process"]: row["role"] for row in snapshot["processes"]}
+    lost: dict[str, str] = {}
+    recordings: list[Recording] = []
+    answers = ask_processes(directory, roles, [SECTION], timeout)
+    for process in sorted(answers, key=lambda each: roles[each] != m.ROLE_DRIVER):
+        told = answers[process]
+        if isinstance(told, str):
+            lost[f"{roles[process]} {process}"] = told
+            continue
+        well, found = told[SECTION]
+        if not well:
+            lost[f"{roles[process]} {process}"] = str(found)
+        elif found is not None:
+            recordings += _recordings(found)
+    for dead in snapshot["dead_workers"]:
+        lost[f"worker {dead['process']}"] = "has ended"
+    facts = {"session": snapshot["session_name"], "lost": lost, "unix_nanoseconds": time_ns() - clock()}
+    began = {each.pid: min(span.begin for span in each.spans) for each in reversed(recordings) if each.spans}
+    drivers = {each.pid for each in recordings if each.name == m.ROLE_DRIVER}
+    recordings.sort(key=lambda each: (each.pid not in drivers, began.get(each.pid, 0)))
+    return Trace([each for each in recordings if each.spans], [], facts)
+
+
+def _recordings(told: Mapping[str, Any]) -> list[Recording]:
+    pid, name = told["pid"], told["name"]
+    detail = told["detail"]
+    spans = [] if detail is None else spans_of(detail)
+    known = {span.place for span in spans if span.kind == CALL}
+    spans += [Span(CALL, begin, end, "calls, MainThread", label, task) for task, label, begin, end in told["calls"] if task not in known]
+    spans.sort(key=lambda span: (span.begin, -span.end))
+    found = [Recording(pid, name, spans, dropped=0 if detail is None else detail["dropped"])]
+    return found + [Recording(pid, name, spans_of(sheet), sheet["graph"], sheet["endpoint"], sheet["dropped"]) for sheet in told["graphs"]]

@@ -1,0 +1,160 @@
+"""When CUDA streams come to a place in their work, by the clock of the host.
+
+CUDA tells the time between two events of one device, in milliseconds as a 32-bit float. So a *clock* of each device is an event whose
+moment the host knows, because it waited for it, on a stream of its own that has nothing else to do; a *mark* is an event whose distance
+from that one is asked for when the stream has passed it. A clock is replaced after some seconds: the float would be too coarse, and the
+two clocks drift apart.
+
+Any thread. Events are lent again once their time is known.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from mray._device import libcuda
+from mray._device.base import Mark
+from mray._device.libcuda import LibCuda
+
+if TYPE_CHECKING:
+    from mray._device.cuda import Context
+
+#: Nanoseconds after which a clock is set anew: a float of so many milliseconds is exact to a microsecond.
+LASTS = 10_000_000_000
+#: How often a new clock is read; the quickest reading counts.
+READINGS = 3
+
+
+def record(cuda: LibCuda, event: Any, stream: int) -> int:
+    """Record an event, within the context: a status. Raises RuntimeError if a CUDA graph is captured from the stream."""
+    capturing = ctypes.c_int()
+    status: int = cuda.cuStreamIsCapturing(stream, ctypes.byref(capturing))
+    if status:
+        return status
+    if capturing.value != libcuda.STREAM_CAPTURE_STATUS_NONE:
+        raise RuntimeError(
+            "A CUDA graph is being captured from this stream: what is read from or written to an edge, or let go of, meanwhile cannot "
+            "be marked. Read before the capture and write after it."
+        )
+    return int(cuda.cuEventRecord(event, stream))
+
+
+class _Clock:
+    """An event that happened when the host's clock said `at`."""
+
+    def __init__(self, event: ctypes.c_void_p, at: int) -> None:
+        self.event = event
+        self.at = at
+
+
+class CudaMarks:
+    """The marks of one device."""
+
+    def __init__(self, cuda: LibCuda, context: Context) -> None:
+        self._cuda = cuda
+        self._context = context
+        self._idle: deque[ctypes.c_void_p] = deque()
+        self._clock: _Clock | None = None
+        #: The clocks' own.
+        self._stream: ctypes.c_void_p | None = None
+
+    def mark(self, stream: int) -> CudaMark:
+        """See `Device.mark`."""
+        clock = self._clock
+        if clock is None or monotonic_ns() - clock.at > LASTS:
+            clock = self._clock = self._set()
+        event = self._event()
+        try:
+            self._context.call("Recording an event", record, self._cuda, event, stream)
+        except BaseException:
+            self._idle.append(event)
+            raise
+        return CudaMark(self, clock, event)
+
+    def _event(self) -> ctypes.c_void_p:
+        try:
+            return self._idle.popleft()
+        except IndexError:
+            event = ctypes.c_void_p()
+            # With times, and so for this process only.
+            self._context.call_during_captures("Creating an event", self._cuda.cuEventCreate, ctypes.byref(event), 0)
+            return event
+
+    def _set(self) -> _Clock:
+        context, cuda = self._context, self._cuda
+        if self._stream is None:
+            stream, flags = ctypes.c_void_p(), libcuda.STREAM_NON_BLOCKING
+            context.call_during_captures("Creating a stream", cuda.cuStreamCreate, ctypes.byref(stream), flags)
+            self._stream = stream
+        best: tuple[int, int, ctypes.c_void_p] | None = None
+        for _ in range(READINGS):
+            event = self._event()
+            before = monotonic_ns()
+            context.call("Recording an event", cuda.cuEventRecord, event, self._stream)
+            context.call_during_captures("Waiting for a clock", cuda.cuStreamSynchronize, self._stream)
+            after = monotonic_ns()
+            if best is not None and best[0] <= after - before:
+                self._idle.append(event)
+                continue
+            if best is not None:
+                self._idle.append(best[2])
+            best = after - before, (before + after) // 2, event
+        assert best is not None
+        return _Clock(best[2], best[1])
+
+    def time_of(self, clock: _Clock, event: ctypes.c_void_p) -> int | None:
+        """When the event happened; None: it has not."""
+        milliseconds = ctypes.c_float()
+        elapsed = self._cuda.cuEventElapsedTime
+        status = self._context.status_during_captures(elapsed, ctypes.byref(milliseconds), clock.event, event)
+        if status == libcuda.NOT_READY:
+            return None
+        self._cuda.check("Asking an event for its time", status)
+        return clock.at + round(milliseconds.value * 1e6)
+
+    def give_back(self, event: ctypes.c_void_p) -> None:
+        """Nobody asks for it any more."""
+        self._idle.append(event)
+
+    def close(self) -> None:
+        """Destroy what nobody uses. Idempotent."""
+        if self._context.is_forked:
+            return
+        while self._idle:
+            self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, self._idle.popleft())
+        if self._clock is not None:
+            clock, self._clock = self._clock, None
+            self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, clock.event)
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            self._context.call_during_captures("Destroying a stream", self._cuda.cuStreamDestroy_v2, stream)
+
+
+class CudaMark(Mark):
+    """One mark."""
+
+    __slots__ = ("_clock", "_event", "_marks", "_time")
+
+    def __init__(self, marks: CudaMarks, clock: _Clock, event: ctypes.c_void_p) -> None:
+        self._marks = marks
+        self._clock = clock
+        self._event: ctypes.c_void_p | None = event
+        self._time: int | None = None
+
+    def time(self) -> int | None:
+        if self._time is None and self._event is not None:
+            self._time = self._marks.time_of(self._clock, self._event)
+            if self._time is not None:
+                self._let_go()
+        return self._time
+
+    def _let_go(self) -> None:
+        event, self._event = self._event, None
+        if event is not None:
+            self._marks.give_back(event)
+
+    def __del__(self) -> None:
+        self._let_go()

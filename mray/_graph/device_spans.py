@@ -1,0 +1,137 @@
+"""What the streams of devices do for a graph that is profiled: their copies for edges, their waits for peers, the kernels of methods.
+
+In an actor's main thread. A mark is put on the stream before and after an operation, which returns long before the stream has come that
+far; the time is read when somebody asks. Nobody waits for a device, but the end of a profile does, for a moment.
+
+    host    │ write: queues a copy │ read: queues a wait │ method: queues kernels │
+    stream  ▼mark ─── the copy ─── ▼mark ... ▼mark ─ the wait ─ ▼mark ... ▼mark ─ the kernels ─ ▼mark
+
+What a stream does between two marks may be nothing but being idle; who queues nothing gets a span as long as its method.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+from mray._channel.base import NOTHING
+from mray._channel.select import DEVICE as DEVICE_EDGES
+from mray._channel.select import NCCL
+from mray._device.base import Device, Mark, Platform
+from mray._device.platform import platform
+from mray._graph.plan import Channel, Step
+from mray._graph.probes import Method, Read, Write
+from mray._trace.span import DEVICE, Buffer
+
+#: Seconds that the end of a profile waits for streams.
+SETTLING = 1.0
+_EDGES = DEVICE_EDGES | {NCCL}
+
+
+def device_marks(channels: Iterable[Channel], buffer: Buffer) -> DeviceSpans | None:
+    """What marks the streams of this process, if any of these channels leaves tensors on devices."""
+    if not any(channel.transport in _EDGES for channel in channels):
+        return None
+    devices = platform()
+    return None if devices is None else DeviceSpans(devices, buffer)
+
+
+class _Open(NamedTuple):
+    first: Mark
+    last: Mark
+    track: str
+    name: str
+    place: int
+    number: int
+
+
+class DeviceSpans:
+    """Implements `mray._graph.probes.DeviceMarks`."""
+
+    def __init__(self, devices: Platform, buffer: Buffer) -> None:
+        self._devices = devices
+        self._buffer = buffer
+        self._open: deque[_Open] = deque()
+        #: Why there are no spans of devices, if there are none.
+        self.broken = ""
+
+    def _begin(self) -> tuple[Device, int, Mark] | None:
+        if self.broken or not self._devices.is_in_use():
+            return None  # a mark would make a context where the user has none
+        try:
+            device = self._devices.current_device()
+            stream = device.current_stream()
+            return device, stream, device.mark(stream)
+        except Exception as error:  # a stream that is being captured, say: the user's work goes on without us
+            self.broken = f"{type(error).__name__}: {error}"
+            return None
+
+    def _end(self, begun: tuple[Device, int, Mark] | None, name: str, place: int, number: int) -> None:
+        if begun is None:
+            return
+        device, stream, first = begun
+        try:
+            last = device.mark(stream)
+        except Exception as error:
+            self.broken = f"{type(error).__name__}: {error}"
+            return
+        self._open.append(_Open(first, last, f"{device.name} {device.index}, stream {stream:#x}", name, place, number))
+        self.collect()
+
+    def collect(self) -> None:
+        """Make spans of what is done."""
+        while self._open:
+            first = self._open[0]
+            begin, end = first.first.time(), first.last.time()
+            if begin is None or end is None:
+                return
+            self._open.popleft()
+            self._buffer.add((DEVICE, begin, max(begin, end), first.track, first.name, first.place, first.number, 0, False))
+
+    def settle(self) -> None:
+        """Wait until the streams have come as far as this profile, `SETTLING` seconds at most."""
+        deadline = monotonic() + SETTLING
+        self.collect()
+        while self._open and monotonic() < deadline:
+            sleep(0.0005)
+            self.collect()
+        self._buffer.dropped += len(self._open)
+        self._open.clear()
+
+    # -------------------------------------------------------------------------------------- around what
+    def around_read(self, channel: Channel, read: Read, position: Callable[[], int]) -> Read:
+        if channel.transport not in _EDGES:
+            return read
+
+        def marked() -> Any:
+            begun = self._begin()
+            value = read()
+            if value is not NOTHING:
+                self._end(begun, channel.name, channel.index, position() - 1)
+            return value
+
+        return marked
+
+    def around_write(self, channel: Channel, write: Write, position: Callable[[], int]) -> Write:
+        if channel.transport not in _EDGES:
+            return write
+
+        def marked(value: Any) -> bool:
+            begun = self._begin()
+            sent = write(value)
+            if sent:
+                self._end(begun, channel.name, channel.index, position() - 1)
+            return sent
+
+        return marked
+
+    def around_method(self, step: Step, name: str, method: Method) -> Method:
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            begun = self._begin()
+            result = method(*args, **kwargs)
+            self._end(begun, name, step.index, -1)
+            return result
+
+        return marked

@@ -1,0 +1,74 @@
+"""Numbers of a compiled graph, by step and by channel: what its counters say, and what was measured while it was profiled.
+
+In the process that compiled it. Counters cost nothing and are always there; durations are those of the latest `CompiledGraph.profile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mray._graph.plan import DRIVER, Plan
+from mray._trace.digest import Digest
+
+if TYPE_CHECKING:
+    from mray._graph.compiled import CompiledGraph
+
+
+def measured(graph: CompiledGraph, digest: Digest | None, counters: Mapping[int, Mapping[str, int]]) -> dict[str, Any]:
+    """``steps``, ``edges``, ``endpoints``, ``bottleneck``, ``why`` and ``seconds``, as `CompiledGraph.statistics` describes them."""
+    plan = graph._plan
+    steps = {step.index: _step(graph, plan, step.index, digest) for step in plan.graph.steps}
+    edges: dict[int, dict[str, Any]] = {}
+    for channel in plan.channels:
+        counted = counters.get(channel.index, {})
+        edge: dict[str, Any] = {
+            "name": channel.name,
+            "transport": channel.transport,
+            "writer": channel.writer,
+            "readers": channel.readers,
+            "count": counted.get("written", 0),
+            "written": counted.get("written", 0),
+        }
+        if "waiting" in counted:
+            edge.update(waiting=counted["waiting"], occupancy=counted["waiting"] / channel.layout.entries)
+        if digest is not None:
+            # Its count is that of the profile's messages: those whose bytes are known.
+            edge.update(digest.edge(channel.index, channel.readers))
+        edges[channel.index] = edge
+    found: dict[str, Any] = {"steps": steps, "edges": edges, "endpoints": {}, "bottleneck": None, "why": "", "seconds": 0.0}
+    if digest is not None:
+        endpoints = (DRIVER, *plan.graph.actors)
+        found["seconds"] = digest.seconds
+        found["endpoints"] = {each: {"name": _name(graph, each), "busy": digest.utilization(each)} for each in endpoints}
+        found["bottleneck"], found["why"] = _bottleneck(graph, digest)
+    return found
+
+
+def _step(graph: CompiledGraph, plan: Plan, index: int, digest: Digest | None) -> dict[str, Any]:
+    step = plan.graph.steps[index]
+    said: dict[str, Any] = {"name": step.method, "actor": step.actor, "owner": _name(graph, step.actor)}
+    if digest is not None:
+        channels = [plan.channel_to(source, step.actor) for source in step.sources if plan.graph.endpoint_of(source) != step.actor]
+        said.update(digest.step(index, [(channel.index, step.actor) for channel in channels if channel is not None]))
+    return said
+
+
+def _bottleneck(graph: CompiledGraph, digest: Digest) -> tuple[int | None, str]:
+    """The step that bounds how often the graph can run, and why it is that one; None when it is the caller, or nobody is busy."""
+    plan = graph._plan
+    busiest = digest.busiest((DRIVER, *plan.graph.actors))
+    if busiest is None:
+        return None, "nobody was busy"
+    share = f"{_name(graph, busiest)} was busy for {digest.utilization(busiest):.0%} of {digest.seconds:.3g} s"
+    if busiest == DRIVER:
+        return None, share
+    longest = max((step for step in plan.graph.steps if step.actor == busiest), key=lambda step: digest.total_compute(step.index))
+    part = digest.total_compute(longest.index) / max(digest.busy.get(busiest, 0), 1)
+    return longest.index, f"{share}, {part:.0%} of that in {longest.method}()"
+
+
+def _name(graph: CompiledGraph, endpoint: str) -> str:
+    if endpoint == DRIVER:
+        return "the caller"
+    return f"{graph._names[endpoint]}({endpoint[:8]})" if graph._names.get(endpoint) else endpoint

@@ -1,0 +1,74 @@
+"""A graph in characters: its DAG nodes, its edges, a legend and a drawing. Pure."""
+
+from __future__ import annotations
+
+from mray._graph.grid import draw
+from mray._graph.picture.figure import ATTRIBUTE, CALL, INPUT, RESULT, Box, Figure, stroke_of
+from mray._graph.picture.plan_figure import is_accelerated, is_worker, title_of
+from mray._graph.picture.structure import Node, nodes
+from mray._graph.plan import Graph, Plan
+
+
+def ascii(plan: Plan) -> str:  # noqa: A001
+    """A compiled graph, in Ray's form."""
+    shown = nodes(plan.graph)
+    numbers = {node: number for number, node in enumerate(shown)}
+    edges = [(source, node) for node, sources in shown.items() for source in sources]
+    return _page(
+        [f'{number} [label="Task {number}  {_sentence(plan.graph, node)}"] ' for node, number in numbers.items()],
+        [(numbers[source], numbers[target], is_accelerated(plan, source, target)) for source, target in edges],
+        [f"{number}:{_word(plan.graph, node)}" for node, number in numbers.items()],
+    )
+
+
+def figure_ascii(figure: Figure) -> str:
+    """A graph that is not compiled, in the same form."""
+    return _page(
+        [f'{box.number} [label="Task {box.number}  {" ".join(box.lines)}"] ' for box in figure.boxes],
+        [(edge.source, edge.target, stroke_of(edge.kind).accelerated) for edge in figure.edges],
+        [f"{box.number}:{_box_word(box)}" for box in figure.boxes],
+    )
+
+
+def _page(nodes: list[str], edges: list[tuple[int, int, bool]], words: list[str]) -> str:
+    arrows = {True: "+++>", False: "--->"}
+    return "\n".join(
+        [
+            "Nodes Information:",
+            *nodes,
+            "",
+            "Edges Information:",
+            *(f"{source} {arrows[accelerated]} {target}" for source, target, accelerated in edges),
+            "",
+            "Legend:",
+            "+++> : Represents Accelerator-type data channels",
+            "---> : Represents Shared Memory data channels",
+            "",
+            "Graph Built:",
+            draw(words, [(source, target) for source, target, _accelerated in edges]),
+        ]
+    )
+
+
+def _sentence(graph: Graph, node: Node) -> str:
+    if node.kind != CALL:
+        return title_of(node)
+    step = graph.steps[node.step]
+    if is_worker(step.actor):
+        return f"Worker: {step.actor} Function: {step.method}"
+    return f"Actor: {step.actor[:6]}... Method: {step.method}"
+
+
+def _word(graph: Graph, node: Node) -> str:
+    if node.kind == RESULT:
+        return f"Output[{node.key}]"
+    if node.kind != CALL:
+        return title_of(node)
+    step = graph.steps[node.step]
+    return f"{step.actor}:{step.method}" if is_worker(step.actor) else f"Actor_{step.actor[:6]}:{step.method}"
+
+
+def _box_word(box: Box) -> str:
+    if box.kind in (INPUT, ATTRIBUTE, RESULT) or not box.subtitle:
+        return box.lines[0]
+    return f"{box.subtitle.replace(' ', '_')}:{box.title}"

@@ -1,0 +1,117 @@
+"""A `Chart` as text: DOT, a sequence diagram of Mermaid, characters. Pure."""
+
+from __future__ import annotations
+
+from mray._graph.dot import attributes, quote
+from mray._graph.picture.chart_svg import BAR, FILLS, KINDS, LANE, label, points_per_unit, remarks, sentence
+from mray._graph.picture.figure import stroke_of
+from mray._graph.picture.mermaid import quoted
+from mray._graph.picture.svg import SMALL, TITLE, text_width
+from mray._graph.picture.timing import SCHEDULE, Chart
+from mray._graph.plan import COMPUTE, READ, WRITE
+
+#: Points in an inch, which is what DOT measures in.
+INCH = 72.0
+
+
+# -------------------------------------------------------------------------------------------- DOT
+def chart_dot(chart: Chart, name: str = SCHEDULE) -> str:
+    """The text. Everything has its place: the layout ``neato`` leaves it there."""
+    scale = points_per_unit(chart)
+    left = 24 + max(text_width(lane.title, TITLE) for lane in chart.lanes)
+    lines = [
+        f"\tgraph{attributes(layout='neato', splines='line', outputorder='nodesfirst', fontname='Helvetica')}",
+        f"\tnode{attributes(fontname='Helvetica', fontsize=str(SMALL - 1), fixedsize='true', shape='box', style='filled,rounded')}",
+        f"\tedge{attributes(arrowsize='0.6')}",
+    ]
+    for number, lane in enumerate(chart.lanes):
+        size = {"width": f"{left / INCH:.3f}", "height": "0.3"}
+        place = _place(0.0, number)
+        lines.append(f"\tlane{number}{attributes(label=lane.title, pos=place, shape='plaintext', style='', fontsize=str(TITLE), **size)}")
+    for number, bar in enumerate(chart.bars):
+        width = (bar.end - bar.begin) * scale
+        text = label(chart, bar)
+        looks = {
+            "label": text if text_width(text, SMALL) <= width + 4 else "",
+            "tooltip": sentence(chart, bar),
+            "pos": _place(left / 2 + (bar.begin + bar.end) / 2 * scale + 12, bar.lane),
+            "width": f"{max(width - 1, 1) / INCH:.3f}",
+            "height": f"{BAR / INCH:.3f}",
+            "fillcolor": FILLS.get(bar.kind, chart.lanes[bar.lane].color),
+        }
+        lines.append(f"\t{number}{attributes(**looks)}")
+    for arrow in chart.arrows:
+        stroke = stroke_of(arrow.transport)
+        down = chart.bars[arrow.target].lane > chart.bars[arrow.source].lane
+        ends = {"tailport": "se" if down else "ne", "headport": "nw" if down else "sw"}
+        lines.append(f"\t{arrow.source} -> {arrow.target}{attributes(color=stroke.color, penwidth=f'{stroke.width}', **ends)}")
+    texts = [*(meaning for _kind, meaning in KINDS), *(f"{stroke_of(kind).meaning}" for kind in _transports(chart)), *remarks(chart)]
+    text = "  |  ".join(texts)
+    # Whoever has no Helvetica takes a wider font.
+    width = 1.2 * text_width(text, SMALL) + 12
+    looks = {"pos": _place((width - left) / 2, len(chart.lanes)), "width": f"{width / INCH:.3f}", "shape": "plaintext", "style": ""}
+    lines.append(f"\tlegend{attributes(label=text, **looks)}")
+    return "\n".join([f"digraph {quote(name)} {{", *lines, "}", ""])
+
+
+def _place(x: float, lane: int) -> str:
+    return f"{x / INCH:.3f},{-lane * LANE / INCH:.3f}!"
+
+
+def _transports(chart: Chart) -> list[str]:
+    return sorted({arrow.transport for arrow in chart.arrows})
+
+
+# -------------------------------------------------------------------------------------------- Mermaid
+def chart_mermaid(chart: Chart) -> str:
+    """A sequence diagram: who computes what, and what goes from whom to whom, in the order of time."""
+    lines = ["sequenceDiagram"]
+    lines += [f"    participant l{number} as {quoted([lane.title])[1:-1]}" for number, lane in enumerate(chart.lanes)]
+    events: list[tuple[float, int, str]] = []
+    for number, bar in enumerate(chart.bars):
+        if bar.kind == COMPUTE:
+            events.append((bar.begin, number, f"    Note over l{bar.lane}: {quoted([label(chart, bar)])[1:-1]}"))
+    for arrow in chart.arrows:
+        source, target = chart.bars[arrow.source], chart.bars[arrow.target]
+        what = "input" if source.step < 0 else f"[{source.step}]"
+        text = f"{what} ({arrow.transport})" + (f" #{source.execution}" if any(bar.execution for bar in chart.bars) else "")
+        events.append((target.begin, arrow.target, f"    l{source.lane}->>l{target.lane}: {quoted([text])[1:-1]}"))
+    return "\n".join([*lines, *(line for _time, _number, line in sorted(events)), ""])
+
+
+# -------------------------------------------------------------------------------------------- characters
+def chart_ascii(chart: Chart) -> str:
+    """A line for each lane: ``R0`` reads for step 0, ``W0`` writes its result, ``[0 name]`` computes it; dots are waiting."""
+    width = max((len(lane.title) for lane in chart.lanes), default=0)
+    times = sorted({bar.begin for bar in chart.bars})
+    # A column for each moment at which something begins, as wide as the widest that begins there and ends before the next.
+    cells = {(bar.lane, bar.begin): _word(chart, number) for number, bar in enumerate(chart.bars)}
+    ends: dict[int, int] = {}
+    place = 0
+    begins = {}
+    for time in times:
+        # What began earlier on a lane must have been written before the next begins there.
+        begins[time] = max([place, *(ends.get(lane, 0) for lane in range(len(chart.lanes)) if (lane, time) in cells)])
+        for lane in range(len(chart.lanes)):
+            if (lane, time) in cells:
+                ends[lane] = begins[time] + len(cells[lane, time]) + 1
+        place = begins[time] + 1
+    lines = []
+    for number, owner in enumerate(chart.lanes):
+        row = ""
+        for time in times:
+            if (number, time) in cells:
+                row = row.ljust(begins[time], ".") + cells[number, time] + " "
+        lines.append(f"{owner.title:<{width}}  {row.rstrip()}")
+    return "\n".join([*lines, "", "R: reads   W: writes   [number method]: computes   dots: waits", *remarks(chart)])
+
+
+def _word(chart: Chart, number: int) -> str:
+    bar = chart.bars[number]
+    what = "in" if bar.step < 0 else f"{bar.step}"
+    several = f"#{bar.execution}" if any(each.execution for each in chart.bars) else ""
+    if bar.kind == COMPUTE:
+        return f"[{bar.step} {chart.titles[bar.step]}{several}]"
+    return {READ: "R", WRITE: "W"}[bar.kind] + what + several
+
+

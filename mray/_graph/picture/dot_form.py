@@ -1,0 +1,90 @@
+"""A `Figure` as DOT text, with the legend. Pure.
+
+Boxes are named by their numbers, as Ray names them, and say what Ray writes into them.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from itertools import pairwise
+
+from mray._graph.dot import attributes
+from mray._graph.picture.figure import CALL, MAKE, Box, Figure, stroke_of
+
+_FONT = "Helvetica"
+
+
+def dot(figure: Figure) -> str:
+    """The text."""
+    lines = [
+        f"\tgraph{attributes(fontname=_FONT, ranksep='0.6')}",
+        f"\tnode{attributes(fontname=_FONT, style='filled')}",
+        f"\tedge{attributes(fontname=_FONT, fontsize='10')}",
+    ]
+    for box in figure.boxes:
+        lines.append(f"\t{box.number}{_box(figure, box)}")
+        for edge in figure.edges:
+            if edge.source == box.number:
+                stroke = stroke_of(edge.kind)
+                looks = {"color": stroke.color, "fontcolor": stroke.color, "penwidth": f"{stroke.width}"}
+                if stroke.dashes:
+                    looks["style"] = "dotted" if stroke.dashes.startswith("2") else "dashed"
+                label = {"label": "\n".join(edge.label)} if edge.label else {}
+                lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks)}")
+    lines += _groups(figure)
+    return "\n".join([f"digraph {figure.name} {{", *lines, *_legend(figure), "}", ""])
+
+
+def _box(figure: Figure, box: Box) -> str:
+    label = "\n".join([f"Task {box.number}", *box.lines, *box.notes])
+    shape = "oval" if box.kind in (CALL, MAKE) else "rectangle"
+    looks = {"label": label, "fillcolor": figure.color_of(box), "shape": shape, "style": "filled"}
+    if box.is_bottleneck:
+        looks.update(color="#D62728", penwidth="4")
+    if box.kind == MAKE:
+        looks["style"] = "filled,dashed"
+    return attributes(**looks)
+
+
+def _groups(figure: Figure) -> list[str]:
+    """Those who meet stand side by side, with double lines between them."""
+    lines = []
+    # In quotes, so that whoever looks for edges does not take them for some: they are the same nodes for DOT.
+    looks = attributes(dir="none", color="#AA3377:#AA3377", constraint="false")
+    for group in sorted({box.group for box in figure.boxes} - {-1}):
+        members = [str(box.number) for box in figure.boxes if box.group == group]
+        lines.append(f"\t{{rank=same; {'; '.join(members)}}}")
+        lines += [
+            f'\t"{left}" -> "{right}"{looks}'
+            for left, right in pairwise(members)
+        ]
+    return lines
+
+
+def _legend(figure: Figure) -> list[str]:
+    rows = [
+        f'<TR><TD BGCOLOR="{owner.color}">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(owner.title)}</TD></TR>' for owner in figure.owners
+    ]
+    for kind in figure.kinds:
+        stroke = stroke_of(kind)
+        sign = "· · ·" if stroke.dashes.startswith("2") else "– – –" if stroke.dashes else "——"
+        rows.append(
+            f'<TR><TD BORDER="0"><FONT COLOR="{stroke.color}"><B>{sign}</B></FONT></TD>'
+            f'<TD ALIGN="LEFT" BORDER="0">{escape(stroke.meaning)}</TD></TR>'
+        )
+    if figure.has_groups:
+        rows.append(
+            '<TR><TD BORDER="0"><FONT COLOR="#AA3377"><B>══</B></FONT></TD><TD ALIGN="LEFT" BORDER="0">calls that meet</TD></TR>'
+        )
+    if figure.has_bottleneck:
+        why = f"bottleneck: {figure.why}" if figure.why else "bottleneck"
+        rows.append(f'<TR><TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(why)}</TD></TR>')
+    if not rows:
+        return []
+    table = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="3">{"".join(rows)}</TABLE>'
+    return [
+        "\tsubgraph cluster_legend {",
+        f"\t\tgraph{attributes(label='Legend', color='#BBBBBB')}",
+        f'\t\tlegend [label=<{table}> shape=plaintext fontsize=10 fillcolor="#FFFFFF"]',
+        "\t}",
+    ]

@@ -1,0 +1,145 @@
+"""What a picture of a graph shows, without coordinates or a format. Pure."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
+
+#: Kinds of boxes: the graph's input, a part of it, a call, one of several results of a call, the end of the graph, the making of an actor.
+INPUT, ATTRIBUTE, CALL, RESULT, END, MAKE = "input", "attribute", "call", "result", "end", "make"
+
+#: Kinds of edges besides the transports: a value is taken apart or put together; calls of an actor that come one after the other.
+PART, ORDER = "part", "order"
+#: An edge of a graph that is not compiled: nobody knows yet what will carry it.
+VALUE = "value"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A DAG node."""
+
+    number: int
+    kind: str
+    #: What it is called, and whose it is, in few words.
+    title: str
+    subtitle: str = ""
+    #: Everything, line by line, as Ray says it.
+    lines: tuple[str, ...] = ()
+    #: Which `Owner` it belongs to; "" for nobody.
+    owner: str = ""
+    #: Boxes of one group meet; -1: it meets nobody.
+    group: int = -1
+    #: What was measured, line by line.
+    notes: tuple[str, ...] = ()
+    is_bottleneck: bool = False
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value on its way from one DAG node to another, by their numbers."""
+
+    source: int
+    target: int
+    #: A transport, or `PART`, `ORDER` or `VALUE`.
+    kind: str
+    #: What stands beside it, line by line.
+    label: tuple[str, ...] = ()
+    #: Everything that is known of it.
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Somebody who runs calls: an actor or a worker. All of its boxes have one colour."""
+
+    key: str
+    title: str
+    color: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A graph to draw: boxes by number, edges, and whose colours mean what."""
+
+    name: str
+    boxes: tuple[Box, ...]
+    edges: tuple[Edge, ...]
+    owners: tuple[Owner, ...]
+    #: Why the bottleneck is one.
+    why: str = ""
+
+    def color_of(self, box: Box) -> str:
+        """The fill of a box, as ``#RRGGBB``."""
+        owned = next((owner.color for owner in self.owners if owner.key == box.owner), None)
+        return owned or COLORS.get(box.kind, "#EEEEEE")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of edges that there are, in the order of `STROKES`."""
+        there = {edge.kind for edge in self.edges}
+        return tuple(kind for kind in STROKES if kind in there)
+
+    @property
+    def has_bottleneck(self) -> bool:
+        return any(box.is_bottleneck for box in self.boxes)
+
+    @property
+    def has_groups(self) -> bool:
+        return any(box.group >= 0 for box in self.boxes)
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """How edges of a kind are drawn, and what the legend says of them."""
+
+    color: str
+    meaning: str
+    #: Lengths of dashes and of the gaps between them, as in SVG; "" for a line without gaps.
+    dashes: str = ""
+    width: float = 1.3
+    #: Whether values of accelerators need not leave them.
+    accelerated: bool = False
+
+
+#: By kind of edge. Colours stay apart also for those who see red and green as one.
+STROKES = {
+    VALUE: Stroke("#444444", "value"),
+    SHM: Stroke("#444444", "shm: ring in shared memory"),
+    LOCAL: Stroke("#444444", "local: inside one process, no copy", "2 3"),
+    COMMUNICATOR: Stroke("#AA3377", "communicator: tensors by a communicator of the user", width=2.2),
+    NCCL: Stroke("#0050B0", "nccl: tensors from GPU to GPU", width=2.2, accelerated=True),
+    CUDA_IPC: Stroke("#008060", "cuda_ipc: device memory that both map", width=2.2, accelerated=True),
+    PINNED: Stroke("#A06000", "pinned: through pinned host memory", width=2.2, accelerated=True),
+    PART: Stroke("#999999", "a value taken apart"),
+    ORDER: Stroke("#999999", "the actor it runs on, or the call before it", "6 4"),
+}
+
+#: The fill of boxes that belong to nobody.
+COLORS = {INPUT: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE"}
+
+#: Fills on which black text is readable, far apart also for those who see red and green as one.
+_FILLS = ("#A6CEE3", "#FDBF6F", "#B2DF8A", "#CAB2D6", "#FB9A99", "#99D8C9", "#FFE66D", "#D9B99B", "#F7B6D2", "#C7C7C7")
+_GOLDEN = 0.618033988749895
+
+
+def owner_colors(count: int) -> list[str]:
+    """So many fills; no two are the same."""
+    made = list(_FILLS[:count])
+    for number in range(count - len(made)):
+        red, green, blue = colorsys.hls_to_rgb(number * _GOLDEN % 1.0, 0.74 + 0.06 * (number % 3), 0.62)
+        made.append(f"#{round(red * 255):02X}{round(green * 255):02X}{round(blue * 255):02X}")
+    return made
+
+
+def owners_of(titles: Iterable[tuple[str, str]]) -> tuple[Owner, ...]:
+    """Owners from their keys and titles, each with a colour."""
+    each = list(titles)
+    return tuple(Owner(key, title, color) for (key, title), color in zip(each, owner_colors(len(each)), strict=True))
+
+
+def stroke_of(kind: str) -> Stroke:
+    """How edges of a kind are drawn."""
+    return STROKES.get(kind) or Stroke("#444444", kind)

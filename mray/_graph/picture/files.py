@@ -1,0 +1,66 @@
+"""Pictures into files: which formats there are, who makes them, what is written where. Runs the program ``dot``, and what shows files."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mray._graph.dot import picture
+
+#: Formats that need nothing, and the suffixes of their files; "" for none. All others are ``dot``'s, by the names that it has for them.
+OWN = {"ascii": "", "svg": ".svg", "html": ".html", "mermaid": ".mmd", "dot": ".dot"}
+#: Those whose text is what `draw` returns; for all others that is DOT text.
+_TEXTS = ("ascii", "mermaid")
+#: Those that are written without DOT text beside them: Ray does not have them.
+_ALONE = ("html", "mermaid")
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What there is to draw: DOT text, and format -> how to make its text, for every format of `OWN` but ``"dot"``."""
+
+    dot: Callable[[], str]
+    own: Mapping[str, Callable[[], str]]
+
+
+def draw(forms: Forms, filename: str, picture_format: str, view: bool) -> str:
+    """Write `filename` (DOT text) and ``filename.<format>``; ``"ascii"`` writes nothing. `view` shows the picture, or prints the text.
+
+    Returns DOT text; the text itself of ``"ascii"`` and ``"mermaid"``. Raises ImportError when the program that makes a format is not
+    there, ValueError for a format that nobody knows, OSError for a file that cannot be written.
+    """
+    if picture_format == "ascii":
+        text = forms.own["ascii"]()
+        if view:
+            print(text)  # noqa: T201
+        return text
+    made = forms.dot()
+    path = Path(f"{filename}{OWN.get(picture_format, f'.{picture_format}')}")
+    text = made if picture_format not in _TEXTS else forms.own[picture_format]()
+    if picture_format in forms.own:
+        content = forms.own[picture_format]().encode()
+    else:
+        content = made.encode() if picture_format == "dot" else picture(made, picture_format)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if picture_format not in _ALONE:
+        Path(filename).write_text(made)
+    path.write_bytes(content)
+    if view:
+        _show(path)
+    return text
+
+
+def _show(path: Path) -> None:
+    """Have the desktop open a file."""
+    try:
+        subprocess.Popen(
+            ["xdg-open", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RuntimeError(f"{path} is written, but there is no program xdg-open to show it: {error}") from error

@@ -1,0 +1,303 @@
+"""Where the boxes of a graph stand, and how its edges run between them. Pure.
+
+Boxes stand in layers, each below all that it depends on. The order within the layers is improved, up and down, until fewer edges cross no
+more (K. Sugiyama et al. 1981; barycentres, with exchanges of neighbours as in E. R. Gansner et al. 1993). Then every box moves towards the
+boxes that it is connected with, as far as its neighbours let it: the positions of a layer are the least-squares fit that keeps the order
+and the distances, which is isotonic regression (pool adjacent violators).
+
+An edge that passes layers has a *bend* on each. Edges from one box that carry the same are one line up to where they part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+Point = tuple[float, float]
+
+#: Distances in points: between the sides of boxes, and between those of a bend and what stands beside it.
+GAP, BEND_GAP = 26.0, 13.0
+#: How hard edges pull, by how many of their ends are bends: long lines become straight.
+PULLS = (1.0, 2.0, 8.0)
+#: How often the layers are gone through, up or down.
+ORDER_SWEEPS, PLACE_SWEEPS = 24, 80
+#: How much of a box's width edges may end on, and how far apart they do.
+PORTS, PORT_GAP = 0.7, 18.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`places`: the centres of the boxes. `routes`: points of each edge; a curve, a straight line, a curve, ... lie between them."""
+
+    places: tuple[Point, ...]
+    routes: tuple[tuple[Point, ...], ...]
+    width: float
+    height: float
+
+
+def lay_out(
+    sizes: Sequence[Point],
+    edges: Sequence[tuple[int, int]],
+    bundles: Sequence[Hashable] = (),
+    groups: Mapping[int, int] | None = None,
+    gap: float = 60.0,
+) -> Layout:
+    """Places for boxes of these widths and heights, and routes for edges between their numbers, which have no circle.
+
+    `bundles`: what each edge carries; edges from one box with equal ones share their line. `groups`: box -> group; those of one group
+    stand on one layer. `gap`: the distance between layers.
+    """
+    drawing = _Drawing(sizes, edges, bundles or [None] * len(edges), _layers(len(sizes), edges, groups or {}))
+    drawing.order()
+    xs = drawing.place()
+    return drawing.result(xs, gap)
+
+
+# -------------------------------------------------------------------------------------------- layers
+def _layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int]) -> list[int]:
+    """The layer of each box: short edges, and all point down."""
+    leaders: dict[int, int] = {}
+    leader = [leaders.setdefault(groups[box], box) if box in groups else box for box in range(count)]
+    depths = _depths(count, {(leader[source], leader[target]) for source, target in edges})
+    if depths is None:
+        # Boxes of a group need each other: then each stands where it can.
+        leader = list(range(count))
+        depths = _depths(count, set(edges)) or [0] * count
+    above: list[list[int]] = [[] for _ in range(count)]
+    below: list[list[int]] = [[] for _ in range(count)]
+    for source, target in edges:
+        above[leader[target]].append(leader[source])
+        below[leader[source]].append(leader[target])
+    for _ in range(count):
+        moved = False
+        for box in sorted(range(count), key=lambda box: -depths[box]):
+            # Whoever has more edges down than up goes down, which makes them shorter.
+            if below[box] and len(above[box]) < len(below[box]):
+                lowest = min(depths[each] for each in below[box]) - 1
+                moved, depths[box] = moved or lowest != depths[box], lowest
+        if not moved:
+            break
+    used = {depth: place for place, depth in enumerate(sorted({depths[each] for each in leader}))}
+    return [used[depths[each]] for each in leader]
+
+
+def _depths(count: int, edges: set[tuple[int, int]]) -> list[int] | None:
+    """The length of the longest way to each box; None when there is a circle."""
+    below: list[list[int]] = [[] for _ in range(count)]
+    missing = [0] * count
+    for source, target in edges:
+        below[source].append(target)
+        missing[target] += 1
+    depths = [0] * count
+    ready = [box for box in range(count) if not missing[box]]
+    for box in ready:
+        for target in below[box]:
+            depths[target] = max(depths[target], depths[box] + 1)
+            missing[target] -= 1
+            if not missing[target]:
+                ready.append(target)
+    return depths if len(ready) == count else None
+
+
+# -------------------------------------------------------------------------------------------- boxes and bends
+class _Drawing:
+    """Boxes and bends in layers. Boxes have their own numbers, bends those after."""
+
+    def __init__(
+        self, sizes: Sequence[Point], edges: Sequence[tuple[int, int]], bundles: Sequence[Hashable], layers: Sequence[int]
+    ) -> None:
+        self._sizes = sizes
+        self._layer = list(layers)
+        #: edge -> all that it goes through, from box to box.
+        self._ways: list[list[int]] = []
+        bends: dict[tuple[int, Hashable, int], int] = {}
+        for (source, target), bundle in zip(edges, bundles, strict=True):
+            way = [source]
+            for layer in range(layers[source] + 1, layers[target]):
+                bend = bends.setdefault((source, bundle, layer), len(sizes) + len(bends))
+                if bend == len(self._layer):
+                    self._layer.append(layer)
+                way.append(bend)
+            self._ways.append([*way, target])
+        self._above: list[dict[int, float]] = [{} for _ in self._layer]
+        self._below: list[dict[int, float]] = [{} for _ in self._layer]
+        for way in self._ways:
+            for upper, lower in pairwise(way):
+                pull = PULLS[self._is_bend(upper) + self._is_bend(lower)]
+                self._above[lower][upper] = self._below[upper][lower] = pull
+        #: What stands on each layer, from left to right.
+        self._rows: list[list[int]] = [[] for _ in range(max(self._layer, default=-1) + 1)]
+
+    def _is_bend(self, vertex: int) -> bool:
+        return vertex >= len(self._sizes)
+
+    def _width(self, vertex: int) -> float:
+        return 0.0 if self._is_bend(vertex) else self._sizes[vertex][0]
+
+    def _distance(self, left: int, right: int) -> float:
+        """Between the centres of two neighbours, at least."""
+        gap = BEND_GAP if self._is_bend(left) or self._is_bend(right) else GAP
+        return (self._width(left) + self._width(right)) / 2 + gap
+
+    # ---------------------------------------------------------------------------------- order
+    def order(self) -> None:
+        """Put everything on its layer into an order with few crossings."""
+        self._rows = self._first_order()
+        best, fewest = [list(row) for row in self._rows], self._crossings()
+        for sweep in range(ORDER_SWEEPS):
+            if not fewest:
+                break
+            self._sweep(sweep % 2 == 0)
+            self._exchange()
+            crossings = self._crossings()
+            if crossings < fewest:
+                best, fewest = [list(row) for row in self._rows], crossings
+        self._rows = best
+
+    def _first_order(self) -> list[list[int]]:
+        """As they are found, following edges down as far as they go."""
+        rows: list[list[int]] = [[] for _ in self._rows]
+        found: set[int] = set()
+        for start in sorted(range(len(self._layer)), key=lambda vertex: (self._layer[vertex], vertex)):
+            stack = [start]
+            while stack:
+                vertex = stack.pop()
+                if vertex not in found:
+                    found.add(vertex)
+                    rows[self._layer[vertex]].append(vertex)
+                    stack.extend(reversed(self._below[vertex]))
+        return rows
+
+    def _sweep(self, down: bool) -> None:
+        neighbours = self._above if down else self._below
+        for row in self._rows[1:] if down else reversed(self._rows[:-1]):
+            places = self._places(self._layer[row[0]] + (-1 if down else 1))
+            here = {vertex: place for place, vertex in enumerate(row)}
+
+            def centre(vertex: int, places: dict[int, int] = places, here: dict[int, int] = here) -> float:
+                others = [places[each] for each in neighbours[vertex]]
+                return sum(others) / len(others) if others else float(here[vertex])
+
+            row.sort(key=centre)
+
+    def _exchange(self) -> None:
+        """Exchange neighbours while that saves crossings."""
+        for row in self._rows:
+            layer = self._layer[row[0]]
+            upper, lower = self._places(layer - 1), self._places(layer + 1)
+            for _ in row:
+                improved = False
+                for place in range(len(row) - 1):
+                    left, right = row[place], row[place + 1]
+                    now = _crossed(self._above, upper, left, right) + _crossed(self._below, lower, left, right)
+                    then = _crossed(self._above, upper, right, left) + _crossed(self._below, lower, right, left)
+                    if then < now:
+                        row[place], row[place + 1], improved = right, left, True
+                if not improved:
+                    break
+
+    def _places(self, layer: int) -> dict[int, int]:
+        row = self._rows[layer] if 0 <= layer < len(self._rows) else []
+        return {vertex: place for place, vertex in enumerate(row)}
+
+    def _crossings(self) -> int:
+        total = 0
+        for layer in range(len(self._rows) - 1):
+            places = self._places(layer + 1)
+            seen: list[int] = []
+            for vertex in self._rows[layer]:
+                ends = sorted(places[each] for each in self._below[vertex])
+                total += sum(len(seen) - bisect_right(seen, end) for end in ends)
+                for end in ends:
+                    insort(seen, end)
+        return total
+
+    # ---------------------------------------------------------------------------------- places
+    def place(self) -> list[float]:
+        """The centre of each box and bend, from left to right."""
+        xs = [0.0] * len(self._layer)
+        for row in self._rows:
+            self._fit(row, xs, dict.fromkeys(row, (0.0, 1.0)))
+        for sweep in range(PLACE_SWEEPS):
+            down = sweep % 2 == 0
+            # The last sweeps look both ways: whoever has none above is drawn by those below.
+            both = sweep >= PLACE_SWEEPS - 8
+            for row in self._rows if down else reversed(self._rows):
+                wanted = {}
+                for vertex in row:
+                    pulls = {**self._above[vertex], **self._below[vertex]} if both else (self._above if down else self._below)[vertex]
+                    weight = sum(pulls.values())
+                    pulled = sum(xs[each] * pull for each, pull in pulls.items())
+                    wanted[vertex] = (pulled / weight, weight) if pulls else (xs[vertex], 0.01)
+                self._fit(row, xs, wanted)
+        left = min((x - self._width(vertex) / 2 for vertex, x in enumerate(xs)), default=0.0)
+        return [x - left for x in xs]
+
+    def _fit(self, row: Sequence[int], xs: list[float], wanted: Mapping[int, tuple[float, float]]) -> None:
+        """Put a layer's centres where they are wanted, with these weights, as far as order and distances allow."""
+        offset = 0.0
+        #: Those that touch each other: the sum of wanted places, of weights, and how many there are.
+        blocks: list[list[float]] = []
+        offsets = []
+        for place, vertex in enumerate(row):
+            if place:
+                offset += self._distance(row[place - 1], vertex)
+            offsets.append(offset)
+            x, weight = wanted[vertex]
+            blocks.append([(x - offset) * weight, weight, 1])
+            while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
+                last = blocks.pop()
+                blocks[-1] = [mine + others for mine, others in zip(blocks[-1], last, strict=True)]
+        found = [block[0] / block[1] for block in blocks for _ in range(int(block[2]))]
+        for vertex, x, each in zip(row, found, offsets, strict=True):
+            xs[vertex] = x + each
+
+    # ---------------------------------------------------------------------------------- result
+    def result(self, xs: Sequence[float], gap: float) -> Layout:
+        """The layout, with distances of `gap` between layers."""
+        heights = [max((self._sizes[vertex][1] for vertex in row if not self._is_bend(vertex)), default=0.0) for row in self._rows]
+        tops, top = [], 0.0
+        for height in heights:
+            tops.append(top)
+            top += height + gap
+        middles = [top + height / 2 for top, height in zip(tops, heights, strict=True)]
+        places = tuple((xs[box], middles[self._layer[box]]) for box in range(len(self._sizes)))
+        leaving, arriving = self._ports(xs)
+        routes = []
+        for number, way in enumerate(self._ways):
+            points: list[Point] = [(leaving[number], places[way[0]][1] + self._sizes[way[0]][1] / 2)]
+            for bend in way[1:-1]:
+                upper = tops[self._layer[bend]]
+                points += [(xs[bend], upper), (xs[bend], upper + heights[self._layer[bend]])]
+            points.append((arriving[number], places[way[-1]][1] - self._sizes[way[-1]][1] / 2))
+            routes.append(tuple(points))
+        right = max((x + self._width(vertex) / 2 for vertex, x in enumerate(xs)), default=0.0)
+        return Layout(places, tuple(routes), right, max(top - gap, 0.0))
+
+    def _ports(self, xs: Sequence[float]) -> tuple[dict[int, float], dict[int, float]]:
+        """Where edges leave and reach the sides of boxes, by edge; from left to right, as what they lead to stands."""
+        leaving: dict[int, float] = {}
+        arriving: dict[int, float] = {}
+        for box, (width, _height) in enumerate(self._sizes):
+            outward = [number for number, way in enumerate(self._ways) if way[0] == box]
+            inward = [number for number, way in enumerate(self._ways) if way[-1] == box]
+            # Several edges that are one line at first leave from one place.
+            firsts = sorted({self._ways[number][1] for number in outward}, key=lambda each: xs[each])
+            ports = dict(zip(firsts, _spread(xs[box], width, len(firsts)), strict=True))
+            leaving.update({number: ports[self._ways[number][1]] for number in outward})
+            inward.sort(key=lambda number: xs[self._ways[number][-2]])
+            arriving.update(zip(inward, _spread(xs[box], width, len(inward)), strict=True))
+        return leaving, arriving
+
+
+def _crossed(neighbours: Sequence[Mapping[int, float]], places: Mapping[int, int], left: int, right: int) -> int:
+    """How many edges of two neighbours cross each other on the way to another layer."""
+    return sum(places[mine] > places[other] for mine in neighbours[left] for other in neighbours[right])
+
+
+def _spread(middle: float, width: float, count: int) -> list[float]:
+    """Places for so many ends on a side of a box."""
+    step = min(PORT_GAP, width * PORTS / max(count - 1, 1))
+    return [middle + (number - (count - 1) / 2) * step for number in range(count)]

@@ -1,0 +1,179 @@
+"""The picture of a compiled graph: its `Plan` as a `Figure`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
+from mray._graph.picture.figure import ATTRIBUTE, CALL, END, INPUT, PART, RESULT, Box, Edge, Figure, Owner, owners_of
+from mray._graph.picture.measures import NOTHING_MEASURED, EdgeMeasure, Measures, StepMeasure
+from mray._graph.picture.structure import Node, nodes, source_of
+from mray._graph.plan import DRIVER, Channel, Graph, Plan, Source, Step
+
+#: What the user asked for, and what carries it, where no accelerator is needed.
+HOST = {"auto", "cpu", LOCAL, SHM, COMMUNICATOR}
+#: What the channels of these transports are called: by Ray, where it has them.
+CHANNEL_NAMES = {
+    LOCAL: "IntraProcessChannel",
+    SHM: "BufferedSharedMemoryChannel",
+    COMMUNICATOR: "TorchTensorAcceleratorChannel",
+    NCCL: "TorchTensorAcceleratorChannel (NCCL)",
+    CUDA_IPC: "CudaIpcChannel",
+    PINNED: "PinnedMemoryChannel",
+}
+
+_NO_MEASURE = EdgeMeasure()
+
+
+def plan_figure(plan: Plan, names: Mapping[str, str], *, with_channels: bool = False, measures: Measures = NOTHING_MEASURED) -> Figure:
+    """The graph, as Ray numbers it; `names` has the class of each actor, by the actor's id.
+
+    `with_channels`: edges say all that is known of their channels. `measures`: what is written into boxes and beside edges.
+    """
+    shown = nodes(plan.graph)
+    numbers = {node: number for number, node in enumerate(shown)}
+    slowest = measures.bottleneck_among({step.index: step.actor for step in plan.graph.steps})
+    boxes = tuple(_box(plan.graph, node, number, names, measures, slowest) for node, number in numbers.items())
+    edges = tuple(
+        _edge(plan, source, numbers[source], target, numbers[target], with_channels, measures)
+        for target, sources in shown.items()
+        for source in sources
+    )
+    return Figure("compiled_graph", boxes, edges, plan_owners(plan, names, measures), measures.why)
+
+
+def plan_owners(plan: Plan, names: Mapping[str, str], measures: Measures = NOTHING_MEASURED) -> tuple[Owner, ...]:
+    """Who runs the steps, and how busy they are if that is known."""
+    busy = {actor: f", {share:.0%} busy" for actor, share in measures.busy.items()}
+    return owners_of((actor, whose(actor, names) + busy.get(actor, "")) for actor in plan.graph.actors)
+
+
+def whose(endpoint: str, names: Mapping[str, str]) -> str:
+    """An endpoint in few words."""
+    if endpoint == DRIVER:
+        return "driver"
+    return endpoint if is_worker(endpoint) else f"{names.get(endpoint, 'Actor')} {endpoint[:6]}"
+
+
+def is_worker(endpoint: str) -> bool:
+    """Whether it is a worker that is leased for functions: it has a name, actors have ids."""
+    return endpoint.startswith("function-")
+
+
+def title_of(node: Node) -> str:
+    """What a node that is no call is called."""
+    return {
+        INPUT: "InputNode",
+        ATTRIBUTE: f"InputAttributeNode[{node.key}]",
+        RESULT: f"ClassMethodOutputNode[{node.key}]",
+        END: "MultiOutputNode",
+    }[node.kind]
+
+
+def _box(graph: Graph, node: Node, number: int, names: Mapping[str, str], measures: Measures, slowest: int | None) -> Box:
+    if node.kind != CALL:
+        step = graph.steps[node.step] if node.kind == RESULT else None
+        of = f"of {step.method}" if step is not None else ""
+        title = f"result {node.key}" if node.kind == RESULT else f"input[{node.key!r}]" if node.kind == ATTRIBUTE else title_of(node)
+        return Box(number, node.kind, title, of, (title_of(node),))
+    step = graph.steps[node.step]
+    return Box(
+        number,
+        CALL,
+        step.method,
+        whose(step.actor, names),
+        call_lines(step, names),
+        step.actor,
+        step.group,
+        measures.steps.get(step.index, StepMeasure()).notes,
+        step.index == slowest,
+    )
+
+
+def call_lines(step: Step, names: Mapping[str, str]) -> tuple[str, ...]:
+    """What Ray writes into the box of a call."""
+    if is_worker(step.actor):
+        return f"Function: {step.method}", f"Worker: {step.actor}"
+    name = [f"Actor: {names[step.actor]}"] if step.actor in names else []
+    return *name, f"ID: {step.actor[:6]}...", f"Method: {step.method}"
+
+
+# -------------------------------------------------------------------------------------------- edges
+def _edge(plan: Plan, source: Node, start: int, target: Node, end: int, with_channels: bool, measures: Measures) -> Edge:
+    if target.kind in (ATTRIBUTE, RESULT):
+        return Edge(start, end, PART)
+    value = source_of(source)
+    reader = plan.graph.steps[target.step].actor if target.kind == CALL else DRIVER
+    if plan.graph.endpoint_of(value) == reader:
+        # The driver may give its own input back: then it is carried nowhere.
+        return _described(plan, value, start, end, LOCAL, _local_details(plan, value), with_channels)
+    channel = plan.channel_to(value, reader)
+    details = channel_details(plan, channel, reader)
+    if channel is None:
+        return _described(plan, value, start, end, LOCAL, details, with_channels)
+    measure = measures.edges.get(channel.index, EdgeMeasure())
+    return _described(plan, value, start, end, channel.transport, details, with_channels, measure)
+
+
+def _described(
+    plan: Plan,
+    value: Source,
+    start: int,
+    end: int,
+    kind: str,
+    details: str,
+    with_channels: bool,
+    measure: EdgeMeasure = _NO_MEASURE,
+) -> Edge:
+    lines = tuple(details.split("\n"))
+    label = lines if with_channels else (kind, *_hint(plan.graph, value))
+    return Edge(start, end, kind, (*label, *measure.notes), (*lines, *measure.all_notes))
+
+
+def _hint(graph: Graph, value: Source) -> tuple[str, ...]:
+    """What the user has said of a value, in a line; nothing otherwise."""
+    transfer = graph.transfers.get(value)
+    if transfer is None:
+        return ()
+    return (f"TorchTensorType ({transfer.transport})" if transfer.device == "default" else f"TorchTensorType ({transfer.device})",)
+
+
+def is_accelerated(plan: Plan, source: Node, target: Node) -> bool:
+    """Whether the user asked for an accelerator on this edge, or one carries it."""
+    value = source_of(source)
+    transfer = plan.graph.transfers.get(value)
+    endpoint = plan.graph.steps[target.step].actor if target.kind == CALL else DRIVER
+    channel = None if target.kind in (ATTRIBUTE, RESULT) else plan.channel_to(value, endpoint)
+    return (transfer is not None and transfer.transport not in HOST) or (channel is not None and channel.transport not in HOST)
+
+
+def channel_details(plan: Plan, channel: Channel | None, endpoint: str) -> str:
+    """How a value reaches an endpoint, in lines: the type of the edge, the mechanism, its measures.
+
+    `channel` None, or one that the endpoint itself writes: the value stays in the process. Raises ValueError when the endpoint does not
+    read the channel.
+    """
+    if channel is None:
+        return CHANNEL_NAMES[LOCAL]
+    if endpoint not in (channel.writer, *channel.readers):
+        raise ValueError(f"{short(endpoint)} neither writes nor reads channel {channel.index}, which {short(channel.writer)} writes.")
+    if endpoint not in channel.readers:
+        return _local_details(plan, channel.source)
+    ring = f"{channel.layout.entries} entries of {channel.layout.entry_bytes} bytes"
+    return "\n".join([_type_of(plan, channel.source), CHANNEL_NAMES.get(channel.transport, channel.transport), ring])
+
+
+def _local_details(plan: Plan, source: Source) -> str:
+    return f"{_type_of(plan, source)}\n{CHANNEL_NAMES[LOCAL]}"
+
+
+def _type_of(plan: Plan, source: Source) -> str:
+    """The type of an edge, as Ray calls it."""
+    return "TorchTensorType" if source in plan.graph.transfers else "SharedMemoryType"
+
+
+def short(endpoint: str) -> str:
+    """An endpoint in a few characters."""
+    if endpoint == DRIVER:
+        return "the driver"
+    return endpoint if len(endpoint) <= 12 else f"{endpoint[:6]}..."

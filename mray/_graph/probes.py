@@ -1,0 +1,287 @@
+"""What stands around the operations of a program while somebody looks: spans, NVTX ranges, ranges of the torch profiler.
+
+In an actor's main thread, and in the process that compiled a graph. A probe wraps what a program is made of (`mray._graph.program`): the
+reading of a channel, its writing, and a step's method. A program without probes has none of this in it; there is one loop, and it
+knows nothing of probes.
+
+    try_read, try_write, try_give, method  --probe-->  the same, noted down  --compile_program-->  actions
+
+A program waits by returning: a read that finds nothing leaves it, and comes again later. So a wait begins with the first look that finds
+nothing and ends with the look that finds something. A program is at one operation at a time; what its spans say never overlaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, WrappedReader
+from mray._channel.select import BLOCKING
+from mray._graph.plan import Channel, Step
+from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT, Buffer, clock
+
+Read = Callable[[], Any]
+Write = Callable[[Any], bool]
+Method = Callable[..., Any]
+
+
+class Probe(Protocol):
+    """One who looks on. Every wrapper behaves as what it wraps, exceptions too, and keeps no value."""
+
+    def read(self, channel: Channel, reader: ChannelReader) -> Read:
+        """Around ``reader.try_read``."""
+
+    def write(self, channel: Channel, writer: ChannelWriter, send: Write) -> Write:
+        """Around `send`: ``writer.try_write``, or ``writer.try_give``, which takes a list of one value."""
+
+    def method(self, step: Step, name: str, method: Method) -> Method:
+        """Around the method of a step."""
+
+
+class ProbedReader(WrappedReader):
+    """A reader with a probe around it."""
+
+    __slots__ = ("try_read",)
+
+    try_read: Read
+
+    def __init__(self, inner: ChannelReader, read: Read) -> None:
+        super().__init__(inner)
+        self.try_read = read
+
+
+class ProbedWriter(ChannelWriter):
+    """A writer with a probe around it."""
+
+    __slots__ = ("_inner", "try_give", "try_write")
+
+    try_write: Write  # type: ignore[assignment]
+    try_give: Write  # type: ignore[assignment]
+
+    def __init__(self, inner: ChannelWriter, write: Write, give: Write) -> None:
+        self._inner = inner
+        self.try_write = write
+        self.try_give = give
+
+    def has_room(self) -> bool:
+        return self._inner.has_room()
+
+    def statistics(self) -> dict[str, int]:
+        return self._inner.statistics()
+
+    def position(self) -> int:
+        return self._inner.position()
+
+    def last_size(self) -> int:
+        return self._inner.last_size()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def probed_readers(probe: Probe, channels: Mapping[int, Channel], readers: Mapping[int, ChannelReader]) -> dict[int, ChannelReader]:
+    """The readers, by channel number, with the probe around each."""
+    return {index: ProbedReader(reader, probe.read(channels[index], reader)) for index, reader in readers.items()}
+
+
+def probed_writers(probe: Probe, channels: Mapping[int, Channel], writers: Mapping[int, ChannelWriter]) -> dict[int, ChannelWriter]:
+    """As `probed_readers`."""
+    return {
+        index: ProbedWriter(
+            writer, probe.write(channels[index], writer, writer.try_write), probe.write(channels[index], writer, writer.try_give)
+        )
+        for index, writer in writers.items()
+    }
+
+
+# ------------------------------------------------------------------------------------------------ spans
+class SpanProbe:
+    """Makes spans of what one endpoint does in a graph, on one track."""
+
+    def __init__(self, buffer: Buffer, track: str, marks: DeviceMarks | None = None) -> None:
+        self._add = buffer.add
+        self._track = track
+        self._marks = marks
+        #: Since when the endpoint has been waiting; 0: it is not.
+        self._since = 0
+
+    def read(self, channel: Channel, reader: ChannelReader) -> Read:
+        add, track, name, index = self._add, self._track, channel.name, channel.index
+        try_read, position = reader.try_read, reader.position
+        kind = RECEIVE if channel.transport in BLOCKING else DESERIALIZE
+
+        def read() -> Any:
+            begin = clock()
+            value = try_read()
+            if value is NOTHING:
+                if not self._since:
+                    self._since = begin
+                return NOTHING
+            end = clock()
+            number = position() - 1
+            if self._since:
+                add((READ_WAIT, self._since, begin, track, name, index, number, 0, False))
+                self._since = 0
+            add((kind, begin, end, track, name, index, number, 0, False))
+            return value
+
+        return read if self._marks is None else self._marks.around_read(channel, read, position)
+
+    def write(self, channel: Channel, writer: ChannelWriter, send: Write) -> Write:
+        add, track, name, index = self._add, self._track, channel.name, channel.index
+        position, last_size = writer.position, writer.last_size
+        blocking = channel.transport in BLOCKING
+        kind = TRANSFER if blocking else SERIALIZE
+        last_size()  # which counts what devices have sent from here on
+
+        def write(value: Any) -> bool:
+            begin = clock()
+            size = _bytes_of(value) if blocking else 0
+            try:
+                sent = send(value)
+            except BaseException:
+                add((kind, begin, clock(), track, name, index, -1, 0, True))
+                raise
+            if not sent:
+                if not self._since:
+                    self._since = begin
+                return False
+            end = clock()
+            number = position() - 1
+            if self._since:
+                add((WRITE_WAIT, self._since, begin, track, name, index, number, 0, False))
+                self._since = 0
+            add((kind, begin, end, track, name, index, number, size + last_size(), False))
+            return True
+
+        return write if self._marks is None else self._marks.around_write(channel, write, position)
+
+    def method(self, step: Step, name: str, method: Method) -> Method:
+        add, track, index = self._add, self._track, step.index
+
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            begin = clock()
+            try:
+                result = method(*args, **kwargs)
+            except BaseException:
+                add((COMPUTE, begin, clock(), track, name, index, -1, 0, True))
+                raise
+            add((COMPUTE, begin, clock(), track, name, index, -1, 0, False))
+            return result
+
+        return traced if self._marks is None else self._marks.around_method(step, name, traced)
+
+
+def _bytes_of(value: Any) -> int:
+    """Bytes of a tensor, or of those in a list, tuple or dict: what a communicator moves of it."""
+    if value.__class__ is dict:
+        return sum(map(_bytes_of, value.values()))
+    if value.__class__ in (list, tuple):
+        return sum(map(_bytes_of, value))
+    size = getattr(value, "nbytes", 0) if hasattr(value, "shape") else 0
+    return size if isinstance(size, int) else 0
+
+
+class DeviceMarks(Protocol):
+    """Marks the streams of devices around operations whose work they do; see `mray._graph.device_spans`."""
+
+    def around_read(self, channel: Channel, read: Read, position: Callable[[], int]) -> Read: ...
+
+    def around_write(self, channel: Channel, write: Write, position: Callable[[], int]) -> Write: ...
+
+    def around_method(self, step: Step, name: str, method: Method) -> Method: ...
+
+
+# ----------------------------------------------------------------------------------- other profilers
+class Ranges(Protocol):
+    """A profiler that shows ranges: `mray._trace.nvtx`, `mray._trace.torch_profiler`."""
+
+    def push(self, kind: str, name: str) -> Any:
+        """Begin a range inside of the one that is open; what ends it."""
+
+    def pop(self, token: Any) -> None:
+        """End the range that was begun last."""
+
+    def start(self, kind: str, name: str) -> Any:
+        """Begin a range that other ranges may outlive; what ends it."""
+
+    def stop(self, token: Any) -> None:
+        """End it."""
+
+
+class RangeProbe:
+    """Tells another profiler of the operations of a program, while they run."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+        #: The range of the wait that goes on.
+        self._wait: Any = None
+
+    def _waits(self, kind: str, name: str) -> None:
+        if self._wait is None:
+            self._wait = self._ranges.start(kind, name)
+
+    def _goes_on(self) -> None:
+        if self._wait is not None:
+            wait, self._wait = self._wait, None
+            self._ranges.stop(wait)
+
+    def read(self, channel: Channel, reader: ChannelReader) -> Read:
+        push, pop, ready, try_read = self._ranges.push, self._ranges.pop, reader.ready, reader.try_read
+        name = channel.name
+
+        def read() -> Any:
+            if not ready():
+                self._waits(READ_WAIT, name)
+                return NOTHING
+            self._goes_on()
+            token = push(DESERIALIZE, name)
+            try:
+                return try_read()
+            finally:
+                pop(token)
+
+        return read
+
+    def write(self, channel: Channel, writer: ChannelWriter, send: Write) -> Write:
+        push, pop, has_room = self._ranges.push, self._ranges.pop, writer.has_room
+        name = channel.name
+
+        def write(value: Any) -> bool:
+            if not has_room():
+                self._waits(WRITE_WAIT, name)
+                return False
+            self._goes_on()
+            token = push(SERIALIZE, name)
+            try:
+                return send(value)
+            finally:
+                pop(token)
+
+        return write
+
+    def method(self, step: Step, name: str, method: Method) -> Method:
+        push, pop = self._ranges.push, self._ranges.pop
+
+        def annotated(*args: Any, **kwargs: Any) -> Any:
+            token = push(COMPUTE, name)
+            try:
+                return method(*args, **kwargs)
+            finally:
+                pop(token)
+
+        return annotated
+
+
+def apply(
+    probes: Iterable[Probe],
+    channels: Sequence[Channel],
+    readers: Mapping[int, ChannelReader],
+    writers: Mapping[int, ChannelWriter],
+) -> tuple[Mapping[int, ChannelReader], Mapping[int, ChannelWriter]]:
+    """The ends with every probe around them, the last one outermost."""
+    by_index = {channel.index: channel for channel in channels}
+    for probe in probes:
+        readers = probed_readers(probe, by_index, readers)
+        writers = probed_writers(probe, by_index, writers)
+    return readers, writers

@@ -1,0 +1,118 @@
+"""An actor's side of a profile: who looks on at a program is set and taken away by requests, at any time.
+
+    caller                             actor
+    request "profile now" -----------> reading thread: from the next execution on, the program notes spans down (`mray._graph.probes`)
+    request "profile" ---------------> the same in its main thread, which the torch profiler needs
+    request "unprofile" -------------> its main thread, between two operations: what was noted down; no more is
+    request "unprofile now" ---------> the same in the reading thread, when the main thread computes for long
+
+Both ends of a message are noted down before either process answers "unprofile" in its main thread, so that arrows between spans are whole.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mray._graph.device_spans import device_marks
+from mray._graph.probes import SpanProbe
+from mray._trace.span import Buffer, shelf
+from mray._trace.torch_profiler import TorchProfiler
+
+if TYPE_CHECKING:
+    from mray._graph.device_spans import DeviceSpans
+    from mray._graph.host import GraphHost
+    from mray._graph.loop import Program
+
+PROFILE = "profile"
+UNPROFILE = "unprofile"
+UNPROFILE_NOW = "unprofile now"
+PROFILE_NOW = "profile now"
+#: Requests that any thread answers.
+AT_ONCE = frozenset({PROFILE_NOW, UNPROFILE_NOW})
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a profile wants of an actor."""
+
+    graph_id: str
+    #: Which profile it is: a request to end one that comes late must not end the next one.
+    token: str
+    #: Spans that each process keeps at most.
+    limit: int
+    #: Spans of ordinary calls, too.
+    calls: bool
+    #: Run the torch profiler meanwhile.
+    torch: bool
+
+
+@dataclass
+class _Running:
+    """A profile in progress in this process."""
+
+    token: str
+    buffer: Buffer
+    marks: DeviceSpans | None
+    torch: TorchProfiler | None
+
+
+#: (graph, endpoint) -> its profile.
+_running: dict[tuple[str, str], _Running] = {}
+
+
+def graph_track(graph_id: str) -> str:
+    """The row of a graph's loop."""
+    return f"graph {graph_id[:8]}"
+
+
+def profile(host: GraphHost, programs: Iterable[Program], payload: bytes) -> bytes:
+    """Any thread: begin, or begin anew. The pickle of why the torch profiler does not run, or of ""."""
+    wish: Wish = pickle.loads(payload)
+    why = ""
+    for program in programs:
+        if program.assignment.graph_id != wish.graph_id:
+            continue
+        key = wish.graph_id, program.assignment.actor
+        before = _running.pop(key, None)
+        if before is not None and before.torch is not None:
+            before.torch.stop()
+        buffer = shelf.open(*key, wish.limit)
+        marks = device_marks(program.assignment.channels, buffer)
+        torch = None
+        if wish.torch:
+            torch = TorchProfiler()
+            why = torch.start()
+        _running[key] = _Running(wish.token, buffer, marks, torch if not why else None)
+        program.look_on(SpanProbe(buffer, graph_track(wish.graph_id), marks))
+    if wish.calls:
+        host.look_at_calls(wish.token, True)
+    return pickle.dumps(why)
+
+
+def unprofile(host: GraphHost, programs: Iterable[Program], payload: bytes, *, at_once: bool) -> bytes:
+    """End a profile: the pickle of what this process has noted down, a list of one dict for each endpoint.
+
+    `at_once`: not in the main thread, which alone may end what else it has begun.
+    """
+    graph_id, token = payload.decode().split("/")
+    calls = host.look_at_calls(token, False)
+    sheets: list[dict[str, Any]] = []
+    taking_part = {program.assignment.actor: program for program in programs if program.assignment.graph_id == graph_id}
+    for key, running in list(_running.items()):
+        if key[0] != graph_id or running.token != token:
+            continue
+        del _running[key]
+        endpoint = key[1]
+        if endpoint in taking_part:  # else the actor has left the graph, and tells what it did before
+            taking_part[endpoint].look_on(None)
+        if running.marks is not None and not at_once:
+            running.marks.settle()
+        foreign = running.torch.stop() if running.torch is not None and not at_once else []
+        sheets.append({"endpoint": endpoint, "pid": os.getpid(), **running.buffer.sheet(), "foreign": foreign})
+    if calls is not None:
+        sheets.append({"endpoint": None, "pid": os.getpid(), **calls})
+    return pickle.dumps(sheets)

@@ -1,0 +1,166 @@
+"""Looking on at a session from any process of its user: a command, or a process of the session itself.
+
+    observer ──HELLO as observer, QUERY──▶ node          what `mray._runtime.snapshot` tells
+             ──ASK──▶ driver, workers                    what `mray._runtime.process_snapshot` tells
+             (its own process is asked directly)
+
+Plain sockets and one loop: an observer is no member of the session, gets no row in its table, and nobody waits for it. All peers are asked
+at once; one that does not answer in time (stopped, or its interpreter is held by C code) costs its own rows only. Thread-safe: every
+question has its own sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import marshal
+import os
+import selectors
+import struct
+import tempfile
+from collections.abc import Iterable
+from time import monotonic
+from typing import Any
+
+from mray._common import messages as m
+from mray._common import settings
+from mray._ipc.connection import connect, encode
+from mray._ipc.reaper import LOCK
+from mray._runtime.process_snapshot import answer_here
+
+_HEADER = struct.Struct("<I")
+#: Section -> (True, rows) or (False, a text), of one process.
+Answers = dict[str, tuple[bool, Any]]
+
+
+class SessionGoneError(Exception):
+    """The session has ended, or never was."""
+
+
+# ---------------------------------------------------------------------------------------------- finding
+def session_parents() -> list[str]:
+    """The directories under which sessions of this user may have theirs."""
+    name = f"mray-{os.getuid()}"
+    base = settings.TMPDIR.get()
+    places = [os.path.join(place, name) for place in (base, tempfile.gettempdir(), "/tmp") if place]
+    return list(dict.fromkeys(places))
+
+
+def sessions() -> list[str]:
+    """Directories of the sessions of this user that are alive, the oldest first.
+
+    Sessions with a `_temp_dir` of their own are not among them; whoever knows their directory may name it.
+    """
+    return [directory for directory, alive in all_sessions() if alive]
+
+
+def all_sessions() -> list[tuple[str, bool]]:
+    """Every session directory of this user, and whether the session is alive."""
+    found = []
+    for parent in session_parents():
+        with contextlib.suppress(OSError), os.scandir(parent) as entries:
+            found += [(entry.stat().st_mtime, entry.path) for entry in entries if entry.name.startswith("session_")]
+    names = [path for _time, path in sorted(found, key=lambda each: os.path.basename(each[1]))]
+    return [(path, is_alive(path)) for path in names]
+
+
+def is_alive(directory: str) -> bool:
+    """Whether somebody of the session holds its lock."""
+    try:
+        fd = os.open(os.path.join(directory, LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # Shared, so that two who look at the same time do not take each other for the session.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+# ---------------------------------------------------------------------------------------------- asking
+def ask_node(directory: str, what: str, timeout: float) -> Any:
+    """The node's answer. Raises SessionGoneError, or TimeoutError after `timeout` seconds."""
+    deadline = monotonic() + timeout
+    try:
+        sock = connect(os.path.join(directory, "node.sock"))
+    except OSError as error:
+        raise SessionGoneError(f"no session answers in {directory}: {error}") from None
+    with sock:
+        sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, [])))
+        sock.settimeout(timeout)
+        reader = _Reader()
+        while reader.message is None:
+            left = deadline - monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the node of {directory} did not answer within {timeout:g} s")
+            sock.settimeout(left)
+            try:
+                data = sock.recv(1 << 20)
+            except TimeoutError:
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                raise SessionGoneError(f"the session of {directory} has just ended")
+            reader.feed(data)
+    _code, _number, ok, value = reader.message
+    if not ok:
+        raise ValueError(str(value))
+    return value
+
+
+def ask_processes(directory: str, processes: Iterable[str], sections: list[str], timeout: float) -> dict[str, Answers | str]:
+    """What each process answers, or in words why it does not. Waits `timeout` seconds at most."""
+    told: dict[str, Answers | str] = {}
+    deadline = monotonic() + timeout
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+        for process in processes:
+            here = answer_here(process, directory, sections)
+            if here is not None:
+                told[process] = here
+                continue
+            try:
+                sock = stack.enter_context(connect(os.path.join(directory, process + ".sock")))
+                sock.sendall(encode((m.ASK, 1, sections)))
+            except OSError:
+                told[process] = "has ended"
+                continue
+            sock.setblocking(False)
+            selector.register(sock, selectors.EVENT_READ, (process, _Reader()))
+        while selector.get_map() and (left := deadline - monotonic()) > 0:
+            for key, _events in selector.select(left):
+                process, reader = key.data
+                try:
+                    data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    data = b""
+                reader.feed(data)
+                if reader.message is not None:
+                    told[process] = reader.message[2]
+                    selector.unregister(key.fileobj)
+                elif not data:
+                    told[process] = "has ended"
+                    selector.unregister(key.fileobj)
+        for key in selector.get_map().values():
+            told[key.data[0]] = f"does not answer within {timeout:g} s: it is stopped, or C code holds its interpreter"
+    return told
+
+
+class _Reader:
+    """Puts one frame together."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self.message: tuple[Any, ...] | None = None
+
+    def feed(self, data: bytes) -> None:
+        self._bytes += data
+        if len(self._bytes) >= 4:
+            end = 4 + _HEADER.unpack_from(self._bytes)[0]
+            if len(self._bytes) >= end:
+                self.message = marshal.loads(bytes(self._bytes[4:end]))

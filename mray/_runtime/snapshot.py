@@ -1,0 +1,112 @@
+"""What the node knows of its session, as rows of builtin values, when an observer asks.
+
+In the node, on its one thread: one walk over the scheduler's records per question, nothing between questions but what is kept of the dead.
+The rows are raw; names and meanings for users are those of the records in `mray.util.state.common`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from mray._ipc.table import BYTES, POOLED, ROW_WORDS, STATE
+from mray._scheduler.policy import PRIVATE_VARIABLES
+from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
+from mray._scheduler.resources import FREE, to_quantities
+
+if TYPE_CHECKING:
+    from mray._runtime.node import Node
+
+#: What an observer may ask the node.
+QUERIES = ("snapshot", "stacks")
+
+
+def answer(node: Node, what: str) -> Any:
+    """The answer to a question of an observer; ValueError for one that is none."""
+    if what == "snapshot":
+        return snapshot(node)
+    if what == "stacks":
+        frame = sys._getframe()
+        while frame.f_back is not None and frame.f_code is not type(node).serve.__code__:
+            frame = frame.f_back
+        return [("MainThread", "".join(traceback.format_stack(frame)))]
+    raise ValueError(f"an observer cannot ask for {what!r}")
+
+
+def snapshot(node: Node) -> dict[str, Any]:
+    """Everything at this moment."""
+    scheduler = node._scheduler
+    facts = node._facts
+    return {
+        "time": time.time(),
+        "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "namespace", "job_id", "session_dir")},
+        "session_name": facts["session_name"],
+        "labels": facts["labels"],
+        "object_store_memory": facts["object_store_memory"],
+        "node_pid": os.getpid(),
+        "driver_pid": node._options["driver_pid"],
+        "zygote_pid": node._supervisor._zygote_pid,
+        "resources": scheduler.pool.quantities(),
+        "available": scheduler.pool.available(),
+        "gpus": [str(gpu) for gpu in scheduler.pool.gpu_ids],
+        "actors": scheduler.actors.listing(dead=True),
+        "workers": [_worker(worker) for worker in scheduler.workers.workers.values()],
+        "dead_workers": list(node.graves),
+        "leases": [_lease(lease) for lease in scheduler.leases.values()],
+        "demands": [_demand(tenant) for tenant in scheduler.queue.waiting()],
+        "processes": list(_processes(node)),
+    }
+
+
+def _processes(node: Node) -> Iterable[dict[str, Any]]:
+    """Those that have joined, and what the session's table says of them."""
+    words = node._table.words
+    for process, connection in node._connections.items():
+        base = node._row_of[process] * ROW_WORDS
+        yield {
+            "process": process,
+            "role": connection.role,
+            "pid": connection.pid,
+            "state": words[base + STATE],
+            "bytes": words[base + BYTES],
+            "pooled": words[base + POOLED],
+        }
+
+
+def _worker(worker: WorkerRecord) -> dict[str, Any]:
+    tenant = worker.tenant
+    return {
+        "process": worker.process,
+        "pid": worker.pid,
+        "state": worker.state,
+        "environment": {name: value for name, value in worker.environment if not name.startswith(PRIVATE_VARIABLES)},
+        "tenant": tenant.label if tenant is not None else "",
+        "actor_id": tenant.id.hex() if isinstance(tenant, ActorRecord) else "",
+        "gpus": [str(gpu) for gpu in worker.gpus or ()],
+        "ends": list(worker.intended) if worker.intended is not None else None,
+    }
+
+
+def grave(worker: WorkerRecord | None, process: str, pid: int, status: int | None) -> dict[str, Any]:
+    """What is kept of a worker that has just died."""
+    intended = worker.intended if worker is not None else None
+    return {"process": process, "pid": pid, "status": status, "cause": list(intended) if intended is not None else None, "end": time.time()}
+
+
+def _lease(lease: Lease) -> dict[str, Any]:
+    return {
+        "label": lease.label,
+        "client": lease.client.process,
+        "process": lease.worker.process if lease.worker is not None else "",
+        "resources": to_quantities({name: units for name, units in lease.amounts.items() if name != FREE}),
+        "blocked": lease.holding is not None and lease.holding.lent,
+    }
+
+
+def _demand(tenant: Any) -> dict[str, Any]:
+    placement = {name: units for name, units in tenant.placement.items() if name != FREE}
+    return {"label": tenant.label, "resources": to_quantities(placement), "client": tenant.client_process}

@@ -1,0 +1,151 @@
+"""A picture of a trace, with matplotlib: a row for each track, slices in the colours of their kinds, arrows from writers to readers.
+
+For ``mray timeline --png`` and whoever wants to look at a trace without a browser. Of long traces only a window is readable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from mray._trace.chrome import Message, Recording, messages, spans_by_track
+from mray._trace.span import (
+    ARGUMENTS,
+    CALL,
+    COMPUTE,
+    DESERIALIZE,
+    DEVICE,
+    EXECUTE,
+    GET,
+    READ_WAIT,
+    RECEIVE,
+    REPLY,
+    SERIALIZE,
+    SUBMIT,
+    TRANSFER,
+    WRITE_WAIT,
+    Span,
+)
+
+#: Of people who cannot tell red from green, too (after Okabe and Ito).
+COLOURS = {
+    COMPUTE: "#009E73",
+    EXECUTE: "#009E73",
+    DEVICE: "#F0E442",
+    READ_WAIT: "#D9D9D9",
+    WRITE_WAIT: "#E69F9F",
+    GET: "#D9D9D9",
+    DESERIALIZE: "#56B4E9",
+    ARGUMENTS: "#56B4E9",
+    RECEIVE: "#0072B2",
+    SERIALIZE: "#E69F00",
+    REPLY: "#E69F00",
+    TRANSFER: "#D55E00",
+    SUBMIT: "#CC79A7",
+    CALL: "#BFD9CF",
+}
+_NAMES = {
+    COMPUTE: "compute",
+    DEVICE: "on a device",
+    READ_WAIT: "wait to read",
+    WRITE_WAIT: "wait to write",
+    DESERIALIZE: "deserialize",
+    RECEIVE: "receive",
+    SERIALIZE: "serialize",
+    TRANSFER: "transfer",
+    SUBMIT: "submit",
+    CALL: "call",
+}
+#: Kinds whose slices need no name: that of the slice around them says it, or their colour.
+_UNNAMED = frozenset({READ_WAIT, WRITE_WAIT, EXECUTE, ARGUMENTS, REPLY})
+#: Arrows above so many hide what is below them.
+MOST_ARROWS = 400
+#: A slice narrower than this share of the picture has no room for its name.
+_LEAST_NAMED = 0.04
+
+
+def draw(recordings: Sequence[Recording], path: str | os.PathLike[str], *, begin: float = 0.0, seconds: float | None = None) -> int:
+    """Draw what happened in a window: `seconds` of it from `begin` seconds after the first span on; the slices that are in the picture.
+
+    The format follows from the suffix of `path`. ImportError when matplotlib is missing, ValueError when there is nothing in the window.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+        from matplotlib.figure import Figure  # noqa: PLC0415
+        from matplotlib.patches import Patch  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError("A picture of a timeline needs matplotlib: pip install matplotlib.") from error
+    tracks = spans_by_track(recordings)
+    if not tracks:
+        raise ValueError("there are no spans to draw")
+    origin = min(span.begin for spans in tracks.values() for span in spans) + round(begin * 1e9)
+    last = max(span.end for spans in tracks.values() for span in spans) if seconds is None else origin + round(seconds * 1e9)
+    shown = {key: [span for span in spans if span.end > origin and span.begin < last] for key, spans in tracks.items()}
+    shown = {key: spans for key, spans in shown.items() if spans}
+    if not shown:
+        raise ValueError("nothing happened in this window")
+    scale, unit = (1e3, "µs") if last - origin < 5e6 else (1e6, "ms") if last - origin < 5e9 else (1e9, "s")
+    width = (last - origin) / scale
+
+    names = {each.pid: each.name for each in recordings}
+    # The rows of a process stand together.
+    shown = {key: spans for pid in names for key, spans in shown.items() if key[0] == pid}
+    figure = Figure(figsize=(16, 1.6 + 0.55 * len(shown)), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: Any = figure.subplots()
+    rows = {key: row for row, key in enumerate(shown)}
+    kinds: set[str] = set()
+    count = 0
+    for key, spans in shown.items():
+        open_until: list[int] = []
+        for span in spans:
+            while open_until and open_until[-1] <= span.begin:
+                open_until.pop()
+            depth = len(open_until)
+            open_until.append(span.end)
+            left = max(span.begin - origin, 0) / scale
+            right = min((span.end - origin) / scale, width)
+            height = 0.8 * 0.7**depth
+            colour = COLOURS.get(span.kind, "#999999")
+            axes.broken_barh(
+                [(left, right - left)],
+                (rows[key] - height / 2, height),
+                facecolors=colour,
+                edgecolor="#B22222" if span.failed else "white",
+                linewidth=1.2 if span.failed else 0.3,
+            )
+            kinds.add(span.kind)
+            count += 1
+            if right - left > _LEAST_NAMED * width and span.kind not in _UNNAMED:
+                text = _fitted(span, (right - left) / width)
+                axes.text((left + right) / 2, rows[key], text, ha="center", va="center", fontsize=7, clip_on=True)
+    for message in _arrows(recordings, origin, last):
+        (pid, write), (reader, read) = message.write, message.read
+        arrow: Any = {"arrowstyle": "-|>", "color": "#444444", "linewidth": 0.6, "alpha": 0.7, "shrinkA": 0, "shrinkB": 0}
+        left, came = (message.left - origin) / scale, (max(read.begin, message.left) - origin) / scale
+        axes.annotate("", xy=(came, rows[reader, read.track]), xytext=(left, rows[pid, write.track]), arrowprops=arrow)
+    axes.set_xlim(0, width)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks(list(rows.values()), [f"{names[pid]} pid {pid}\n{track}" for pid, track in rows], fontsize=8)
+    axes.set_xlabel(unit)
+    axes.grid(axis="x", linewidth=0.3)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    legend = {_NAMES[kind]: COLOURS[kind] for kind in _NAMES if kind in kinds}
+    handles = [Patch(facecolor=colour, label=name) for name, colour in legend.items()]
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=max(len(handles), 1), fontsize=8, frameon=False)
+    figure.savefig(path)
+    return count
+
+
+def _fitted(span: Span, share: float) -> str:
+    name = span.name.removeprefix("the edge ")
+    room = max(int(share * 220), 3)
+    return name if len(name) <= room else name[: room - 1] + "…"
+
+
+def _arrows(recordings: Sequence[Recording], begin: int, end: int) -> list[Message]:
+    """The messages that left and arrived in the window; none at all when there are too many."""
+    found = [each for each in messages(recordings) if begin <= each.left and each.read[1].begin <= end]
+    return found if len(found) <= MOST_ARROWS else []

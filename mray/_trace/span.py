@@ -1,0 +1,115 @@
+"""One span, and where a process keeps them until somebody asks.
+
+Any process. A `Buffer` is filled by the thread that it belongs to and read by any: appending to a list and copying one are single steps of
+the interpreter.
+"""
+
+from __future__ import annotations
+
+import itertools
+from time import monotonic_ns
+from typing import Any, NamedTuple
+
+#: Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
+clock = monotonic_ns
+
+#: Spans that one buffer keeps at most; about 150 bytes each.
+MOST_SPANS = 250_000
+
+# What a span is of. Of a graph's loop:
+READ_WAIT = "read wait"  # the program had come to a READ, and no message was there
+DESERIALIZE = "deserialize"  # taking the message and making its value
+COMPUTE = "compute"  # the method
+WRITE_WAIT = "write wait"  # no room in the channel
+SERIALIZE = "serialize"  # making the message of a value and publishing it
+TRANSFER = "transfer"  # the same through a communicator, which moves the tensors meanwhile
+RECEIVE = "receive"  # as DESERIALIZE, of what a communicator brings
+DEVICE = "device"  # what a stream of a device does
+# Of calls, in this order, by Ray's names where it has one:
+SUBMIT = "submit_task"  # in the caller: pickling the arguments, sending or queueing
+QUEUE = "queue"  # in the worker: from having been submitted until it begins
+CALL = "task"  # all of it in the worker, around the next three
+ARGUMENTS = "task:deserialize_arguments"
+EXECUTE = "task:execute"
+REPLY = "task:store_outputs"
+GET = "get"  # in the caller: waiting for values and deserializing them
+
+#: Those in which nothing is done.
+WAITS = frozenset({READ_WAIT, WRITE_WAIT, QUEUE})
+
+
+class Span(NamedTuple):
+    """What is recorded, in this order; the buffers have plain tuples of it."""
+
+    kind: str
+    #: Nanoseconds of `clock`.
+    begin: int
+    end: int
+    #: The row of its process in which it is drawn; spans of one track nest.
+    track: str
+    #: What it is called: ``Worker.forward``, ``the edge from ... to ...``.
+    name: str
+    #: Which step (COMPUTE), or which channel; -1: none. Of a call: its task's id in hex digits.
+    place: int | str = -1
+    #: The number of the message in its channel, as both ends count; -1: none.
+    number: int = -1
+    #: Bytes of the message.
+    size: int = 0
+    failed: bool = False
+
+
+class Buffer:
+    """Spans in the order of their ends; what does not fit is counted."""
+
+    __slots__ = ("begun", "dropped", "limit", "spans")
+
+    def __init__(self, limit: int = MOST_SPANS) -> None:
+        self.spans: list[tuple[Any, ...]] = []
+        self.limit = limit
+        self.dropped = 0
+        self.begun = clock()
+
+    def add(self, span: tuple[Any, ...]) -> None:
+        """Keep a span (the fields of a `Span`)."""
+        if len(self.spans) < self.limit:
+            self.spans.append(span)
+        else:
+            self.dropped += 1
+
+    def sheet(self) -> dict[str, Any]:
+        """What it has, as builtin values. Any thread."""
+        return {"begun": self.begun, "taken": clock(), "spans": self.spans.copy(), "dropped": self.dropped}
+
+
+class Shelf:
+    """The buffers of one process: of its calls, and of graphs that are or were profiled, the latest few."""
+
+    #: Graphs whose spans are kept after their profile has ended.
+    MOST = 8
+
+    def __init__(self) -> None:
+        self.graphs: dict[str, tuple[str, Buffer]] = {}
+        self.calls: Buffer | None = None
+        #: Profiles that want spans of calls.
+        self.wanted: set[str] = set()
+
+    def open(self, graph_id: str, endpoint: str, limit: int) -> Buffer:
+        """A new buffer for what `endpoint` does in a graph."""
+        buffer = Buffer(limit)
+        key = f"{graph_id}/{endpoint}"
+        self.graphs.pop(key, None)
+        self.graphs[key] = endpoint, buffer
+        for old in list(itertools.islice(self.graphs, max(len(self.graphs) - self.MOST, 0))):
+            self.graphs.pop(old, None)
+        return buffer
+
+    def sheets(self) -> list[dict[str, Any]]:
+        """What the graphs have left here."""
+        return [
+            {"graph": key.partition("/")[0], "endpoint": endpoint, **buffer.sheet()}
+            for key, (endpoint, buffer) in list(self.graphs.items())
+        ]
+
+
+#: This process's.
+shelf = Shelf()

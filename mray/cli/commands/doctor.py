@@ -1,0 +1,58 @@
+"""``mray doctor``: is this machine fit for mray, and has anything been left behind. What is looked at stands in `mray.cli.doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+
+from mray._ipc.reaper import SHM, clean_after_node, take_lock
+from mray.cli.doctor import BAD, OK, WARNING, dead_sessions, examine, orphaned_segments
+from mray.cli.terminal import DONE, NOT_FOUND, add_format, guarded, parser, show
+
+SUMMARY = "check this machine: shared memory, limits, GPUs, packages, left-overs"
+
+_SIGNS = {OK: "  ok   ", WARNING: "  WARN ", BAD: "  BAD  "}
+
+
+def main(words: list[str]) -> int:
+    arguments = parser("doctor", SUMMARY, "Exit status 1 when something is bad or a warning.")
+    arguments.add_argument(
+        "--clean", action="store_true", help="remove what dead sessions of this user have left: processes, memory, directories"
+    )
+    add_format(arguments)
+    given = arguments.parse_args(words)
+    return guarded(lambda: _doctor(given))
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    removed = clean() if given.clean else []
+    findings = examine()
+    if given.format == "table":
+        for text in removed:
+            print(f"removed {text}")
+        width = max(len(finding.subject) for finding in findings)
+        for finding in findings:
+            advice = f"  ->  {finding.advice}" if finding.advice and finding.verdict != OK else ""
+            print(f"{_SIGNS.get(finding.verdict, '  -    ')}{finding.subject:<{width}}  {finding.text}{advice}")
+    else:
+        show([dataclasses.asdict(finding) for finding in findings], given.format)
+    return NOT_FOUND if any(finding.verdict in (WARNING, BAD) for finding in findings) else DONE
+
+
+def clean() -> list[str]:
+    """Remove the left-overs of dead sessions; what was removed."""
+    removed = []
+    for directory in dead_sessions():
+        lock = take_lock(directory)
+        if lock is None:  # somebody else is cleaning, or it has just gone
+            continue
+        clean_after_node(directory)
+        os.close(lock)
+        removed.append(directory)
+    for name in orphaned_segments():
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(SHM, name))
+            removed.append(os.path.join(SHM, name))
+    return removed

@@ -1,0 +1,69 @@
+"""``mray list``: the records of one kind. Kinds, columns and their help are those of `mray.util.state.common`."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+
+from mray.cli.terminal import DONE, add_format, add_session, guarded, parser, show
+from mray.util.state.api import list_records
+from mray.util.state.common import DEFAULT_LIMIT, RECORDS, StateSchema
+
+SUMMARY = "list actors, tasks, objects, workers, graphs and more"
+
+
+def main(words: list[str]) -> int:
+    arguments = parser("list", SUMMARY)
+    kinds = arguments.add_subparsers(dest="kind", metavar="KIND", required=True, help="mray list KIND --help tells its columns")
+    for kind, record in RECORDS.items():
+        doc = (record.__doc__ or "").strip()
+        each = kinds.add_parser(
+            kind,
+            help=doc,
+            description=doc,
+            epilog=columns_help(record),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            aliases=[kind.replace("-", "_")] if "-" in kind else [],
+        )
+        each.set_defaults(record=record)
+        add_session(each)
+        add_format(each)
+        repeated = "only rows with this value, or COLUMN!=VALUE; may be repeated"
+        each.add_argument("--filter", action="append", default=[], metavar="COLUMN=VALUE", help=repeated)
+        each.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help=f"rows at most (default {DEFAULT_LIMIT})")
+        each.add_argument("--detail", action="store_true", help="all columns")
+        each.add_argument("--allow-missing", action="store_true", help="a process that does not answer is a warning, not an error")
+    given = arguments.parse_args(words)
+    return guarded(lambda: _list(given))
+
+
+def columns_help(record: type[StateSchema]) -> str:
+    """The columns of a record, as help text; those of --detail are marked."""
+    lines = ["columns (* only with --detail; those in [] cannot be filtered by):"]
+    for field in record.fields():
+        name = field.name if field.metadata["filterable"] else f"[{field.name}]"
+        head = f"  {name}{'*' if field.metadata['detail'] else ''}"
+        lines += textwrap.wrap(field.metadata["doc"], 100, initial_indent=f"{head:<28}", subsequent_indent=" " * 28)
+    return "\n".join(lines)
+
+
+def _list(given: argparse.Namespace) -> int:
+    record: type[StateSchema] = given.record
+    filters = [split_filter(text) for text in given.filter]
+    rows = list_records(record, given.session, filters, given.limit, given.timeout, given.detail, not given.allow_missing)
+    columns = record.table_columns(given.detail) if given.format == "table" else record.list_columns(given.detail)
+    plain = [{name: row[name] for name in columns} for row in rows]
+    if given.format == "table":
+        plain = [record.humanify(row) for row in plain]
+    show(plain, given.format, record.KEY)
+    return DONE
+
+
+def split_filter(text: str) -> tuple[str, str, str]:
+    """``state!=DEAD`` as a filter; ValueError when it is none."""
+    column, equals, value = text.partition("=")
+    if not equals or not column.strip("! "):
+        raise ValueError(f"--filter {text}: expected COLUMN=VALUE or COLUMN!=VALUE")
+    if column.endswith("!"):
+        return column[:-1].strip(), "!=", value.strip()
+    return column.strip(), "=", value.strip()

@@ -1,0 +1,60 @@
+"""``mray memory``: what holds shared memory, process by process, and the largest objects."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from mray.cli.terminal import DONE, add_format, add_session, guarded, parser, show
+from mray.util.state._gather import GATHER
+from mray.util.state.api import look
+from mray.util.state.common import ObjectState, WorkerState
+
+SUMMARY = "show who holds how much memory, and the largest objects"
+
+_ORDERS = {"size": "object_size", "type": "reference_type", "pid": "pid"}
+_PROCESS = ("pid", "worker_type", "occupant", "rss_bytes", "object_store_bytes", "pooled_bytes")
+_OBJECT = ("object_id", "object_size", "storage", "reference_type", "task_status", "task_name", "type", "pid")
+
+
+def main(words: list[str]) -> int:
+    arguments = parser(
+        "memory",
+        SUMMARY,
+        "Values above 100 KiB lie in shared memory; smaller ones are inline in the process that owns them. An object stays as long as any\n"
+        "process has a row for it here. What is 'pooled' is free, and kept for the next value of its size.",
+    )
+    arguments.add_argument("--sort-by", choices=sorted(_ORDERS), default="size", help="the order of the objects (default size)")
+    arguments.add_argument("--limit", type=int, default=30, help="objects at most (default 30)")
+    arguments.add_argument("--stats-only", action="store_true", help="only the processes")
+    add_session(arguments)
+    add_format(arguments)
+    given = arguments.parse_args(words)
+    return guarded(lambda: _memory(given))
+
+
+def _memory(given: argparse.Namespace) -> int:
+    view = look(given.session, given.timeout)
+    processes = [{name: row.get(name) for name in _PROCESS} for row in GATHER["workers"](view) if row["is_alive"]]
+    store = view.node["object_store_memory"]
+    used = sum(row["object_store_bytes"] or 0 for row in processes)
+    whole: dict[str, Any] = {"object_store_memory": store, "object_store_bytes": used, "processes": processes}
+    if not given.stats_only:
+        order = _ORDERS[given.sort_by]
+        objects = sorted(GATHER["objects"](view), key=lambda row: row[order], reverse=given.sort_by == "size")
+        whole["objects"] = [{name: row[name] for name in _OBJECT} for row in objects[: given.limit]]
+        whole["total_objects"] = len(objects)
+    if view.missing:
+        whole["missing"] = view.missing
+    if given.format != "table":
+        show(whole, given.format)
+        return DONE
+    total = WorkerState.humanify({"object_store_bytes": used, "pooled_bytes": store})
+    print(f"{total['object_store_bytes']} of {total['pooled_bytes']} of the object store are used\n")
+    show([WorkerState.humanify(row) for row in processes], "table")
+    if not given.stats_only:
+        print(f"\n{len(whole['objects'])} of {whole['total_objects']} references:")
+        show([ObjectState.humanify(row) for row in whole["objects"]], "table", "object_id")
+    for text in view.missing:
+        print(f"missing: {text}")
+    return DONE

@@ -1,0 +1,132 @@
+"""``mray stack``: the Python stacks of the processes of a session.
+
+py-spy, if it is installed and may look, reads them from outside: also of a process that is stopped or whose interpreter is held by C code,
+and of the zygote. Otherwise each process is asked; its reading thread answers while the main thread computes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from mray._common import messages as m
+from mray._runtime.observer import ask_node
+from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
+from mray.util.state._gather import View
+from mray.util.state.api import look
+
+SUMMARY = "print the Python stacks of the driver, the workers, the node"
+
+#: Seconds that py-spy may take for one process.
+_PATIENCE = 20.0
+
+
+def main(words: list[str]) -> int:
+    arguments = parser("stack", SUMMARY, "WHICH is all (the default), driver, node, zygote, a pid, or an actor by its id or name.")
+    arguments.add_argument("which", nargs="*", default=["all"], metavar="WHICH", help="whose stacks")
+    arguments.add_argument("--no-py-spy", action="store_true", help="ask the processes, even if py-spy is there")
+    arguments.add_argument("--locals", action="store_true", help="local variables too (py-spy only)")
+    add_session(arguments)
+    add_format(arguments)
+    given = arguments.parse_args(words)
+    return guarded(lambda: _stack(given))
+
+
+def _stack(given: argparse.Namespace) -> int:
+    view = look(given.session, given.timeout)
+    everyone = processes_of(view)
+    chosen: dict[int, dict[str, Any]] = {}
+    unknown = []
+    for word in given.which:
+        found = [row for row in everyone if word == "all" or word in (str(row["pid"]), row["role"]) or _is_actor(row, word)]
+        chosen.update({row["pid"]: row for row in found})
+        if not found:
+            unknown.append(word)
+    program = None if given.no_py_spy else find_py_spy()
+    stacks = [_of_process(view, row, program, given.locals) for row in chosen.values()]
+    if given.format != "table":
+        show(stacks, given.format)
+    else:
+        print("\n".join(map(_in_words, stacks)))
+    if unknown:
+        print(f"mray: no process or actor {', '.join(unknown)} in this session", file=sys.stderr)
+    return NOT_FOUND if unknown or any(row["error"] for row in stacks) else DONE
+
+
+def processes_of(view: View) -> list[dict[str, Any]]:
+    """Every process of the session: role, pid, and the actor that lives there."""
+    actors = {actor["process"]: actor for actor in view.node["actors"] if actor["state"] != "dead" and actor["process"]}
+    tenants = {worker["process"]: worker["tenant"] or worker["state"] for worker in view.node["workers"]}
+    rows = []
+    for process in view.in_order():
+        actor = actors.get(process)
+        rows.append(
+            {
+                "role": view.processes[process]["role"],
+                "pid": view.pids[process],
+                "process": process,
+                "occupant": tenants.get(process, ""),
+                "actor_id": actor["actor_id"].hex() if actor is not None else "",
+                "name": actor["name"] if actor is not None else "",
+            }
+        )
+    nobody = {"process": "", "occupant": "", "actor_id": "", "name": ""}
+    return [*rows, *({"role": role, "pid": view.node[f"{role}_pid"], **nobody} for role in (m.ROLE_NODE, m.ROLE_ZYGOTE))]
+
+
+def _is_actor(row: dict[str, Any], word: str) -> bool:
+    return bool(row["actor_id"]) and (row["name"] == word or (len(word) >= 4 and row["actor_id"].startswith(word.lower())))
+
+
+def find_py_spy() -> str | None:
+    """The program, if there is one."""
+    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
+    return shutil.which("py-spy") or (beside if os.access(beside, os.X_OK) else None)
+
+
+def _of_process(view: View, row: dict[str, Any], program: str | None, variables: bool) -> dict[str, Any]:
+    """The stacks of one process, or why there are none."""
+    result = {**row, "through": "", "stacks": [], "error": ""}
+    reasons = []
+    if program is not None:
+        text, reason = _spy(program, row["pid"], variables)
+        if text:
+            return {**result, "through": "py-spy", "stacks": [["", text]]}
+        reasons.append(reason)
+    if row["process"]:
+        answers = view.ask_one(row["process"], "stacks")
+        if not isinstance(answers, str):
+            return {**result, "through": "itself", "stacks": [list(stack) for stack in answers]}
+        reasons.insert(0, answers)
+    elif row["role"] == m.ROLE_NODE:
+        return {**result, "through": "itself", "stacks": [list(stack) for stack in ask_node(view.directory, "stacks", view.timeout)]}
+    else:
+        reasons.insert(0, "only py-spy can look at it (pip install py-spy)")
+    # Nothing is wrong with a zygote that nobody can look at.
+    return {**result, "error" if row["role"] != m.ROLE_ZYGOTE else "through": "; ".join(reasons)}
+
+
+def _spy(program: str, pid: int, variables: bool) -> tuple[str, str]:
+    """(stacks, "") or ("", why there are none)."""
+    words = [program, "dump", "--pid", str(pid), *(["--locals"] if variables else [])]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"py-spy: {error}"
+    if done.returncode or not done.stdout.strip():
+        return "", f"py-spy: {(done.stderr.strip().splitlines() or ['it failed'])[-1]}"
+    return done.stdout.rstrip(), ""
+
+
+def _in_words(row: dict[str, Any]) -> str:
+    what = " ".join(filter(None, (row["occupant"], row["name"] and f"named {row['name']!r}", row["actor_id"])))
+    lines = [f"=== {row['role']} pid {row['pid']}{f' ({what})' if what else ''}"]
+    for name, text in row["stacks"]:
+        lines.append(f"{f'--- {name}' if name else ''}\n{text.rstrip()}".lstrip("\n"))
+    if not row["stacks"]:
+        lines.append(row["error"] or row["through"])
+    return "\n".join(lines)

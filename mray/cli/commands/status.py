@@ -1,0 +1,96 @@
+"""``mray status``: the sessions of this user, what each has and what it does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from mray._runtime.observer import sessions
+from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, guarded, parser, show
+from mray.util.state._gather import GATHER, View
+from mray.util.state.api import look, session_directory
+from mray.util.state.common import _bytes
+from mray.util.state.exception import ServerUnavailable
+
+SUMMARY = "show the running sessions: resources, actors, workers, what waits"
+
+
+def main(words: list[str]) -> int:
+    arguments = parser("status", SUMMARY)
+    add_session(arguments)
+    add_format(arguments)
+    given = arguments.parse_args(words)
+    return guarded(lambda: _status(given))
+
+
+def _status(given: argparse.Namespace) -> int:
+    directories = sessions() if given.session is None else [session_directory(given.session)]
+    found = []
+    for directory in directories:
+        try:
+            found.append(status_of(look(directory, given.timeout)))
+        except ServerUnavailable as error:  # it ends at this very moment
+            print(f"mray: {error}", file=sys.stderr)
+    if not found:
+        print("mray: No session of this user is running.", file=sys.stderr)
+        return NO_SESSION
+    if given.format == "table":
+        print("\n\n".join(map(_in_words, found)))
+    else:
+        show(found, given.format)
+    return DONE
+
+
+def status_of(view: View) -> dict[str, Any]:
+    """One session, as data."""
+    node = view.node
+    job = next(GATHER["jobs"](view))
+    total, free = node["resources"], node["available"]
+    return {
+        "session": os.path.basename(view.directory),
+        "session_dir": view.directory,
+        "driver_pid": node["driver_pid"],
+        "entrypoint": job["entrypoint"],
+        "start_time": job["start_time"],
+        "resources": {
+            name: {"total": amount, "used": round(amount - free.get(name, 0.0), 4)}
+            for name, amount in total.items()
+            if not name.startswith("node:")
+        },
+        "object_store_bytes": sum(row["bytes"] for row in view.processes.values()),
+        "pooled_bytes": sum(row["pooled"] for row in view.processes.values()),
+        "actors": dict(Counter(row["state"] for row in GATHER["actors"](view))),
+        "workers": dict(Counter(worker["state"] for worker in node["workers"])),
+        "dead_workers": len(node["dead_workers"]),
+        "demands": node["demands"],
+    }
+
+
+def _in_words(status: dict[str, Any]) -> str:
+    since = datetime.fromtimestamp(status["start_time"] / 1000).isoformat(" ", "seconds") if status["start_time"] else "?"
+    lines = [
+        f"session {status['session']}",
+        f"  driver     pid {status['driver_pid']}, since {since}: {status['entrypoint'][:100]}",
+    ]
+    for name, amounts in status["resources"].items():
+        if "memory" in name:
+            if name == "object_store_memory":
+                amounts = {**amounts, "used": status["object_store_bytes"]}
+            pooled = f" ({_bytes(status['pooled_bytes'])} of it kept for reuse)" if name == "object_store_memory" else ""
+            lines.append(f"  {name}: {_bytes(amounts['used'])} of {_bytes(amounts['total'])} used{pooled}")
+        else:
+            lines.append(f"  {name}: {amounts['used']:g} of {amounts['total']:g} used")
+    lines.append(f"  actors     {_counts(status['actors'])}")
+    ended = f", {status['dead_workers']} have ended" if status["dead_workers"] else ""
+    lines.append(f"  workers    {_counts(status['workers'])}{ended}")
+    waiting = Counter((demand["label"], str(demand["resources"])) for demand in status["demands"])
+    lines += [f"  waiting    {count} x {label} for {resources}" for (label, resources), count in waiting.items()]
+    return "\n".join(lines)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"

@@ -1,0 +1,34 @@
+"""``mray summary``: how many actors, tasks or objects there are in which state."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from mray.cli.terminal import DONE, add_format, add_session, guarded, parser, show
+from mray.util.state.api import summarize_actors, summarize_objects, summarize_tasks
+
+SUMMARY = "count actors by class, tasks by name, or objects"
+
+_SUMMARIZE = {"actors": summarize_actors, "objects": summarize_objects, "tasks": summarize_tasks}
+
+
+def main(words: list[str]) -> int:
+    arguments = parser("summary", SUMMARY)
+    arguments.add_argument("kind", choices=sorted(_SUMMARIZE), metavar="KIND", help=", ".join(sorted(_SUMMARIZE)))
+    arguments.add_argument("--allow-missing", action="store_true", help="a process that does not answer is a warning, not an error")
+    add_session(arguments)
+    add_format(arguments)
+    given = arguments.parse_args(words)
+    return guarded(lambda: _summarize(given))
+
+
+def _summarize(given: argparse.Namespace) -> int:
+    summary = _SUMMARIZE[given.kind](given.session, given.timeout, not given.allow_missing)["cluster"]
+    if given.format != "table":
+        show(summary, given.format)
+        return DONE
+    groups: dict[str, dict[str, Any]] = summary.pop("summary")
+    print(", ".join(f"{name}: {value:g}" for name, value in summary.items() if name.startswith("total_")))
+    show([{name: value for name, value in group.items() if name != "total_num_nodes"} for group in groups.values()], "table")
+    return DONE

@@ -1,0 +1,226 @@
+"""What `mray doctor` looks at: one function for each matter, each a list of findings. Nothing is changed, no GPU is initialised."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import itertools
+import os
+import platform as system
+import resource
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mray._common.version import __version__
+from mray._device import discovery, nccl, nvml
+from mray._device.platform import platform
+from mray._ipc.reaper import SHM, session_of
+from mray._runtime.observer import all_sessions
+from mray.util.state.common import _bytes
+
+# Verdicts. `NOTE` says what is not there and need not be.
+OK = "ok"
+NOTE = "note"
+WARNING = "warning"
+BAD = "bad"
+
+#: Less shared memory than this is docker's default, and too little for arrays.
+_SMALL_SHARED = 512 << 20
+_FEW_FILES = 4096
+#: What GPUs may want to pin.
+_LITTLE_LOCKED = 64 << 20
+#: What optional packages are for: package (its import name), extra, use.
+_EXTRAS = (
+    ("numpy", "numpy", "", "arrays"),
+    ("torch", "torch", "torch", "tensors in calls and graphs"),
+    ("cupy", "cupy-cuda12x", "cupy", "NCCL between GPUs"),
+    ("graphviz", "graphviz", "graphviz", "pictures of graphs as png and pdf"),
+    ("nvtx", "nvtx", "nvtx", "marks for Nsight"),
+    ("rich", "rich", "top", "mray top"),
+    ("prometheus_client", "prometheus-client", "metrics", "mray metrics"),
+)
+#: Marks the memory of a session in /dev/shm.
+_OURS = "mray"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, how it is, and what to do when it is not well."""
+
+    subject: str
+    verdict: str
+    text: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Everything."""
+    parts = (versions, processors, shared_memory, limits, devices, extras, leftovers)
+    return [finding for part in parts for finding in part()]
+
+
+def versions() -> Iterator[Finding]:
+    """Of mray, Python and the kernel."""
+    yield Finding("mray", OK, f"{__version__}, Python {system.python_version()} ({sys.executable}), Linux {system.release()}")
+
+
+def processors() -> Iterator[Finding]:
+    """Cores, as affinity and the control group grant them, and memory."""
+    cores, count = len(os.sched_getaffinity(0)), discovery.cpu_count()
+    limited = f", of which the control group grants {count}" if count < cores else ""
+    text = f"{cores} usable cores{limited}; {_bytes(discovery.memory_bytes())} of memory; load {os.getloadavg()[0]:.2f}"
+    if count < 2:
+        yield Finding("cpu", WARNING, text, "with one core every hand-over between processes is a context switch, and graphs do not spin")
+    else:
+        yield Finding("cpu", OK, text)
+
+
+def shared_memory(path: str = SHM) -> Iterator[Finding]:
+    """Whether objects have room."""
+    try:
+        facts = os.statvfs(path)
+    except OSError as error:
+        yield Finding("shared memory", BAD, f"{path}: {error.strerror}", "mray needs /dev/shm: mount a tmpfs there")
+        return
+    total, free = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+    text = f"{path}: {_bytes(free)} of {_bytes(total)} free"
+    if not os.access(path, os.W_OK):
+        yield Finding("shared memory", BAD, text + ", and not writable", "let this user write there")
+    elif total < _SMALL_SHARED:
+        yield Finding("shared memory", WARNING, text, "objects must fit: give it more (docker: --shm-size=8g)")
+    elif free < total * 0.1:
+        yield Finding("shared memory", WARNING, text, "almost full: see mray memory, and what else lies there")
+    else:
+        yield Finding("shared memory", OK, text)
+
+
+def limits() -> Iterator[Finding]:
+    """What this user's processes may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{_limit(soft)} open files, at most {_limit(hard)}"
+    few = hard != resource.RLIM_INFINITY and hard < _FEW_FILES
+    yield Finding("open files", WARNING if few else OK, text, f"raise the hard limit (ulimit -Hn {_FEW_FILES * 16})" if few else "")
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    little = hard != resource.RLIM_INFINITY and hard < _LITTLE_LOCKED and bool(discovery.machine_gpus())
+    text = f"{_limit(soft, True)}, at most {_limit(hard, True)}"
+    advice = "pinned host memory may be refused: ulimit -l unlimited" if little else ""
+    yield Finding("locked memory", WARNING if little else OK, text, advice)
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    few = soft != resource.RLIM_INFINITY and soft < 256
+    yield Finding("processes", WARNING if few else OK, f"{_limit(soft)} of this user at once", "raise it: ulimit -u" if few else "")
+
+
+def _limit(value: int, is_size: bool = False) -> str:
+    return "unlimited" if value == resource.RLIM_INFINITY else _bytes(value) if is_size else str(value)
+
+
+def devices() -> Iterator[Finding]:
+    """GPUs: which there are, which this process sees, who reaches whom, and the versions of driver, CUDA and NCCL."""
+    there, visible = discovery.machine_gpus(), discovery.visible_ids()
+    if not there:
+        yield Finding("gpus", NOTE, "none on this machine (or none given to this container)")
+        return
+    for gpu in there:
+        yield Finding(f"gpu {gpu.index}", OK, f"{gpu.model or 'unknown model'} {gpu.uuid}".rstrip())
+    if visible is not None:
+        yield Finding("visible gpus", OK if visible else WARNING, f"CUDA_VISIBLE_DEVICES={','.join(map(str, visible))}")
+    cuda, version = platform(), _cuda_version()
+    if cuda is None or not cuda.devices:
+        yield Finding("cuda", BAD, f"driver {version or 'not found'}; mray sees no device", "is the driver's libcuda.so.1 here, and torch?")
+    else:
+        yield Finding("cuda", OK, f"driver for CUDA {version or '?'}; {len(cuda.devices)} devices seen")
+    for one, other in itertools.combinations([gpu for gpu in there if gpu.uuid], 2):
+        reached = nvml.can_access(one.uuid, other.uuid)
+        text = "reach each other's memory" if reached else "do not reach each other's memory: edges go through NCCL or the host"
+        yield Finding(f"gpus {one.index} and {other.index}", OK if reached else NOTE, text)
+    number = nccl.nccl_version()
+    if number:
+        yield Finding("nccl", OK, nccl.version_name(number))
+    else:
+        yield Finding("nccl", NOTE, "not usable from here", nccl.INSTALL)
+
+
+def _cuda_version() -> str:
+    """Of CUDA that the driver was made for; empty without a driver."""
+    try:
+        library: Any = ctypes.CDLL("libcuda.so.1")
+        number = ctypes.c_int()
+        status = library.cuDriverGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return ""
+    return "" if status else f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def extras() -> Iterator[Finding]:
+    """Optional packages: their versions, or what they would be for."""
+    for module, package, extra, use in _EXTRAS:
+        if importlib.util.find_spec(module) is None:
+            yield Finding(package, NOTE, f"not installed; for {use}", f"pip install 'mray[{extra}]'")
+            continue
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:  # installed under another name, or from source
+            version = "installed"
+        yield Finding(package, OK, version)
+
+
+def leftovers() -> Iterator[Finding]:
+    """What dead sessions have left behind. The next `init` beside them removes it too."""
+    dead = dead_sessions()
+    for directory in dead:
+        yield Finding("left over", WARNING, f"{directory}: its processes are dead", "mray doctor --clean")
+    names = orphaned_segments()
+    if names:
+        size = sum(_size(os.path.join(SHM, name)) for name in names)
+        text = f"{len(names)} names in {SHM}, {_bytes(size)}, of no session that is known"
+        yield Finding("left over", WARNING, text, "mray doctor --clean")
+    if not dead and not names:
+        yield Finding("left over", OK, f"nothing; {sum(alive for _path, alive in all_sessions())} sessions are running")
+
+
+def dead_sessions() -> list[str]:
+    """Directories of this user's sessions that nobody holds the lock of."""
+    return [directory for directory, alive in all_sessions() if not alive]
+
+
+def orphaned_segments() -> list[str]:
+    """Names of this user in shared memory that look like mray's, of sessions that have no directory and no process here.
+
+    A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. (Who shares /dev/shm with
+    containers of the same user sees their names, and not their processes: `mray doctor` is then to be asked in there.)
+    """
+    known = {session_of(directory) for directory, _alive in all_sessions()}
+    found: dict[str, list[str]] = {}
+    try:
+        for name in os.listdir(SHM):
+            mark, _dash, rest = name.partition("-")
+            session = rest.partition("-")[0]
+            if mark == _OURS and session not in known and os.stat(os.path.join(SHM, name)).st_uid == os.getuid():
+                found.setdefault(session, []).append(name)
+    except OSError:
+        return []
+    living = _living() if found else set()
+    return sorted(name for session, names in found.items() if session not in living for name in names)
+
+
+def _living() -> set[str]:
+    """Sessions some process of which has shared memory of theirs mapped."""
+    start = f"{SHM}/{_OURS}-"
+    found: set[str] = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/maps") as file:
+                found.update(line.partition(start)[2].partition("-")[0] for line in file if start in line)
+        except OSError:
+            continue
+    return found
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_blocks * 512
+    except OSError:
+        return 0

@@ -1,0 +1,37 @@
+"""Waiting for many refs with a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from mray._api.object_ref import ObjectRef
+from mray._api.verbs import get, wait
+from mray.exceptions import GetTimeoutError
+from mray.experimental.tqdm_ray import tqdm
+
+#: The bar moves that often at least, in seconds, while values come.
+_STEP = 0.2
+
+
+def progress(refs: Sequence[ObjectRef], desc: str | None = None, *, timeout: float | None = None, unit: str = "it") -> list[Any]:
+    """The values of refs in their order, as `get` gives them, with a bar that counts those that are there.
+
+    Every ref is waited for before the first error is raised: a long list is not given up for one item. `timeout` in seconds:
+    GetTimeoutError when they are not all there by then. In tasks and actors the bar is drawn by the driver.
+    """
+    refs = list(refs)
+    until = None if timeout is None else monotonic() + timeout
+    pending = list(dict.fromkeys(refs))
+    total = len(pending)
+    with tqdm(desc=desc, total=total, unit=unit, flush_interval_s=_STEP) as bar:
+        bar.refresh()
+        while pending:
+            left = _STEP if until is None else min(_STEP, max(0.0, until - monotonic()))
+            ready, pending = wait(pending, num_returns=len(pending), timeout=left)
+            bar.update(len(ready))
+            if pending and until is not None and monotonic() >= until:
+                raise GetTimeoutError(f"Get timed out: {len(pending)} of {total} object(s) not ready after {timeout} s.")
+    values: list[Any] = get(refs)
+    return values

@@ -1,0 +1,412 @@
+"""Rows of each kind, put together from what the node, the driver and the workers tell.
+
+In whoever asks; see `mray._runtime.observer`. A row is a dict with a key for each column of its record in `mray.util.state.common`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mray._common import messages as m
+from mray._common.ids import NO_ACTOR, worker_id_of
+from mray._runtime.observer import ask_node, ask_processes
+from mray.exceptions import describe_status
+from mray.util.state._processes import facts_of
+
+Row = dict[str, Any]
+
+_ACTOR_STATES = {"pending": "PENDING_CREATION", "alive": "ALIVE", "restarting": "RESTARTING", "dead": "DEAD"}
+_CREATION_STATES = {"pending": "PENDING_NODE_ASSIGNMENT", "alive": "FINISHED", "restarting": "PENDING_NODE_ASSIGNMENT", "dead": "FINISHED"}
+#: How a worker ended, in Ray's words, by the kind of the cause.
+_EXITS = {
+    m.CAUSE_KILL: "INTENDED_USER_EXIT",
+    m.CAUSE_EXIT: "INTENDED_USER_EXIT",
+    m.CAUSE_SCOPE: "INTENDED_SYSTEM_EXIT",
+    m.CAUSE_OWNER: "INTENDED_SYSTEM_EXIT",
+    m.CAUSE_NODE: "INTENDED_SYSTEM_EXIT",
+    m.CAUSE_INIT: "USER_ERROR",
+    m.CAUSE_CRASH: "SYSTEM_ERROR",
+}
+_DRIVER_TASK = (b"\xff" * 8 + NO_ACTOR).hex()
+
+
+@dataclass
+class View:
+    """One look at a session: the node's snapshot, and what its processes tell when asked."""
+
+    directory: str
+    timeout: float
+    detail: bool = True
+    #: Why rows are missing: a text for each process that did not answer.
+    missing: list[str] = field(default_factory=list)
+    #: What else is to be said of the rows.
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.node: dict[str, Any] = ask_node(self.directory, "snapshot", self.timeout)
+        self.processes: dict[str, Row] = {process["process"]: process for process in self.node["processes"]}
+        self.pids = {process: row["pid"] for process, row in self.processes.items()}
+        facts = self.node["facts"]
+        self.node_id: str = facts["node_id"]
+        self.ip: str = facts["node_ip_address"]
+        self.job_id: str = facts["job_id"]
+
+    def ask(self, *sections: str) -> dict[str, dict[str, Any]]:
+        """process -> section -> what it tells; without those that did not answer."""
+        told: dict[str, dict[str, Any]] = {}
+        for process, answers in ask_processes(self.directory, self.processes, list(sections), self.timeout).items():
+            if isinstance(answers, str):
+                if answers != "has ended":  # who has just ended has nothing left to tell
+                    self.missing.append(f"the {self.processes[process]['role']} of pid {self.pids[process]} {answers}")
+                continue
+            told[process] = {}
+            for section, (well, rows) in answers.items():
+                if well:
+                    told[process][section] = rows
+                else:
+                    self.missing.append(f"{section} of pid {self.pids[process]}: {rows}")
+        return told
+
+    def ask_one(self, process: str, section: str) -> Any:
+        """What one process tells of one section; a text when it does not."""
+        answers = ask_processes(self.directory, [process], [section], self.timeout)[process]
+        return answers if isinstance(answers, str) else answers[section][1]
+
+    def rows_of(self, told: dict[str, dict[str, Any]], process: str, section: str) -> list[Row]:
+        """The rows of a section that may be cut short."""
+        found = told.get(process, {}).get(section) or {"total": 0, "rows": []}
+        if found["total"] > len(found["rows"]):
+            self.notes.append(f"pid {self.pids[process]} has {found['total']} {section} and tells of {len(found['rows'])}")
+        return found["rows"]  # type: ignore[no-any-return]
+
+    def in_order(self) -> list[str]:
+        """The processes, the driver first."""
+        return sorted(self.processes, key=lambda process: self.processes[process]["role"] != m.ROLE_DRIVER)
+
+
+def worker_id(process: str) -> str:
+    """The id that users know of a process; empty for none."""
+    return worker_id_of(process).hex() if process else ""
+
+
+# ------------------------------------------------------------------------------------------------ actors
+def actors(view: View) -> Iterator[Row]:
+    told = view.ask("work") if view.detail else {}
+    for actor in view.node["actors"]:
+        work = told.get(actor["process"], {}).get("work") or {}
+        cause = actor["cause"]
+        shown = work.get("repr") or ""
+        yield {
+            "actor_id": actor["actor_id"].hex(),
+            "class_name": actor["class_name"],
+            "state": "DEPENDENCIES_UNREADY" if actor["announced"] else _ACTOR_STATES[actor["state"]],
+            "job_id": view.job_id,
+            "name": actor["name"],
+            "node_id": view.node_id if actor["pid"] else None,
+            "pid": actor["pid"],
+            "ray_namespace": actor["namespace"],
+            "required_resources": actor["resources"],
+            "serialized_runtime_env": json.dumps({"env_vars": actor["environment"]} if actor["environment"] else {}),
+            "death_cause": None if cause is None else dict(zip(("kind", "text", "pid", "status"), cause, strict=False)),
+            "is_detached": actor["detached"],
+            "placement_group_id": None,
+            "repr_name": "" if shown in (actor["class_name"], f"<{actor['class_name']}>") else shown,
+            "num_restarts": actor["incarnation"],
+            "worker_id": worker_id(actor["process"]),
+            "owner_id": worker_id(actor["owner"]),
+            "num_holders": actor["holders"],
+            "current_task": work.get("task", ""),
+            "num_queued": work.get("queued", 0),
+            "num_finished": work.get("served", 0),
+        }
+
+
+# ------------------------------------------------------------------------------------------------- tasks
+def tasks(view: View) -> Iterator[Row]:
+    told = view.ask("calls", "work")
+    works = {process: answers.get("work") or {} for process, answers in told.items()}
+    running = {work["task_id"]: process for process, work in works.items() if work.get("task_id")}
+    seen: set[bytes] = set()
+    for process in view.in_order():
+        for call in view.rows_of(told, process, "calls"):
+            if not call["creation"]:
+                seen.add(call["task_id"])
+                yield _pending_task(view, process, call, call["task_id"] in running, works.get(process, {}))
+    for process, work in works.items():
+        failures = dict(work.get("failures", ()))
+        for task_id, name, begin, end in work.get("recent", ()):
+            if task_id not in seen:
+                seen.add(task_id)
+                row = _finished_task(view, process, task_id, name or "", failures.get(task_id))
+                yield {**row, "start_time_ms": int(begin * 1000), "end_time_ms": int(end * 1000)}
+    for actor in view.node["actors"]:
+        yield _creation(view, actor)
+
+
+def _task(view: View, task_id: bytes, name: str, function: str, state: str, process: str) -> Row:
+    is_task = task_id[8:] == NO_ACTOR
+    return {
+        "task_id": task_id.hex(),
+        "attempt_number": 0,
+        "name": name,
+        "state": state,
+        "job_id": view.job_id,
+        "actor_id": None if is_task else task_id[8:].hex(),
+        "type": "NORMAL_TASK" if is_task else "ACTOR_TASK",
+        "func_or_class_name": function,
+        "parent_task_id": "",
+        "node_id": view.node_id if process else None,
+        "worker_id": worker_id(process) or None,
+        "worker_pid": view.pids.get(process),
+        "error_type": None,
+        "error_message": None,
+        "required_resources": {},
+        "owner_id": "",
+        "retries_left": 0,
+        "waits_for": [],
+    }
+
+
+def _pending_task(view: View, owner: str, call: Row, runs: bool, work: Row) -> Row:
+    row = _task(view, call["task_id"], call["name"], call["function"], "RUNNING" if runs else call["state"], call["process"])
+    parent = work.get("task_id") or b""
+    is_driver = view.processes[owner]["role"] == m.ROLE_DRIVER
+    row.update(
+        parent_task_id=_DRIVER_TASK if is_driver else parent.hex(),
+        required_resources=call["resources"],
+        owner_id=worker_id(owner),
+        retries_left=call["retries"],
+        waits_for=[object_id.hex() for object_id in call["waits_for"]],
+    )
+    return row
+
+
+def _finished_task(view: View, process: str, task_id: bytes, name: str, error: str | None) -> Row:
+    row = _task(view, task_id, name, name, "FINISHED" if error is None else "FAILED", process)
+    if error is not None:
+        row.update(error_type="TASK_EXECUTION_EXCEPTION", error_message=error)
+    return row
+
+
+def _creation(view: View, actor: Row) -> Row:
+    """The constructor's call, which nobody else remembers."""
+    cause, name = actor["cause"], actor["class_name"] + ".__init__"
+    state = _CREATION_STATES[actor["state"]]
+    if actor["announced"]:
+        state = "PENDING_ARGS_AVAIL"
+    elif actor["process"] and actor["state"] != "alive":
+        state = "RUNNING"
+    elif actor["state"] == "dead" and cause is not None and (cause[0] in (m.CAUSE_INIT, m.CAUSE_REFUSED) or not cause[2]):
+        state = "FAILED"
+    row = _task(view, b"\xff" * 8 + actor["actor_id"], name, name, state, actor["process"])
+    row.update(type="ACTOR_CREATION_TASK", required_resources=actor["resources"], owner_id=worker_id(actor["owner"]))
+    row["worker_pid"] = actor["pid"] or None
+    return row
+
+
+# ----------------------------------------------------------------------------------------------- objects
+def objects(view: View) -> Iterator[Row]:
+    told = view.ask("objects", "calls", "work")
+    running = {(answers.get("work") or {}).get("task_id") for answers in told.values()}
+    states = {call["task_id"]: call["state"] for answers in told.values() for call in (answers.get("calls") or {}).get("rows", ())}
+    for process in view.in_order():
+        role = view.processes[process]["role"].upper()
+        for found in view.rows_of(told, process, "objects"):
+            task_id = found["object_id"][:24]
+            status = "FAILED" if found["failed"] else "FINISHED"
+            if found["pending"]:
+                status = "RUNNING" if task_id in running else states.get(task_id, "NIL")
+            yield {
+                "object_id": found["object_id"].hex(),
+                "object_size": found["size"],
+                "task_status": status,
+                "attempt_number": 1,
+                "reference_type": found["kind"],
+                "call_site": "disabled",
+                "type": role,
+                "pid": view.pids[process],
+                "ip": view.ip,
+                "storage": found["where"],
+                "owner_id": worker_id(found["owner"]),
+                "task_name": found["task"],
+            }
+
+
+# ----------------------------------------------------------------------------------- workers, node, job
+def workers(view: View) -> Iterator[Row]:
+    records = {worker["process"]: worker for worker in view.node["workers"]}
+    for process in dict.fromkeys([*view.in_order(), *records]):
+        known, record = view.processes.get(process), records.get(process, {})
+        pid = known["pid"] if known is not None else record["pid"]
+        yield {
+            **_worker(view, process, pid, alive=True),
+            "worker_type": "DRIVER" if known is not None and known["role"] == m.ROLE_DRIVER else "WORKER",
+            **(facts_of(pid) if view.detail and pid else {}),
+            "state": record.get("state", ""),
+            "occupant": record.get("tenant", ""),
+            "actor_id": record.get("actor_id", ""),
+            "gpu_ids": record.get("gpus", []),
+            "object_store_bytes": known["bytes"] if known is not None else 0,
+            "pooled_bytes": known["pooled"] if known is not None else 0,
+        }
+    for grave in view.node["dead_workers"]:
+        kind, text = grave["cause"] or (m.CAUSE_CRASH, "")
+        how = describe_status(grave["status"]) or ""
+        exit_type = "INTENDED_SYSTEM_EXIT" if text == "the worker had nothing to do" else _EXITS.get(kind, "SYSTEM_ERROR")
+        yield {
+            **_worker(view, grave["process"], grave["pid"], alive=False),
+            "exit_type": exit_type,
+            "exit_detail": "; ".join(filter(None, (text, f"it {how}" if how else ""))),
+            "end_time_ms": int(grave["end"] * 1000),
+        }
+
+
+def _worker(view: View, process: str, pid: int, *, alive: bool) -> Row:
+    return {
+        "worker_id": worker_id(process),
+        "is_alive": alive,
+        "worker_type": "WORKER",
+        "exit_type": None,
+        "node_id": view.node_id,
+        "ip": view.ip,
+        "pid": pid,
+        "exit_detail": None,
+        "end_time_ms": 0,
+    }
+
+
+def nodes(view: View) -> Iterator[Row]:
+    facts = view.node["facts"]
+    pid = view.node["node_pid"]
+    yield {
+        "node_id": view.node_id,
+        "node_ip": view.ip,
+        "is_head_node": True,
+        "state": "ALIVE",
+        "state_message": None,
+        "node_name": facts["node_name"],
+        "resources_total": view.node["resources"],
+        "labels": {"ray.io/node-id": view.node_id, **view.node["labels"]},
+        "start_time_ms": facts_of(pid).get("start_time_ms"),
+        "end_time_ms": 0,
+        "resources_available": view.node["available"],
+        "pid": pid,
+        "object_store_bytes": sum(process["bytes"] for process in view.processes.values()),
+    }
+
+
+def jobs(view: View) -> Iterator[Row]:
+    pid = view.node["driver_pid"]
+    yield {
+        "job_id": view.job_id,
+        "submission_id": None,
+        "entrypoint": _command_line(pid),
+        "type": "DRIVER",
+        "status": "RUNNING",
+        "message": None,
+        "error_type": None,
+        "driver_info": {"id": view.job_id, "node_ip_address": view.ip, "pid": str(pid)},
+        "start_time": facts_of(pid).get("start_time_ms"),
+        "namespace": view.node["facts"]["namespace"],
+        "session_dir": view.node["facts"]["session_dir"],
+    }
+
+
+def _command_line(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return os.fsdecode(file.read().replace(b"\0", b" ")).strip()
+    except OSError:
+        return ""
+
+
+def placement_groups(_view: View) -> Iterator[Row]:
+    yield from ()
+
+
+# ------------------------------------------------------------------------------------------------ graphs
+def _actor_name(endpoint: str, names: dict[str, str]) -> str:
+    if not endpoint:
+        return "driver"
+    return f"{names[endpoint]}({endpoint[:8]})" if names.get(endpoint) else endpoint
+
+
+def graphs(view: View) -> Iterator[Row]:
+    for process, graph, programs in _graphs(view):
+        names = graph["actors"]
+        waits = []
+        if graph["awaited"]:
+            waits.append(f"driver for {' and '.join(_actor_name(each, names) for each in graph['waits_for']) or 'nothing'}")
+        for program in programs:
+            if program["waits_for"] and graph["submitted"] > graph["finished"]:
+                waited = " and ".join(_actor_name(each, names) for each in program["waits_for"])
+                waits.append(f"{_actor_name(program['actor'], names)} for {waited} ({program['kind']})")
+            elif program["running"]:
+                waits.append(f"{_actor_name(program['actor'], names)} computes {program['method']}()")
+        yield {
+            "graph_id": graph["graph_id"],
+            "state": graph["state"],
+            "pid": view.pids[process],
+            "actors": {endpoint: name for endpoint, name in names.items() if endpoint},
+            "num_tasks": graph["steps"],
+            "submitted": graph["submitted"],
+            "finished": graph["finished"],
+            "in_flight": graph["submitted"] - graph["finished"],
+            "kept": graph["kept"],
+            "max_in_flight": graph["max_in_flight"],
+            "waits": "; ".join(waits),
+            "owner_id": worker_id(process),
+            "error": graph["error"],
+            "size_bytes": graph["size"],
+            "executions": {program["actor"]: program["executions"] for program in programs},
+        }
+
+
+def _graphs(view: View) -> Iterator[tuple[str, Row, list[Row]]]:
+    """(who compiled it, the graph, its programs)."""
+    told = view.ask("graphs", "programs")
+    programs: dict[str, list[Row]] = {}
+    for answers in told.values():
+        for program in answers.get("programs") or ():
+            programs.setdefault(program["graph_id"], []).append(program)
+    for process in view.in_order():
+        for graph in told.get(process, {}).get("graphs") or ():
+            yield process, graph, programs.get(graph["graph_id"], [])
+
+
+def channels(view: View) -> Iterator[Row]:
+    for _process, graph, programs in _graphs(view):
+        names = graph["actors"]
+        counters = {"": graph["counters"], **{program["actor"]: program["counters"] for program in programs}}
+        for channel in graph["channels"]:
+            counted = counters.get(channel["writer"], {}).get(channel["index"])
+            yield {
+                "channel_id": f"{graph['graph_id']}:{channel['index']}",
+                "graph_id": graph["graph_id"],
+                "source": channel["source"],
+                "writer": _actor_name(channel["writer"], names),
+                "readers": [_actor_name(reader, names) for reader in channel["readers"]],
+                "transport": channel["transport"],
+                "written": counted.get("written") if counted is not None else None,
+                "waiting": counted.get("waiting") if counted is not None else None,
+                "slots": channel["slots"],
+                "counters": counted,
+            }
+
+
+#: By the plural word of the record.
+GATHER: dict[str, Callable[[View], Iterator[Row]]] = {
+    "actors": actors,
+    "tasks": tasks,
+    "objects": objects,
+    "workers": workers,
+    "nodes": nodes,
+    "jobs": jobs,
+    "placement-groups": placement_groups,
+    "graphs": graphs,
+    "channels": channels,
+}

@@ -1,0 +1,91 @@
+"""Filters and limits: which of the rows a listing has. Pure."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from mray.util.state.common import RAY_MAX_LIMIT_FROM_API_SERVER, StateSchema
+from mray.util.state.exception import RayStateApiException
+
+Filter = tuple[str, str, Any]
+_Record = TypeVar("_Record", bound=StateSchema)
+
+_FALSE, _TRUE = ("false", "0"), ("true", "1")
+
+
+def check_limit(limit: int) -> None:
+    if limit > RAY_MAX_LIMIT_FROM_API_SERVER:
+        raise RayStateApiException(f"Given limit {limit} exceeds the supported limit {RAY_MAX_LIMIT_FROM_API_SERVER}. Use a lower limit.")
+
+
+def check_filters(record: type[StateSchema], filters: Sequence[Filter] | None) -> tuple[Filter, ...]:
+    """The filters, columns in lower case.
+
+    Raises ValueError for a predicate that is neither = nor !=, RayStateApiException for a column or a word that the record does not have.
+    """
+    checked = []
+    for column, predicate, value in filters or ():
+        if predicate not in ("=", "!="):
+            raise ValueError(f"Unsupported filter predicate {predicate} is given. Available predicates: =, !=.")
+        column = column.lower()
+        if column not in record.filterable_columns():
+            raise RayStateApiException(
+                f"The given filter column {column} is not supported. Enter filters with --filter key=value or --filter key!=value "
+                f"Supported filter columns: {sorted(record.filterable_columns())}"
+            )
+        words = next(field.metadata["words"] for field in record.fields() if field.name == column)
+        if words and str(value).upper() not in words:
+            raise RayStateApiException(f"Invalid {record.WORDS[0]} {column} for filtering: {value}. It is one of {', '.join(words)}.")
+        checked.append((column, predicate, value))
+    return tuple(checked)
+
+
+def contradict(filters: Sequence[Filter]) -> bool:
+    """Whether one column is to equal two things: warns, since nothing can."""
+    equal: dict[str, Any] = {}
+    for column, predicate, value in filters:
+        if predicate == "=" and equal.setdefault(column, value) != value:
+            warnings.warn(
+                f"There are multiple '=' filters with the same key '{column}' but different values '{equal[column]}' & '{value}'. "
+                "Empty result set will be returned",
+                stacklevel=4,
+            )
+            return True
+    return False
+
+
+def matches(row: dict[str, Any], filters: Sequence[Filter]) -> bool:
+    """Whether all filters hold. Texts are compared without regard to case; a text meets a number or a truth value as what it says."""
+    for column, predicate, value in filters:
+        if (_equal(row.get(column), value)) != (predicate == "="):
+            return False
+    return True
+
+
+def _equal(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, str):
+        if isinstance(found, str):
+            return found.lower() == wanted.lower()
+        if isinstance(found, bool):
+            if wanted.lower() not in (*_TRUE, *_FALSE):
+                raise RayStateApiException(f"Failed to convert a value {wanted} of type {str} to {bool}")
+            return found == (wanted.lower() in _TRUE)
+        if isinstance(found, (int, float)):
+            try:
+                return found == type(found)(wanted)
+            except ValueError:
+                raise RayStateApiException(f"Failed to convert a value {wanted} of type {str} to {type(found)}") from None
+    return bool(found == wanted)
+
+
+def records(record: type[_Record], rows: Iterable[dict[str, Any]], limit: int, detail: bool) -> list[_Record]:
+    """The first `limit` rows as records, their columns of detail only with `detail`."""
+    columns = record.list_columns(detail)
+    chosen: list[_Record] = []
+    for row in rows:
+        if len(chosen) == limit:
+            break
+        chosen.append(record(**{name: row.get(name) for name in columns}))
+    return chosen

@@ -1,0 +1,443 @@
+"""`list_*`, `get_*` and `summarize_*`: what a session knows of itself, as Ray's `ray.util.state` says it.
+
+For the driver, for workers, and for any other process of the same user: `address` names a session by its directory, its name, the end of
+its name or the pid of its driver; None is the session of this process, or else the only one that runs. Every question is answered from what
+the processes have at that moment; nothing was recorded before (see `mray._runtime.process_snapshot`), and what ended long ago is forgotten.
+
+All raise `ServerUnavailable` when there is no such session, and `RayStateApiException` for a filter or id that makes no sense, or when a
+process does not answer in time (`raise_on_missing_output=False` makes that a warning). They wait `timeout` seconds at most.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from mray._api.current import backend_if_started
+from mray._api.object_ref import ObjectRef
+from mray._common.ids import ActorID, BaseID, NodeID, TaskID
+from mray._runtime.observer import SessionGoneError, sessions
+from mray.util.state._gather import GATHER, View
+from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches, records
+from mray.util.state.common import (
+    DEFAULT_LIMIT,
+    DEFAULT_RPC_TIMEOUT,
+    ActorState,
+    ChannelState,
+    GraphState,
+    JobState,
+    NodeState,
+    ObjectState,
+    PlacementGroupState,
+    StateSchema,
+    TaskState,
+    WorkerState,
+)
+from mray.util.state.exception import RayStateApiException, ServerUnavailable
+
+__all__ = [
+    "get_actor",
+    "get_graph",
+    "get_job",
+    "get_log",
+    "get_node",
+    "get_objects",
+    "get_placement_group",
+    "get_task",
+    "get_worker",
+    "list_actors",
+    "list_channels",
+    "list_graphs",
+    "list_jobs",
+    "list_logs",
+    "list_nodes",
+    "list_objects",
+    "list_placement_groups",
+    "list_tasks",
+    "list_workers",
+    "summarize_actors",
+    "summarize_objects",
+    "summarize_tasks",
+]
+
+Filters = Sequence[Filter] | None
+_Record = TypeVar("_Record", bound=StateSchema)
+
+#: Ids whose form is checked.
+_IDS: dict[str, type[BaseID]] = {"actor_id": ActorID, "task_id": TaskID, "node_id": NodeID}
+#: Least time for an answer: with less, nobody could answer at all.
+_LEAST_TIMEOUT = 1.0
+
+
+# --------------------------------------------------------------------------------------------- sessions
+def session_directory(address: str | None = None) -> str:
+    """The directory of the session that `address` names. ServerUnavailable when there is none, or when more than one might be meant."""
+    if address is None or address == "auto":
+        backend = backend_if_started()
+        if backend is not None:
+            return str(backend.facts()["session_dir"])
+        running = sessions()
+    elif os.path.isdir(address):
+        return os.path.abspath(address)
+    else:
+        running = [directory for directory in sessions() if is_named(directory, address)]
+    if len(running) == 1:
+        return running[0]
+    if not running:
+        which = "of this user" if address in (None, "auto") else repr(address)
+        raise ServerUnavailable(f"No session {which} is running.")
+    names = ", ".join(map(os.path.basename, running))
+    raise ServerUnavailable(f"Several sessions are running; say which one: {names}.")
+
+
+def is_named(directory: str, address: str) -> bool:
+    """Whether a word means this session: its name, the end of its name, or the pid of its driver."""
+    name = os.path.basename(directory)
+    return name == address or name.endswith("_" + address) or name.split("_")[-2:-1] == [address]
+
+
+def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, detail: bool = True) -> View:
+    """A view of a session, to gather several things from."""
+    try:
+        return View(session_directory(address), max(timeout, _LEAST_TIMEOUT), detail)
+    except (SessionGoneError, TimeoutError) as error:
+        raise ServerUnavailable(str(error)) from None
+
+
+# ------------------------------------------------------------------------------------------------ lists
+def list_records(
+    record: type[_Record],
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+) -> list[_Record]:
+    """The records of one kind that all `filters` hold for, ordered by id where their kind has no order of its own."""
+    checked = check_filters(record, filters)
+    check_limit(limit)
+    if contradict(checked):
+        return []
+    # A filter may be by a column that only detail gathers.
+    view = look(address, timeout, detail=detail or any(column in _detailed(record) for column, _predicate, _value in checked))
+    rows = [row for row in GATHER[record.WORDS[1]](view) if matches(row, checked)]
+    _complain(view, raise_on_missing_output)
+    rows.sort(key=lambda row: str(row[record.KEY]))
+    return records(record, rows, limit, detail)
+
+
+def _detailed(record: type[StateSchema]) -> set[str]:
+    return record.columns() - record.base_columns()
+
+
+def _complain(view: View, aloud: bool) -> None:
+    if view.notes:
+        warnings.warn("Not everything is listed: " + "; ".join(view.notes) + ".", stacklevel=4)
+    if not view.missing:
+        return
+    text = "Not every process has answered: " + "; ".join(view.missing) + "."
+    if aloud:
+        raise RayStateApiException(text + " Use raise_on_missing_output=False (--allow-missing) for what the others have said.")
+    warnings.warn(text, stacklevel=4)
+
+
+def list_actors(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[ActorState]:
+    """Actors, also the last thousand that are dead: ``list_actors(filters=[("state", "=", "ALIVE")])``."""
+    return list_records(ActorState, address, filters, limit, timeout, detail, raise_on_missing_output)
+
+
+def list_tasks(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[TaskState]:
+    """Calls that are not answered, and the last thousand that each living worker has run."""
+    return list_records(TaskState, address, filters, limit, timeout, detail, raise_on_missing_output)
+
+
+def list_objects(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[ObjectState]:
+    """Objects, once for each process that holds refs of them. Every process looks through all its Python objects for that."""
+    return list_records(ObjectState, address, filters, limit, timeout, detail, raise_on_missing_output)
+
+
+def list_workers(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[WorkerState]:
+    """The driver and the workers, also the last thousand that are dead."""
+    return list_records(WorkerState, address, filters, limit, timeout, detail, raise_on_missing_output)
+
+
+def list_nodes(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[NodeState]:
+    """The node."""
+    return list_records(NodeState, address, filters, limit, timeout, detail, raise_on_missing_output)
+
+
+def list_jobs(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[JobState]:
+    """The driver, as Ray lists jobs."""
+    return list_records(JobState, address, filters, limit, timeout, detail, raise_on_missing_output)
+
+
+def list_placement_groups(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[PlacementGroupState]:
+    """Nothing: there are no placement groups yet."""
+    return list_records(PlacementGroupState, address, filters, limit, timeout, detail, raise_on_missing_output)
+
+
+def list_graphs(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+) -> list[GraphState]:
+    """Compiled graphs that are not torn down, and who waits for whom in them. mray's own."""
+    return list_records(GraphState, address, filters, limit, timeout, detail, raise_on_missing_output)
+
+
+def list_channels(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+) -> list[ChannelState]:
+    """The edges of compiled graphs: transport, messages written and waiting. mray's own."""
+    return list_records(ChannelState, address, filters, limit, timeout, detail, raise_on_missing_output)
+
+
+# ----------------------------------------------------------------------------------------------- single
+def get_records(record: type[_Record], key: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT) -> list[_Record]:
+    """Every record whose id this is (an object may have several), in full."""
+    form = _IDS.get(record.KEY)
+    if form is not None:
+        try:
+            form.from_hex(key)
+        except ValueError as error:
+            raise RayStateApiException(f"{key!r} is no id of {record.WORDS[1]}: {error}") from None
+    view = look(address, timeout)
+    rows = [row for row in GATHER[record.WORDS[1]](view) if row[record.KEY] == key]
+    if not rows:
+        _complain(view, True)
+    return records(record, rows, len(rows), detail=True)
+
+
+def _get(record: type[_Record], key: str, address: str | None, timeout: float) -> _Record | None:
+    return next(iter(get_records(record, key, address, timeout)), None)
+
+
+def get_actor(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> ActorState | None:
+    """The actor with this id, in full; None when there is none."""
+    return _get(ActorState, id, address, timeout)
+
+
+def get_task(
+    id: str | ObjectRef, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
+) -> TaskState | None:
+    """The task with this id, or that makes the object of this ref; None when it is not known (any more)."""
+    return _get(TaskState, id.task_id().hex() if isinstance(id, ObjectRef) else id, address, timeout)
+
+
+def get_objects(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> list[ObjectState]:
+    """The object with this id, once for each process that holds refs of it."""
+    return get_records(ObjectState, id, address, timeout)
+
+
+def get_worker(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> WorkerState | None:
+    """The driver or worker with this id, in full; None when there is none."""
+    return _get(WorkerState, id, address, timeout)
+
+
+def get_node(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> NodeState | None:
+    """The node, in full; None when it has another id."""
+    return _get(NodeState, id, address, timeout)
+
+
+def get_job(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> JobState | None:
+    """The job, in full; None when it has another id."""
+    return _get(JobState, id, address, timeout)
+
+
+def get_placement_group(
+    id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
+) -> PlacementGroupState | None:
+    """None: there are no placement groups yet."""
+    return _get(PlacementGroupState, id, address, timeout)
+
+
+def get_graph(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT) -> GraphState | None:
+    """The compiled graph with this id, in full; None when there is none. mray's own."""
+    return _get(GraphState, id, address, timeout)
+
+
+# -------------------------------------------------------------------------------------------- summaries
+def summarize_actors(
+    address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
+) -> dict[str, Any]:
+    """How many actors of each class are in each state."""
+    rows = _all("actors", address, timeout, raise_on_missing_output)
+    summary: dict[str, Any] = {}
+    for row in rows:
+        group = summary.setdefault(row["class_name"], {"class_name": row["class_name"], "state_counts": Counter()})
+        group["state_counts"][row["state"]] += 1
+    return _plain({"cluster": {"summary": summary, "total_actors": len(rows), "summary_by": "class"}})
+
+
+def summarize_tasks(
+    address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
+) -> dict[str, Any]:
+    """How many calls of each function or method are in each state."""
+    rows = _all("tasks", address, timeout, raise_on_missing_output)
+    summary: dict[str, Any] = {}
+    for row in rows:
+        empty = {"func_or_class_name": row["name"], "type": row["type"], "state_counts": Counter()}
+        summary.setdefault(row["name"], empty)["state_counts"][row["state"]] += 1
+    kinds = Counter(row["type"] for row in rows)
+    totals = {
+        "total_tasks": kinds["NORMAL_TASK"],
+        "total_actor_tasks": kinds["ACTOR_TASK"],
+        "total_actor_scheduled": kinds["ACTOR_CREATION_TASK"],
+    }
+    return _plain({"cluster": {"summary": summary, **totals, "summary_by": "func_name"}})
+
+
+def summarize_objects(
+    address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
+) -> dict[str, Any]:
+    """How many objects there are and how large, by the state of their tasks and the kind of refs. Call sites are not recorded."""
+    rows = _all("objects", address, timeout, raise_on_missing_output)
+    megabytes = sum(max(row["object_size"], 0) for row in rows) / 2**20
+    group = {
+        "total_objects": len(rows),
+        "total_size_mb": megabytes,
+        "total_num_workers": len({row["pid"] for row in rows}),
+        "total_num_nodes": 1 if rows else 0,
+        "task_state_counts": Counter(row["task_status"] for row in rows),
+        "task_attempt_number_counts": Counter(str(row["attempt_number"]) for row in rows),
+        "ref_type_counts": Counter(row["reference_type"] for row in rows),
+    }
+    totals = {"total_objects": len(rows), "total_size_mb": megabytes, "callsite_enabled": False, "summary_by": "callsite"}
+    return _plain({"cluster": {"summary": {"disabled": group} if rows else {}, **totals}})
+
+
+def _all(words: str, address: str | None, timeout: float, raise_on_missing_output: bool) -> list[dict[str, Any]]:
+    view = look(address, timeout, detail=False)
+    rows = list(GATHER[words](view))
+    _complain(view, raise_on_missing_output)
+    return rows
+
+
+def _plain(summary: dict[str, Any]) -> dict[str, Any]:
+    """The same with plain dicts for counters."""
+    return {key: _plain(value) if isinstance(value, dict) else value for key, value in summary.items()}
+
+
+# ------------------------------------------------------------------------------------------------- logs
+def list_logs(
+    address: str | None = None,
+    node_id: str | None = None,
+    node_ip: str | None = None,
+    glob_filter: str | None = None,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+) -> dict[str, list[str]]:
+    """The session's log files that match `glob_filter`, by kind: ``worker_out, worker_err, node``. They go with the session."""
+    found: dict[str, list[str]] = {"worker_out": [], "worker_err": [], "node": []}
+    for name in sorted(os.listdir(os.path.join(session_directory(address), "logs"))):
+        if fnmatch.fnmatch(name, glob_filter or "*"):
+            kind = "worker_" + name[-3:] if name.startswith("worker-") and name[-4:] in (".out", ".err") else "node"
+            found[kind].append(name)
+    return {kind: names for kind, names in found.items() if names}
+
+
+def get_log(
+    address: str | None = None,
+    node_id: str | None = None,
+    node_ip: str | None = None,
+    filename: str | None = None,
+    actor_id: str | None = None,
+    task_id: str | None = None,
+    pid: int | None = None,
+    follow: bool = False,
+    tail: int = -1,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    suffix: str = "out",
+    encoding: str | None = "utf-8",
+    errors: str | None = "strict",
+) -> Iterator[str | bytes]:
+    """Lines of a log file: by its name, or that of a worker by its pid, its actor or its task; `suffix` "out" or "err".
+
+    `tail`: so many last lines; -1: all. Bytes with ``encoding=None``. NotImplementedError for `follow`: use ``mray logs --follow``.
+    """
+    if follow:
+        raise NotImplementedError("get_log(follow=True): use `mray logs --follow`")
+    directory = session_directory(address)
+    if filename is None:
+        if actor_id is not None:
+            actor = get_actor(actor_id, directory, timeout)
+            pid = actor.pid if actor is not None else None
+        elif task_id is not None:
+            task = get_task(task_id, directory, timeout)
+            pid = task.worker_pid if task is not None else None
+        names = list_logs(directory, glob_filter=f"worker-*-{pid}.{suffix}")
+        filename = next((name for found in names.values() for name in found), None)
+        if filename is None:
+            raise FileNotFoundError(f"no log {suffix} of this worker: it has printed nothing there, or there is none")
+    with open(os.path.join(directory, "logs", os.path.basename(filename)), "rb") as file:
+        lines = file.readlines()
+    for line in lines if tail < 0 else lines[max(0, len(lines) - tail) :]:
+        yield line if encoding is None else line.decode(encoding, errors or "strict")

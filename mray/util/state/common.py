@@ -1,0 +1,368 @@
+"""The records that listings are made of: a class for each kind of thing, a field for each column.
+
+Listings, the columns and the help of the command line, filters and their errors all follow from these classes; a new column is a new field
+here and a value in `mray.util.state._gather`. Names are Ray's where Ray has the thing. Fields that Ray has and that mean nothing on one
+host (placement by labels, lineage, call sites) are not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+__all__ = [
+    "DEFAULT_LIMIT",
+    "DEFAULT_RPC_TIMEOUT",
+    "RAY_MAX_LIMIT_FROM_API_SERVER",
+    "ActorState",
+    "ChannelState",
+    "GraphState",
+    "JobState",
+    "NodeState",
+    "ObjectState",
+    "PlacementGroupState",
+    "StateSchema",
+    "TaskState",
+    "WorkerState",
+]
+
+#: Rows that a listing has unless told otherwise, and at most; seconds that a question may take.
+DEFAULT_LIMIT = 100
+RAY_MAX_LIMIT_FROM_API_SERVER = 10_000
+DEFAULT_RPC_TIMEOUT = 30
+
+
+def _time(milliseconds: float) -> str:
+    return "" if not milliseconds else datetime.fromtimestamp(milliseconds / 1000).isoformat(" ", "milliseconds")
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def _size(count: float) -> str:
+    return _bytes(count) if count >= 0 else "-"
+
+
+def column(
+    doc: str,
+    *,
+    detail: bool = False,
+    filterable: bool = True,
+    words: str = "",
+    shown: Callable[[Any], str] | None = None,
+    in_tables: bool = True,
+) -> Any:
+    """A field: its meaning, whether it comes only with ``detail=True``, may be filtered by, its possible words, how a table shows it.
+
+    Not `in_tables`: the same in every row of a session, so that a table has it only with its details.
+    """
+    metadata = {
+        "doc": doc,
+        "detail": detail,
+        "filterable": filterable,
+        "words": tuple(words.split()),
+        "shown": shown,
+        "in_tables": in_tables,
+    }
+    return dataclasses.field(default=None, metadata=metadata)
+
+
+class StateSchema:
+    """What every record can do. ``row["state"]`` and ``row.state`` are the same."""
+
+    #: The field that names one thing, and the singular and plural words of the command line.
+    KEY: ClassVar[str]
+    WORDS: ClassVar[tuple[str, str]]
+
+    @classmethod
+    def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
+        return dataclasses.fields(cls)  # type: ignore[arg-type]
+
+    @classmethod
+    def list_columns(cls, detail: bool = True) -> list[str]:
+        """The names of the fields, in order."""
+        return [field.name for field in cls.fields() if detail or not field.metadata["detail"]]
+
+    @classmethod
+    def columns(cls) -> set[str]:
+        return set(cls.list_columns())
+
+    @classmethod
+    def base_columns(cls) -> set[str]:
+        """Those that come without ``detail=True``."""
+        return set(cls.list_columns(detail=False))
+
+    @classmethod
+    def detail_columns(cls) -> set[str]:
+        return set(cls.list_columns(detail=True))
+
+    @classmethod
+    def filterable_columns(cls) -> set[str]:
+        return {field.name for field in cls.fields() if field.metadata["filterable"]}
+
+    @classmethod
+    def table_columns(cls, detail: bool) -> list[str]:
+        """Those that a table has."""
+        return [field.name for field in cls.fields() if detail or (field.metadata["in_tables"] and not field.metadata["detail"])]
+
+    @classmethod
+    def doc_of(cls, name: str) -> str:
+        """What a column means."""
+        return next(str(field.metadata["doc"]) for field in cls.fields() if field.name == name)
+
+    @classmethod
+    def humanify(cls, state: dict[str, Any]) -> dict[str, Any]:
+        """The same with times and sizes as people read them."""
+        shown = {field.name: field.metadata["shown"] for field in cls.fields() if field.metadata["shown"] is not None}
+        return {name: shown[name](value) if name in shown and value is not None else value for name, value in state.items()}
+
+    def asdict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return getattr(self, key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self, key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        setattr(self, key, value)
+
+
+@dataclass
+class ActorState(StateSchema):
+    """An actor, also one that is dead."""
+
+    KEY, WORDS = "actor_id", ("actor", "actors")
+
+    actor_id: str = column("The actor's id.")
+    class_name: str = column("The name of its class.")
+    state: str = column(
+        "DEPENDENCIES_UNREADY (what its constructor wants is not there), PENDING_CREATION (waits for resources or for its constructor), "
+        "ALIVE, RESTARTING, DEAD.",
+        words="DEPENDENCIES_UNREADY PENDING_CREATION ALIVE RESTARTING DEAD",
+    )
+    job_id: str = column("The job that it belongs to: there is one in a session.", in_tables=False)
+    name: str | None = column("The name it was given, or empty.")
+    node_id: str | None = column("The node, once it has a process.", in_tables=False)
+    pid: int | None = column("The pid of its process; 0 before there is one.")
+    ray_namespace: str | None = column("The namespace of its name.")
+    required_resources: dict[str, float] | None = column("What it holds while it lives.", detail=True, filterable=False)
+    serialized_runtime_env: str | None = column("The variables of its runtime_env, as JSON.", detail=True, filterable=False)
+    death_cause: dict[str, Any] | None = column(
+        "Why it is dead, or why it was restarted: kind, text, pid, status.", detail=True, filterable=False
+    )
+    is_detached: bool | None = column("Whether it outlives its handles.", detail=True, filterable=False)
+    placement_group_id: str | None = column("There are no placement groups: always empty.", detail=True)
+    repr_name: str | None = column("What its own `__repr__` says, or empty.", detail=True)
+    num_restarts: int | None = column("How often it was restarted.", detail=True, filterable=False)
+    worker_id: str | None = column("The process that it lives in.", detail=True)
+    owner_id: str | None = column("The process that created it.", detail=True)
+    num_holders: int | None = column("How many processes hold handles of it.", detail=True, filterable=False)
+    current_task: str | None = column("The method that it runs now, or empty.", detail=True)
+    num_queued: int | None = column("Calls that have arrived and wait.", detail=True, filterable=False)
+    num_finished: int | None = column("Calls that it has run.", detail=True, filterable=False)
+
+
+@dataclass
+class TaskState(StateSchema):
+    """A call of a function or method: those that are not answered yet, and the last thousand of each living worker."""
+
+    KEY, WORDS = "task_id", ("task", "tasks")
+
+    task_id: str = column("The task's id.")
+    attempt_number: int = column("0: attempts that are over are not listed.", in_tables=False)
+    name: str = column("Its name: that of the function or method, unless it was given one.")
+    state: str = column(
+        "PENDING_ARGS_AVAIL (an argument is not there), PENDING_NODE_ASSIGNMENT (waits for a worker or its actor), SUBMITTED_TO_WORKER "
+        "(queues at the worker), RUNNING, FINISHED, FAILED.",
+        words="PENDING_ARGS_AVAIL PENDING_NODE_ASSIGNMENT SUBMITTED_TO_WORKER RUNNING FINISHED FAILED",
+    )
+    job_id: str = column("The job that it belongs to.", in_tables=False)
+    actor_id: str | None = column("The actor whose method it is, or empty.")
+    type: str = column("NORMAL_TASK, ACTOR_TASK, ACTOR_CREATION_TASK or DRIVER_TASK.")
+    func_or_class_name: str = column("The function or method.")
+    parent_task_id: str = column("The task that submitted it, where that still runs; else that of the driver or empty.")
+    node_id: str | None = column("The node, once it has a worker.", in_tables=False)
+    worker_id: str | None = column("The process that runs it.")
+    worker_pid: int | None = column("The pid of that process.")
+    error_type: str | None = column("TASK_EXECUTION_EXCEPTION when it raised.")
+    required_resources: dict[str, float] | None = column("What it holds while it runs.", detail=True, filterable=False)
+    start_time_ms: int | None = column("When it began, once it is over.", detail=True, filterable=False, shown=_time)
+    end_time_ms: int | None = column("When it was over.", detail=True, filterable=False, shown=_time)
+    error_message: str | None = column("The name of the exception.", detail=True, filterable=False)
+    owner_id: str | None = column("The process that submitted it.", detail=True)
+    retries_left: int | None = column("How often it may still be tried again; -1: without end.", detail=True, filterable=False)
+    waits_for: list[str] | None = column("Ids of arguments that are not there.", detail=True, filterable=False)
+
+
+@dataclass
+class ObjectState(StateSchema):
+    """An object in one process that holds refs of it: a row for each such process."""
+
+    KEY, WORDS = "object_id", ("object", "objects")
+
+    object_id: str = column("The object's id.")
+    object_size: int = column(
+        "Bytes of the serialized value; -1 while it is pending, or where its tensors stayed with their maker.", shown=_size
+    )
+    task_status: str = column("FINISHED, FAILED, or the state of the task that makes it; NIL where this process does not know.")
+    attempt_number: int = column("1.", in_tables=False)
+    reference_type: str = column(
+        "LOCAL_REFERENCE (a ref in the program), PINNED_IN_MEMORY (arrays of its value too), USED_BY_PENDING_TASK (an argument), "
+        "CAPTURED_IN_OBJECT (inside another object's value), ACTOR_HANDLE."
+    )
+    call_site: str = column("Not recorded: always 'disabled'.", in_tables=False)
+    type: str = column("The kind of process that holds the ref: DRIVER or WORKER.")
+    pid: int = column("The pid of that process.")
+    ip: str = column("The address of the node.", in_tables=False)
+    storage: str | None = column("Where the value lies: inline (in its owner), shared memory, with its maker.", detail=True)
+    owner_id: str | None = column("The process that owns it.", detail=True)
+    task_name: str | None = column("The task that makes it, while it is pending.", detail=True)
+
+
+@dataclass
+class WorkerState(StateSchema):
+    """A process of the session that runs user code, also one that is dead."""
+
+    KEY, WORDS = "worker_id", ("worker", "workers")
+
+    worker_id: str = column("The process's id.")
+    is_alive: bool = column("Whether it lives.")
+    worker_type: str = column("WORKER or DRIVER.")
+    exit_type: str | None = column("How it ended: INTENDED_SYSTEM_EXIT, INTENDED_USER_EXIT, USER_ERROR or SYSTEM_ERROR.")
+    node_id: str = column("The node.", in_tables=False)
+    ip: str = column("The address of the node.", in_tables=False)
+    pid: int = column("Its pid; 0 before it is forked.")
+    exit_detail: str | None = column("How it ended, in words.", detail=True, filterable=False)
+    start_time_ms: int | None = column("When it was started.", detail=True, filterable=False, shown=_time)
+    end_time_ms: int | None = column("When it ended.", detail=True, filterable=False, shown=_time)
+    state: str | None = column("starting, idle, busy, leaving; of the driver: empty.", detail=True)
+    occupant: str | None = column("The actor or task that it was given to.", detail=True)
+    actor_id: str | None = column("The actor that lives in it, or empty.", detail=True)
+    gpu_ids: list[str] | None = column("The GPUs that it may use.", detail=True, filterable=False)
+    rss_bytes: int | None = column("Resident memory, shared pages included.", detail=True, filterable=False, shown=_bytes)
+    cpu_seconds: float | None = column("CPU time that it has used.", detail=True, filterable=False)
+    object_store_bytes: int | None = column("Shared memory that it holds for objects.", detail=True, filterable=False, shown=_bytes)
+    pooled_bytes: int | None = column("... of which nothing refers to: kept for reuse.", detail=True, filterable=False, shown=_bytes)
+
+
+@dataclass
+class NodeState(StateSchema):
+    """The node: there is one."""
+
+    KEY, WORDS = "node_id", ("node", "nodes")
+
+    node_id: str = column("The node's id.")
+    node_ip: str = column("Its address.")
+    is_head_node: bool = column("True: there is one node.")
+    state: str = column("ALIVE.")
+    state_message: str | None = column("Empty.", filterable=False)
+    node_name: str = column("The name that `init` gave it.")
+    resources_total: dict[str, float] = column("What it has.", filterable=False)
+    labels: dict[str, str] = column("Its labels.", filterable=False)
+    start_time_ms: int | None = column("When its process was started.", detail=True, filterable=False, shown=_time)
+    end_time_ms: int | None = column("0: it lives.", detail=True, filterable=False)
+    resources_available: dict[str, float] | None = column("What nobody holds.", detail=True, filterable=False)
+    pid: int | None = column("The pid of its process.", detail=True)
+    object_store_bytes: int | None = column("Shared memory that objects hold.", detail=True, filterable=False, shown=_bytes)
+
+
+@dataclass
+class JobState(StateSchema):
+    """The driver: there is one in a session."""
+
+    KEY, WORDS = "job_id", ("job", "jobs")
+
+    job_id: str = column("The job's id.")
+    submission_id: str | None = column("None: nothing is submitted to mray.")
+    entrypoint: str = column("The driver's command line.", filterable=False)
+    type: str = column("DRIVER.")
+    status: str = column("RUNNING.")
+    message: str | None = column("None.", filterable=False)
+    error_type: str | None = column("None.", filterable=False)
+    driver_info: dict[str, Any] | None = column("The driver's id, address and pid.", filterable=False)
+    start_time: int | None = column("When the driver was started.", detail=True, filterable=False, shown=_time)
+    namespace: str | None = column("The namespace of its named actors.", detail=True, filterable=False)
+    session_dir: str | None = column("The session's directory.", detail=True, filterable=False)
+
+
+@dataclass
+class PlacementGroupState(StateSchema):
+    """A placement group: there are none yet, and the listing is empty."""
+
+    KEY, WORDS = "placement_group_id", ("placement-group", "placement-groups")
+
+    placement_group_id: str = column("The group's id.")
+    name: str = column("Its name.")
+    creator_job_id: str = column("The job that made it.")
+    state: str = column("PENDING, CREATED, REMOVED or RESCHEDULING.")
+    bundles: list[dict[str, Any]] | None = column("Its bundles.", detail=True, filterable=False)
+    is_detached: bool | None = column("Whether it outlives its creator.", detail=True)
+    stats: dict[str, Any] | None = column("How it was scheduled.", detail=True, filterable=False)
+
+
+@dataclass
+class GraphState(StateSchema):
+    """A compiled graph that is not torn down. mray's own."""
+
+    KEY, WORDS = "graph_id", ("graph", "graphs")
+
+    graph_id: str = column("The graph's id.")
+    state: str = column("ALIVE, BROKEN (an actor died) or TORN_DOWN.")
+    pid: int = column("The process that compiled it.")
+    actors: dict[str, str] = column("Actor id -> name of its class.", filterable=False)
+    num_tasks: int = column("Methods that one execution calls.", filterable=False)
+    submitted: int = column("Executions submitted.", filterable=False)
+    finished: int = column("Executions whose results have been read.", filterable=False)
+    in_flight: int = column("Executions submitted and not finished.", filterable=False)
+    kept: int = column("Results that have come and were not asked for.", filterable=False)
+    max_in_flight: int = column("Executions that may be in flight.", filterable=False)
+    waits: str | None = column("Who waits for whom, as far as somebody waits.", filterable=False)
+    owner_id: str | None = column("The id of the process that compiled it.", detail=True)
+    error: str | None = column("Why it is broken.", detail=True, filterable=False)
+    size_bytes: int | None = column("Bytes of its shared segment, without large values.", detail=True, filterable=False, shown=_bytes)
+    executions: dict[str, int] | None = column("Actor id -> executions that it has finished.", detail=True, filterable=False)
+
+
+@dataclass
+class ChannelState(StateSchema):
+    """An edge of a compiled graph. mray's own."""
+
+    KEY, WORDS = "channel_id", ("channel", "channels")
+
+    channel_id: str = column("The graph's id, a colon and the channel's number.")
+    graph_id: str = column("The graph.")
+    source: str = column("What travels: the input, or the result of a method.")
+    writer: str = column("Who writes: 'driver' (whoever compiled the graph), or class and actor id.")
+    readers: list[str] = column("Who reads.", filterable=False)
+    transport: str = column("The mechanism that carries it.")
+    written: int | None = column("Messages written; None where the writer did not answer.", filterable=False)
+    waiting: int | None = column("Messages written and not yet consumed.", filterable=False)
+    slots: int | None = column("Messages that fit.", detail=True, filterable=False)
+    counters: dict[str, int] | None = column("All counters of its writer.", detail=True, filterable=False)
+
+
+#: Every kind of record, by its plural word on the command line.
+RECORDS: dict[str, type[StateSchema]] = {
+    record.WORDS[1]: record
+    for record in (
+        ActorState,
+        TaskState,
+        ObjectState,
+        WorkerState,
+        NodeState,
+        JobState,
+        PlacementGroupState,
+        GraphState,
+        ChannelState,
+    )
+}

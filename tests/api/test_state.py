@@ -1,0 +1,425 @@
+"""What `ray.util.state` says of actors, tasks, objects, workers, the node; and what only mray has: graphs and their channels."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import signal as signals
+import subprocess
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+Eventually = Callable[..., None]
+
+
+@pytest.fixture
+def state(engine: str) -> ModuleType:
+    """The module under test. Ray's asks a dashboard, which its smallest installation does not have."""
+    if engine == "ray" and importlib.util.find_spec("aiohttp_cors") is None:
+        pytest.skip("Ray's state needs ray[default]")
+    return importlib.import_module(f"{engine}.util.state")
+
+
+@pytest.fixture
+def session(
+    state: ModuleType, engine: str, init: Callable[..., Any], fresh: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> ModuleType:
+    init(num_cpus=2, include_dashboard=True)
+    if engine == "ray":  # its state does not look for the session of its own process
+        monkeypatch.setenv("RAY_ADDRESS", fresh.get_runtime_context().gcs_address)
+    return fresh
+
+
+def at_top(thing: Any) -> Any:
+    """As if it were defined at the top of its module: Ray names what is inside of functions by all of its way there."""
+    thing.__qualname__ = thing.__name__
+    return thing
+
+
+def worker_class(ray: ModuleType) -> Any:
+    @ray.remote
+    @at_top
+    class Worker:
+        def pid(self) -> int:
+            return os.getpid()
+
+        def fail(self) -> None:
+            raise ValueError("on purpose")
+
+        def wait_for(self, path: str) -> None:
+            while not os.path.exists(path):
+                pass
+
+    return Worker
+
+
+def wait_task(ray: ModuleType) -> Any:
+    @ray.remote
+    @at_top
+    def waits(path: str, *_after: Any) -> str:
+        import time
+
+        while not os.path.exists(path):
+            time.sleep(0.01)
+        return path
+
+    return waits
+
+
+# ------------------------------------------------------------------------------------------------ actors
+def test_actors_are_listed_with_class_name_state_and_pid(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    cls = worker_class(session)
+    named, other = cls.options(name="joe", num_cpus=1).remote(), cls.remote()
+    pids = session.get([named.pid.remote(), other.pid.remote()])
+    eventually(lambda: len(state.list_actors(filters=[("state", "=", "ALIVE")])) == 2)
+    rows = {row.actor_id: row for row in state.list_actors()}
+    row = rows[named._actor_id.hex()]
+    assert (row.class_name, row.state, row.name, row.pid) == ("Worker", "ALIVE", "joe", pids[0])
+    assert row["state"] == row.state
+    assert rows[other._actor_id.hex()].name == ""
+    assert row.node_id == session.get_runtime_context().get_node_id()
+    assert row.job_id == session.get_runtime_context().get_job_id()
+    # What is detail is there only when asked for.
+    assert row.required_resources is None
+    detailed = state.get_actor(named._actor_id.hex())
+    assert (detailed.required_resources, detailed.num_restarts, detailed.is_detached) == ({"CPU": 1.0}, 0, False)
+    assert detailed.death_cause is None
+    assert set(row.asdict()) >= {"actor_id", "class_name", "state", "pid"}
+
+
+def test_a_killed_actor_stays_listed_as_dead(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    actor = worker_class(session).remote()
+    pid = session.get(actor.pid.remote())
+    session.kill(actor)
+    eventually(lambda: [row.state for row in state.list_actors()] == ["DEAD"])
+    (row,) = state.list_actors(detail=True)
+    assert row.pid == pid
+    assert "ray.kill" in str(row.death_cause)
+    eventually(lambda: [row.pid for row in state.list_workers(filters=[("is_alive", "=", False), ("pid", "=", pid)])] == [pid])
+
+
+def test_an_actor_whose_arguments_are_missing_or_that_finds_no_room_is_not_alive(
+    session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any
+) -> None:
+    @session.remote
+    @at_top
+    class Takes:
+        def __init__(self, value: Any = None) -> None:
+            self.value = value
+
+    hog = worker_class(session).options(num_cpus=2).remote()
+    session.get(hog.pid.remote())
+    late = wait_task(session).options(num_cpus=0).remote(str(tmp_path / "go"))
+    unready, crowded = Takes.options(num_cpus=0).remote(late), Takes.options(num_cpus=1).remote()
+    expected = {unready._actor_id.hex(): "DEPENDENCIES_UNREADY", crowded._actor_id.hex(): "PENDING_CREATION"}
+    eventually(lambda: {row.actor_id: row.state for row in state.list_actors(filters=[("class_name", "=", "Takes")])} == expected)
+    (tmp_path / "go").touch()
+    eventually(lambda: state.get_actor(unready._actor_id.hex()).state == "ALIVE")
+
+
+def test_filters_compare_texts_without_regard_to_case(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    cls = worker_class(session)
+    first, second = cls.options(name="first").remote(), cls.remote()
+    pid, _other = session.get([first.pid.remote(), second.pid.remote()])
+    eventually(lambda: len(state.list_actors(filters=[("state", "=", "alive")])) == 2)
+    assert [row.name for row in state.list_actors(filters=[("name", "=", "FIRST")])] == ["first"]
+    assert [row.name for row in state.list_actors(filters=[("name", "!=", "first")])] == [""]
+    assert [row.name for row in state.list_actors(filters=[("pid", "=", str(pid))])] == ["first"]
+    assert [row.name for row in state.list_actors(filters=[("pid", "=", pid), ("state", "!=", "DEAD")])] == ["first"]
+    assert state.list_actors(filters=[("state", "!=", "ALIVE")]) == []
+    assert len(state.list_actors(limit=1)) == 1
+
+
+def test_filters_that_make_no_sense_are_refused(session: ModuleType, state: ModuleType, engine: str) -> None:
+    exceptions = importlib.import_module(f"{engine}.util.state.exception")
+    actor = worker_class(session).remote()
+    session.get(actor.pid.remote())
+    with pytest.raises(ValueError, match="Unsupported filter predicate > is given. Available predicates: =, !="):
+        state.list_actors(filters=[("state", ">", "ALIVE")])
+    for words, filters in (
+        ("filter column nonsense is not supported", [("nonsense", "=", "1")]),
+        ("Invalid actor state for filtering: NONSENSE", [("state", "=", "NONSENSE")]),
+        ("Failed to convert a value abc of type", [("pid", "=", "abc")]),
+    ):
+        with pytest.raises(exceptions.RayStateApiException, match=words):
+            state.list_actors(filters=filters)
+    with pytest.raises(exceptions.RayStateApiException, match="exceeds the supported limit 10000"):
+        state.list_actors(limit=10_001)
+    with pytest.warns(UserWarning, match="multiple '=' filters with the same key 'state'"):
+        assert state.list_actors(filters=[("state", "=", "ALIVE"), ("state", "=", "DEAD")]) == []
+
+
+def test_get_of_an_unknown_id_is_none_and_of_no_id_an_error(session: ModuleType, state: ModuleType, engine: str) -> None:
+    exceptions = importlib.import_module(f"{engine}.util.state.exception")
+    assert state.get_actor("0" * 32) is None
+    assert not state.get_objects("0" * 56)
+    with pytest.raises(exceptions.RayStateApiException):
+        state.get_actor("0")
+    with pytest.raises(exceptions.RayStateApiException, match="needs to have length 24"):
+        state.get_task("00")
+
+
+# ------------------------------------------------------------------------------------- tasks and objects
+def test_tasks_are_listed_with_the_state_they_are_in(session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any) -> None:
+    waits, cls = wait_task(session), worker_class(session)
+    go = str(tmp_path / "go")
+    running = waits.options(num_cpus=2, name="runs").remote(go)
+    queued = waits.options(num_cpus=1, name="queues").remote(go)
+    unready = waits.options(num_cpus=1, name="lacks").remote(go, running)
+    actor = cls.options(num_cpus=0).remote()
+    session.get(actor.pid.remote())
+    failed = actor.fail.remote()
+    with pytest.raises(ValueError, match="on purpose"):
+        session.get(failed)
+    busy, behind = actor.wait_for.remote(go), actor.pid.remote()
+
+    def states() -> dict[str, str]:
+        return {row.task_id: row.state for row in state.list_tasks()}
+
+    expected = {
+        running.task_id().hex(): "RUNNING",
+        queued.task_id().hex(): "PENDING_NODE_ASSIGNMENT",
+        unready.task_id().hex(): "PENDING_ARGS_AVAIL",
+        failed.task_id().hex(): "FAILED",
+        busy.task_id().hex(): "RUNNING",
+        behind.task_id().hex(): "SUBMITTED_TO_WORKER",
+    }
+    eventually(lambda: expected.items() <= states().items())
+    row = state.get_task(busy)
+    assert (row.name, row.func_or_class_name, row.type) == ("Worker.wait_for", "Worker.wait_for", "ACTOR_TASK")
+    assert (row.actor_id, row.worker_pid) == (actor._actor_id.hex(), state.get_actor(actor._actor_id.hex()).pid)
+    row = state.get_task(running.task_id().hex())
+    assert (row.name, row.type, row.actor_id, row.required_resources) == ("runs", "NORMAL_TASK", None, {"CPU": 2.0})
+    assert state.get_task(failed).error_type == "TASK_EXECUTION_EXCEPTION"
+    assert [row.name for row in state.list_tasks(filters=[("state", "=", "RUNNING"), ("type", "=", "NORMAL_TASK")])] == ["runs"]
+    (tmp_path / "go").touch()
+    session.get([running, queued, unready, busy, behind])
+    eventually(lambda: states().get(running.task_id().hex()) == "FINISHED")
+    row = state.get_task(running)
+    assert 0 <= row.end_time_ms - row.start_time_ms < 200_000
+
+
+def test_the_constructor_of_an_actor_is_a_task(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    actor = worker_class(session).remote()
+    session.get(actor.pid.remote())
+    filters = [("type", "=", "ACTOR_CREATION_TASK")]
+    eventually(lambda: [row.state for row in state.list_tasks(filters=filters)] == ["FINISHED"])
+    (row,) = state.list_tasks(filters=filters)
+    assert row.func_or_class_name == "Worker.__init__"
+    assert (row.actor_id, row.task_id) == (actor._actor_id.hex(), "f" * 16 + actor._actor_id.hex())
+
+
+def test_objects_are_listed_with_size_and_kind_of_reference(
+    session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any
+) -> None:
+    waits = wait_task(session)
+    large, argument = session.put(b"x" * 200_000), session.put(1)
+    pending = waits.remote(str(tmp_path / "go"))
+    user = waits.remote(str(tmp_path / "go"), argument, pending)
+    actor = worker_class(session).remote()
+
+    def kinds() -> dict[str, str]:
+        return {row.object_id: row.reference_type for row in state.list_objects()}
+
+    expected = {large.hex(): "LOCAL_REFERENCE", pending.hex(): "USED_BY_PENDING_TASK", user.hex(): "LOCAL_REFERENCE"}
+    eventually(lambda: expected.items() <= kinds().items())
+    (row,) = state.get_objects(large.hex())
+    assert 200_000 < row.object_size < 201_000
+    assert (row.task_status, row.type, row.pid) == ("FINISHED", "DRIVER", os.getpid())
+    (row,) = state.get_objects(pending.hex())
+    assert row.object_size == -1
+    assert "ACTOR_HANDLE" in kinds().values()
+    before = large.hex()
+    del large
+    eventually(lambda: before not in kinds())
+    (tmp_path / "go").touch()
+    session.get(user)
+    del actor
+
+
+# -------------------------------------------------------------------------- workers, node, job, the rest
+def test_the_driver_is_a_worker_and_a_job(session: ModuleType, state: ModuleType) -> None:
+    (driver,) = state.list_workers(filters=[("worker_type", "=", "DRIVER")], detail=True)
+    assert (driver.pid, driver.is_alive, driver.exit_type) == (os.getpid(), True, None)
+    (job,) = state.list_jobs()
+    assert (job.job_id, str(job.status).rpartition(".")[2], str(job.type).rpartition(".")[2]) == ("01000000", "RUNNING", "DRIVER")
+
+
+def test_the_node_is_listed_with_its_resources(session: ModuleType, state: ModuleType) -> None:
+    (node,) = state.list_nodes(detail=True)
+    assert (node.state, node.is_head_node) == ("ALIVE", True)
+    assert node.node_id == session.get_runtime_context().get_node_id()
+    assert node.resources_total["CPU"] == 2.0
+    assert node.start_time_ms > 1_600_000_000_000
+    assert state.get_node(node.node_id).node_id == node.node_id
+    assert state.list_placement_groups() == []
+
+
+def test_summaries_count_by_class_name_and_state(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    cls = worker_class(session)
+    actors = [cls.remote() for _ in range(3)]
+    session.get([actor.pid.remote() for actor in actors])
+    held = session.put(b"x" * (1 << 20))
+    expected = {"class_name": "Worker", "state_counts": {"ALIVE": 3}}
+    eventually(lambda: state.summarize_actors()["cluster"]["summary"] == {"Worker": expected})
+    assert state.summarize_actors()["cluster"]["total_actors"] == 3
+    eventually(lambda: state.summarize_tasks()["cluster"]["total_actor_tasks"] == 3)
+    tasks = state.summarize_tasks()["cluster"]
+    assert tasks["summary"]["Worker.pid"] == {"func_or_class_name": "Worker.pid", "type": "ACTOR_TASK", "state_counts": {"FINISHED": 3}}
+    assert (tasks["total_tasks"], tasks["total_actor_scheduled"]) == (0, 3)
+    eventually(lambda: 1.0 <= state.summarize_objects()["cluster"]["total_size_mb"] < 1.1)
+    del held
+
+
+# ------------------------------------------------------------------------------------------- mray's own
+@pytest.mark.only("mray")
+def test_graphs_and_their_channels_are_listed(session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any) -> None:
+    @session.remote
+    class Stage:
+        def step(self, value: str) -> str:
+            while value.startswith("/") and not os.path.exists(value):
+                pass
+            return value
+
+    first, second = Stage.remote(), Stage.remote()
+    with session.dag.InputNode() as value:
+        dag = second.step.bind(first.step.bind(value))
+    graph = dag.experimental_compile()
+    for number in range(5):
+        assert session.get(graph.execute(str(number))) == str(number)
+    (row,) = state.list_graphs(detail=True)
+    assert (row.graph_id, row.state, row.submitted, row.finished, row.in_flight) == (graph.get_id(), "ALIVE", 5, 5, 0)
+    assert set(row.actors.values()) == {"Stage"}
+    assert row.executions == {first._actor_id.hex(): 5, second._actor_id.hex(): 5}
+    channels = state.list_channels()
+    names = [f"Stage({actor._actor_id.hex()[:8]})" for actor in (first, second)]
+    assert [(row.source, row.writer, row.readers) for row in channels] == [
+        ("input", "driver", [names[0]]),
+        ("step()", names[0], [names[1]]),
+        ("step()", names[1], ["driver"]),
+    ]
+    assert [(row.written, row.waiting, row.transport) for row in channels] == [(5, 0, "shm")] * 3
+
+    # The second actor waits for the first one, which computes.
+    ref = graph.execute(str(tmp_path / "go"))
+    eventually(lambda: "computes step()" in state.get_graph(graph.get_id()).waits)
+    row = state.get_graph(graph.get_id())
+    assert row.in_flight == 1
+    assert f"{names[1]} for {names[0]} (READ)" in row.waits
+    (tmp_path / "go").touch()
+    session.get(ref)
+    graph.teardown()
+    assert state.list_graphs() == []
+
+
+@pytest.mark.only("mray")
+def test_a_task_may_ask_too(session: ModuleType, state: ModuleType) -> None:
+    @session.remote
+    def asks() -> tuple[list[str], list[str]]:
+        from mray.util.state import list_tasks, list_workers
+
+        kept = __import__("mray").put(1)
+        running = [row.name for row in list_tasks(filters=[("state", "=", "RUNNING")])]
+        return running, [row.worker_type for row in list_workers(filters=[("is_alive", "=", True)]) if kept]
+
+    running, kinds = session.get(asks.remote())
+    assert running == ["asks"]
+    assert kinds.count("DRIVER") == 1
+    assert "WORKER" in kinds
+
+
+@pytest.mark.only("mray")
+def test_a_stopped_process_costs_its_own_rows_only(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    from mray.util.state.exception import RayStateApiException
+
+    cls = worker_class(session)
+    well, stopped = cls.remote(), cls.remote()
+    pids = session.get([well.pid.remote(), stopped.pid.remote()])
+    os.kill(pids[1], signals.SIGSTOP)
+    try:
+        # The node knows the actors by itself.
+        assert [row.state for row in state.list_actors()] == ["ALIVE", "ALIVE"]
+        with pytest.raises(RayStateApiException, match=f"worker of pid {pids[1]} does not answer within 1 s: it is stopped"):
+            state.list_tasks(timeout=1)
+        with pytest.warns(UserWarning, match="Not every process has answered"):
+            rows = state.list_tasks(timeout=1, raise_on_missing_output=False)
+        assert {row.worker_pid for row in rows if row.name == "Worker.pid"} <= {pids[0]}
+    finally:
+        os.kill(pids[1], signals.SIGCONT)
+    assert session.get(stopped.pid.remote()) == pids[1]
+    eventually(lambda: len([row for row in state.list_tasks() if row.name == "Worker.pid"]) == 3)
+
+
+@pytest.mark.only("mray")
+def test_a_process_that_computes_answers_all_the_same(
+    session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any
+) -> None:
+    actor = worker_class(session).remote()
+    ref = actor.wait_for.remote(str(tmp_path / "go"))
+    eventually(lambda: state.get_actor(actor._actor_id.hex()).current_task == "Worker.wait_for")
+    behind = [actor.pid.remote() for _ in range(3)]
+    eventually(lambda: state.get_actor(actor._actor_id.hex()).num_queued == 3)
+    (tmp_path / "go").touch()
+    session.get([ref, *behind])
+    eventually(lambda: state.get_actor(actor._actor_id.hex()).num_finished == 4)
+
+
+@pytest.mark.only("mray")
+def test_an_observer_may_only_look(session: ModuleType, state: ModuleType) -> None:
+    """Whatever else it says, the node hangs up, and goes on."""
+    from mray._common import messages as m
+    from mray._ipc.connection import connect, encode
+
+    actor = worker_class(session).remote()
+    session.get(actor.pid.remote())
+    directory = session._api.current.backend_if_started().facts()["session_dir"]
+    for message in ((m.SHUTDOWN,), (m.ACTOR_KILL, actor._actor_id.binary(), True), (m.QUERY, 1, "trim", []), ("nonsense",)):
+        with connect(os.path.join(directory, "node.sock")) as sock:
+            sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode(message))
+            assert sock.recv(100) == b""
+    assert [row.state for row in state.list_actors()] == ["ALIVE"]
+    assert session.get(actor.pid.remote())
+
+
+@pytest.mark.only("mray")
+def test_asking_leaves_no_trace_in_those_who_are_asked(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    @session.remote
+    class Curious:
+        def traces(self) -> tuple[int, int, int]:
+            from mray._api.current import backend_if_started
+
+            backend = backend_if_started()
+            client: Any = backend.client
+            return len(client.peers), len(client.reactor._callbacks), len(backend.host().service._gone)
+
+    actor = Curious.remote()
+    before = session.get(actor.traces.remote())
+    program = "from mray.util import state; [state.list_tasks() for _ in range(5)]; state.list_objects(); state.list_graphs()"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    eventually(lambda: session.get(actor.traces.remote()) == before)
+
+
+@pytest.mark.only("mray")
+def test_what_is_too_much_is_counted(session: ModuleType, state: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mray._runtime.process_snapshot.MOST_ROWS", 2)
+    refs = [session.put(number) for number in range(5)]
+    with pytest.warns(UserWarning, match=f"pid {os.getpid()} has 5 objects and tells of 2"):
+        assert len(state.list_objects()) == 2
+    assert len(refs) == 5
+
+
+@pytest.mark.only("mray")
+def test_another_process_finds_the_session_by_itself(session: ModuleType, state: ModuleType) -> None:
+    actor = worker_class(session).options(name="joe").remote()
+    session.get(actor.pid.remote())
+    program = "from mray.util.state import list_actors; print([row.name for row in list_actors()])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "['joe']\n"
+    session.shutdown()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "ServerUnavailable: No session of this user is running." in done.stderr

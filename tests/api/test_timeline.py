@@ -1,0 +1,142 @@
+"""`timeline`: what ran when, as events of a Chrome trace."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def slices(events: list[dict[str, Any]], category: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["ph"] == "X" and event["cat"] == category]
+
+
+def found(ray: Any, wait_until: Any, *categories: str) -> list[dict[str, Any]]:
+    """The events, once there are some of these categories: Ray brings them with some delay."""
+    events: list[dict[str, Any]] = []
+
+    def there() -> bool:
+        events[:] = ray.timeline()
+        return all(slices(events, category) for category in categories)
+
+    wait_until(there)
+    return events
+
+
+@pytest.fixture
+def ran(ray_session):
+    """A task and a method that have run."""
+    ray = ray_session
+
+    @ray.remote
+    def work(value):
+        return value
+
+    @ray.remote(num_cpus=0)
+    class Actor:
+        def method(self):
+            return os.getpid()
+
+    actor = Actor.remote()
+    ray.get([work.remote(1), actor.method.remote()])
+    return ray, actor
+
+
+def test_tasks_and_methods_are_slices_with_their_names(ran, eventually) -> None:
+    ray, _actor = ran
+    events = found(ray, eventually, "task::work", "task::Actor.method")
+    for event in slices(events, "task::work") + slices(events, "task::Actor.method"):
+        assert {"ph", "cat", "name", "pid", "tid", "ts", "dur", "cname", "args"} <= event.keys()
+        assert event["dur"] > 0
+        assert len(event["args"]["task_id"]) == 48
+
+
+def test_a_file_has_the_list_of_events(ran, eventually, tmp_path: Path) -> None:
+    ray, _actor = ran
+    found(ray, eventually, "task::work")
+    assert ray.timeline(str(tmp_path / "trace.json")) is None
+    events = json.loads((tmp_path / "trace.json").read_text())
+    assert slices(events, "task::work")
+
+
+def test_there_is_none_before_a_session(fresh) -> None:
+    with pytest.raises(RuntimeError, match="Timeline requires Ray to be initialized first"):
+        fresh.timeline()
+
+
+@pytest.mark.only("mray")
+def test_calls_of_one_worker_follow_each_other_in_the_order_of_submission(ran) -> None:
+    ray, actor = ran
+    refs = [actor.method.options(name=f"call {number}").remote() for number in range(20)]
+    pid = ray.get(refs)[0]
+    own = [event for event in ray.timeline() if event["ph"] == "X" and event["pid"] == pid]
+    own.sort(key=lambda event: event["ts"])
+    assert [event["name"] for event in own if event["name"].startswith("call ")] == [f"call {number}" for number in range(20)]
+    assert all(first["ts"] + first["dur"] <= second["ts"] + 0.001 for first, second in itertools.pairwise(own))
+    assert [event["args"]["task_id"] for event in own][-20:] == [ref.task_id().hex() for ref in refs]
+
+
+@pytest.mark.only("mray")
+def test_a_worker_that_has_died_is_said_to_be_missing(ran, eventually) -> None:
+    ray, actor = ran
+    ray.kill(actor)
+
+    def told() -> bool:
+        about = next(event for event in ray.timeline() if event["name"] == "mray")
+        return "has ended" in about["args"]["lost"].values()
+
+    eventually(told)
+
+
+@pytest.mark.only("mray")
+def test_the_timeline_answers_while_workers_compute(ray_session, tmp_path: Path) -> None:
+    ray = ray_session
+    gate = tmp_path / "gate"
+
+    @ray.remote(num_cpus=0)
+    class Busy:
+        def ready(self):
+            return True
+
+        def wait(self):
+            while not gate.exists():
+                pass
+
+    busy = Busy.remote()
+    ray.get(busy.ready.remote())
+    waiting = busy.wait.remote()
+    try:
+        assert slices(ray.timeline(), "task::Busy.ready")
+    finally:
+        gate.touch()
+    ray.get(waiting)
+
+
+@pytest.mark.only("mray")
+@pytest.mark.usefixtures("ran")
+def test_the_command_writes_the_trace_of_a_running_session(tmp_path: Path) -> None:
+    output = tmp_path / "trace.json"
+    command = [sys.executable, "-m", "mray", "timeline", "--output", str(output), "--session", str(os.getpid())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(output.read_text())
+    assert slices(document["traceEvents"], "task::work")
+    assert document["otherData"]["clock"].startswith("CLOCK_MONOTONIC")
+
+
+@pytest.mark.only("mray")
+@pytest.mark.usefixtures("ran")
+def test_the_command_draws_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "trace.png"
+    command = [sys.executable, "-m", "mray", "timeline", "--png", str(picture), "--session", str(os.getpid())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [picture]

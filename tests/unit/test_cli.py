@@ -1,0 +1,268 @@
+"""The commands' parts that need no session: printing, filters, what the doctor sees, the numbers of a sample."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mray import cli
+from mray._runtime import observer
+from mray.cli import doctor, samples
+from mray.cli.commands.doctor import clean
+from mray.cli.commands.list import columns_help, split_filter
+from mray.cli.terminal import EXITS, table, yaml_lines
+from mray.util.state._select import check_filters, matches, records
+from mray.util.state.api import is_named
+from mray.util.state.common import RECORDS, ActorState
+from mray.util.state.exception import RayStateApiException
+
+
+def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mray", *words], capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
+    )
+
+
+# ----------------------------------------------------------------------------------------------- commands
+def test_the_help_names_every_command_file() -> None:
+    done = run("--help")
+    files = {path.stem for path in Path(cli.commands.__file__).parent.glob("*.py")} - {"__init__"}
+    assert done.returncode == 0
+    assert {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")} == files
+
+
+@pytest.mark.parametrize("name", [name for name in cli.names() if name != "run"])
+def test_every_command_documents_its_arguments_and_exit_statuses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([name, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: mray {name}")
+    assert EXITS in text
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["list"], ["list", "nonsense"], ["get", "actor"], ["status", "--format", "xml"]])
+def test_a_wrong_command_line_ends_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status: Any = cli.main(words)
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    assert "usage: mray" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ printing
+def test_a_table_leaves_out_empty_columns_and_shortens_ids_of_others() -> None:
+    rows = [
+        {"actor_id": "a" * 32, "name": "", "node_id": "0123456789abcdef" * 2, "pid": 7, "resources": {"CPU": 1.0}},
+        {"actor_id": "b" * 32, "name": None, "node_id": "0123456789abcdef" * 2, "pid": 123, "resources": {}},
+    ]
+    assert table(rows, "actor_id").splitlines() == [
+        "ACTOR_ID                          NODE_ID   PID  RESOURCES",
+        "a" * 32 + "  01234567    7  CPU: 1",
+        "b" * 32 + "  01234567  123",
+    ]
+    assert table([]) == "(none)"
+
+
+def test_yaml_keeps_the_shape_and_quotes_texts() -> None:
+    value = [{"name": "a: b", "none": None, "yes": True, "node:1": 2.5, "list": [1, {"deep": []}], "empty": {}}]
+    assert yaml_lines(value) == [
+        '- name: "a: b"',
+        "  none: null",
+        '  "yes": true',
+        '  "node:1": 2.5',
+        "  list:",
+        "    - 1",
+        "    - deep: []",
+        "  empty: {}",
+    ]
+    yaml = pytest.importorskip("yaml")
+    assert yaml.safe_load("\n".join(yaml_lines(value))) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("state=ALIVE", ("state", "=", "ALIVE")),
+        ("state!=DEAD", ("state", "!=", "DEAD")),
+        ("name=a=b", ("name", "=", "a=b")),
+        ("x=", ("x", "=", "")),
+    ],
+)
+def test_a_filter_is_column_predicate_value(text: str, expected: tuple[str, str, str]) -> None:
+    assert split_filter(text) == expected
+
+
+@pytest.mark.parametrize("text", ["state", "=ALIVE", "!=ALIVE", ""])
+def test_what_is_no_filter_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected COLUMN=VALUE"):
+        split_filter(text)
+
+
+# ------------------------------------------------------------------------------------------------- records
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_every_column_says_what_it_means(record: Any) -> None:
+    docs = [record.doc_of(name) for name in record.list_columns()]
+    assert all(doc.endswith(".") for doc in docs)
+    assert record.KEY in record.base_columns()
+    text = columns_help(record)
+    assert all(name in text for name in record.list_columns())
+
+
+def test_rows_become_records_with_detail_only_on_request() -> None:
+    rows = [dict.fromkeys(ActorState.list_columns(), number) for number in range(3)]
+    brief, full = records(ActorState, rows, 2, False), records(ActorState, rows, 9, True)
+    assert [row.pid for row in brief] == [0, 1]
+    assert brief[1].num_restarts is None
+    assert [row.num_restarts for row in full] == [0, 1, 2]
+
+
+def test_filters_meet_numbers_and_truth_values_as_texts() -> None:
+    row = {"pid": 12, "alive": True, "name": "Joe"}
+    assert matches(row, [("pid", "=", "12"), ("alive", "=", "TRUE"), ("name", "=", "joe")])
+    assert not matches(row, [("alive", "=", "0")])
+    assert matches(row, [("name", "!=", "jane")])
+    assert not matches(row, [("pid", "!=", 12)])
+    with pytest.raises(RayStateApiException, match="Failed to convert a value maybe"):
+        matches(row, [("alive", "=", "maybe")])
+    assert check_filters(ActorState, [("State", "=", "alive")]) == (("state", "=", "alive"),)
+
+
+# ------------------------------------------------------------------------------------------------ sessions
+@pytest.fixture
+def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where sessions of this test have their directories."""
+    folder = tmp_path / f"mray-{os.getuid()}"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(observer, "session_parents", lambda: [str(folder)])
+    return folder
+
+
+@pytest.fixture
+def held() -> Iterator[Any]:
+    """Locks a directory as a living session does."""
+    files = []
+
+    def hold(directory: Path) -> None:
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        files.append(fd)
+
+    yield hold
+    for fd in files:
+        os.close(fd)
+
+
+def test_a_session_is_alive_while_its_lock_is_held(parent: Path, held: Any) -> None:
+    alive, dead = parent / "session_2026-01-01_00-00-00_17_aaaaaaaa", parent / "session_2026-01-01_00-00-01_18_bbbbbbbb"
+    for directory in (alive, dead):
+        directory.mkdir()
+        (directory / "lock").touch()
+    held(alive)
+    assert observer.all_sessions() == [(str(alive), True), (str(dead), False)]
+    assert observer.sessions() == [str(alive)]
+    # Looking has not taken the lock away.
+    assert observer.is_alive(str(alive))
+
+
+def test_a_session_is_named_by_its_name_its_end_or_the_pid_of_its_driver() -> None:
+    directory = "/tmp/mray-0/session_2026-01-01_00-00-00_17_aaaaaaaa"
+    assert all(is_named(directory, word) for word in ("17", "aaaaaaaa", "session_2026-01-01_00-00-00_17_aaaaaaaa"))
+    assert not any(is_named(directory, word) for word in ("", "7", "aaaa", "2026-01-01", "00-00-00"))
+
+
+# -------------------------------------------------------------------------------------------------- doctor
+def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
+    parent: Path, held: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    memory = tmp_path / "shm"
+    memory.mkdir()
+    for module in ("mray.cli.doctor.SHM", "mray.cli.commands.doctor.SHM", "mray._ipc.reaper.SHM"):
+        monkeypatch.setattr(module, str(memory))
+    for module in ("mray.cli.doctor.all_sessions",):
+        monkeypatch.setattr(module, observer.all_sessions)
+    alive, dead = parent / "session_x_17_aaaaaaaa", parent / "session_y_18_bbbbbbbb"
+    for directory in (alive, dead):
+        (directory / "logs").mkdir(parents=True)
+        (directory / "lock").touch()
+    held(alive)
+    names = ("mray-aaaaaaaa-table", "mray-bbbbbbbb-table", "mray-cccccccc-p-q0", "other-cccccccc-x")
+    for name in names:
+        (memory / name).write_bytes(b"x" * 5000)
+    found = {finding.text for finding in doctor.leftovers()}
+    assert any(str(dead) in text for text in found)
+    assert any(text.startswith("1 names in") for text in found)
+    removed = clean()
+    assert removed == [str(dead), str(memory / "mray-cccccccc-p-q0")]
+    assert {path.name for path in memory.iterdir()} == {"mray-aaaaaaaa-table", "other-cccccccc-x"}
+    assert alive.exists()
+    assert not dead.exists()
+    assert [finding.verdict for finding in doctor.leftovers()] == [doctor.OK]
+    assert clean() == []
+
+
+def test_the_doctor_warns_of_little_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Facts:
+        f_frsize = 4096
+        f_blocks = (64 << 20) // 4096
+        f_bavail = (60 << 20) // 4096
+
+    monkeypatch.setattr(os, "statvfs", lambda _path: Facts)
+    (finding,) = doctor.shared_memory(str(tmp_path))
+    assert finding.verdict == doctor.WARNING
+    assert "60.000 MiB of 64.000 MiB" in finding.text
+    assert "--shm-size" in finding.advice
+
+
+def test_the_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    rich = next(finding for finding in doctor.extras() if finding.subject == "rich")
+    assert (rich.verdict, rich.advice) == (doctor.NOTE, "pip install 'mray[top]'")
+
+
+def test_the_doctor_examines_this_machine_without_an_error() -> None:
+    findings = doctor.examine()
+    subjects = {"mray", "cpu", "shared memory", "open files", "locked memory", "numpy", "left over"}
+    assert subjects <= {finding.subject for finding in findings}
+    assert all(finding.advice for finding in findings if finding.verdict == doctor.BAD)
+
+
+# ------------------------------------------------------------------------------------------------- samples
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in that answers as the program does."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        "--query-gpu=index,name,memory.used,memory.total,utilization.gpu)"
+        " printf '0, NVIDIA H200, 1024, 143771, 37\\n1, NVIDIA H200, 0, 143771, [N/A]\\n';;\n"
+        "--query-compute-apps=pid,used_memory) printf '17, 512\\n17, 256\\n18, [N/A]\\n';;\n"
+        "*) exit 2;;\n"
+        "esac\n"
+        '[ "$2" = --format=csv,noheader,nounits ]\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("nvidia_smi")
+def test_memory_of_gpus_is_asked_of_nvidia_smi() -> None:
+    assert samples.gpu_memory() == {17: 768 << 20, 18: 0}
+    one, two = samples.gpus()
+    assert (one["index"], one["name"], one["used_bytes"], one["busy"]) == ("0", "NVIDIA H200", 1 << 30, 37.0)
+    assert (two["used_bytes"], two["busy"]) == (0, 0.0)
+
+
+def test_every_command_says_in_a_line_what_it_does() -> None:
+    summaries = [cli.load(name).SUMMARY for name in cli.names()]
+    assert all(0 < len(summary) < 90 and "\n" not in summary for summary in summaries)
+    assert len(set(summaries)) == len(summaries)
