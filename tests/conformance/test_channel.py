@@ -27,7 +27,7 @@ Make = Callable[[int], Ends]
 
 @pytest.fixture(params=["inproc", "shm", "cuda_ipc", "pinned"])
 def make(request: pytest.FixtureRequest, shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Iterator[Make]:
-    """Makes a channel with room for `ENTRIES` messages. Those of devices carry here what is on none; `test_channel_devices` has the rest."""
+    """Makes a channel with room for `ENTRIES` messages. Those of devices carry here what is on none; see `test_channel_devices`."""
     kind = request.param
 
     def build(readers: int = 1) -> Ends:
