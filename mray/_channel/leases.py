@@ -125,6 +125,7 @@ class Lender:
         if self._lent or not all(gone):
             return False
         self._then()
+        self._boards.clear()  # there is nothing to be looked at any more
         self._words.release()
         return True
 
