@@ -2,9 +2,9 @@
 
 In the process that compiled a graph some of whose tensors stay on devices, or travel through NCCL. A stream that waits for what a process
 has queued goes on when that process dies, over memory that nobody has written; what is computed from it may arrive before the news of the
-death. So before a result is read, the kernel is asked whether all actors live: one system call. A result that came while they did is sound
-as far as the host is concerned; a tensor of a device whose producer dies before it is finished there has undefined contents. What comes later is
-left where it is; the news ends the graph.
+death. So before a result is read, the kernel is asked whether all actors live: one system call. A result that came while they did is
+sound as far as the host is concerned; a tensor of a device whose producer dies before it is finished there has undefined contents. What
+comes later is left where it is; the news ends the graph.
 """
 
 from __future__ import annotations
