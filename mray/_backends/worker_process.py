@@ -12,6 +12,7 @@ from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
 from mray._backends.native import NativeBackend
 from mray._common.messages import ROLE_WORKER
+from mray._runtime import stack_signal
 from mray._runtime.breakpoints import Breakpoints
 from mray._runtime.client import Client
 from mray._runtime.environments import set_up
@@ -25,6 +26,7 @@ def worker_main(start: dict[str, Any]) -> int:
     client.join()
     # A crash of compiled code says where it was: among the last lines of its output, which whoever waits for the worker gets.
     faulthandler.enable(file=2, all_threads=False)
+    stack_signal.listen(client.session_dir)
     Breakpoints(client.session_dir, bool(client.facts["terminal"]), lambda: worker.executor.shown).install()
     if client.facts["logging_config"] is not None:
         LoggingConfig.from_dict(client.facts["logging_config"]).apply()

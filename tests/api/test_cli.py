@@ -196,6 +196,29 @@ def test_stack_of_a_stopped_process_says_why_there_is_none(live: Live) -> None:
     assert "does not answer within 1 s: it is stopped" in done.stdout
 
 
+def test_stack_of_a_process_that_cannot_answer_comes_through_faulthandler(live: Live) -> None:
+    """C code holds its interpreter."""
+
+    @live.ray.remote
+    class Holder:
+        def pid(self) -> int:
+            return os.getpid()
+
+        def hold_the_interpreter(self) -> int:
+            return sum(range(10**13))
+
+    holder = Holder.remote()
+    pid = live.ray.get(holder.pid.remote())
+    holder.hold_the_interpreter.remote()
+    try:
+        for _ in range(2):
+            (row,) = rows("stack", "--no-py-spy", "--timeout", "2", str(pid))
+            assert row["through"] == "faulthandler"
+            assert "in hold_the_interpreter" in row["stacks"][0][1]
+    finally:
+        live.ray.kill(holder)
+
+
 def test_stack_asks_py_spy_first_and_the_process_when_that_fails(live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "py-spy"
     program.write_text(

@@ -1,7 +1,8 @@
 """``mray stack``: the Python stacks of the processes of a session.
 
 py-spy, if it is installed and may look, reads them from outside: also of a process that is stopped or whose interpreter is held by C code,
-and of the zygote. Otherwise each process is asked; its reading thread answers while the main thread computes.
+and of the zygote. Otherwise each process is asked; its reading thread answers while the main thread computes. A worker whose interpreter is
+held by C code writes them through faulthandler.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from typing import Any
 
 from mray._common import messages as m
+from mray._runtime import stack_signal
 from mray._runtime.observer import ask_node
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import View
@@ -102,6 +104,8 @@ def _of_process(view: View, row: dict[str, Any], program: str | None, variables:
         if not isinstance(answers, str):
             return {**result, "through": "itself", "stacks": [list(stack) for stack in answers]}
         reasons.insert(0, answers)
+        if row["role"] == m.ROLE_WORKER and (text := stack_signal.ask(view.directory, row["pid"], view.timeout)):
+            return {**result, "through": "faulthandler", "stacks": [["", text]]}
     elif row["role"] == m.ROLE_NODE:
         return {**result, "through": "itself", "stacks": [list(stack) for stack in ask_node(view.directory, "stacks", view.timeout)]}
     else:
