@@ -26,6 +26,7 @@ from mray._device.base import Event
 from mray._device.null_memory import OpenFile
 from mray._device.null_stream import Stream, Streams
 from mray._ipc.memory_order import publish_fence, trust_fence
+from mray._ipc.process import start_of
 from mray._ipc.segment import PAGE
 
 LANES = 7
@@ -38,16 +39,6 @@ _HANDLE = Struct("@QQQQQ")
 #: Seconds between two looks at the words, at first and at most; and between two looks whether the process lives.
 _FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
 _PROOF_OF_LIFE = 5e-3
-
-
-def started_at(pid: int) -> int:
-    """When a process started, in ticks since the machine did; 0 if it is dead. With the pid, it names a process for ever."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rsplit(b")", 1)[1].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 class Page:
@@ -66,7 +57,7 @@ class Page:
 
     def is_recording(self) -> bool:
         """Whether the process that made it lives."""
-        return started_at(self.pid) == self.started
+        return start_of(self.pid) == self.started
 
 
 #: The pages of this process, and those of others that it has open; by inode.
@@ -90,7 +81,7 @@ def _new_line() -> tuple[Page, int]:
             continue
     file = OpenFile(os.memfd_create("mray-null-events", os.MFD_CLOEXEC))
     os.ftruncate(file.fd, PAGE)
-    page = Page(file, os.getpid(), started_at(os.getpid()))
+    page = Page(file, os.getpid(), start_of(os.getpid()))
     _own[page.inode] = page
     return page, page.free.popleft()
 
@@ -106,7 +97,7 @@ def _open_page(pid: int, started: int, number: int, inode: int) -> Page:
         file = OpenFile(os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
         raise RuntimeError(gone) from error
-    if os.fstat(file.fd).st_ino != inode or started_at(pid) != started:
+    if os.fstat(file.fd).st_ino != inode or start_of(pid) != started:
         raise RuntimeError(gone)
     page = Page(file, pid, started)
     _others[inode] = page

@@ -397,7 +397,9 @@ def list_logs(
 ) -> dict[str, list[str]]:
     """The session's log files that match `glob_filter`, by kind: ``worker_out, worker_err, node``. They go with the session."""
     found: dict[str, list[str]] = {"worker_out": [], "worker_err": [], "node": []}
-    for name in sorted(os.listdir(os.path.join(session_directory(address), "logs"))):
+    with os.scandir(os.path.join(session_directory(address), "logs")) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_file())
+    for name in names:
         if fnmatch.fnmatch(name, glob_filter or "*"):
             kind = "worker_" + name[-3:] if name.startswith("worker-") and name[-4:] in (".out", ".err") else "node"
             found[kind].append(name)
