@@ -46,6 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: os.environ.pop(MARK, None))
 
 
+def pytest_collection_finish() -> None:
+    """Collections of garbage, of which tests make many, look only at what is made from here on: modules and tests are a large heap."""
+    gc.collect()
+    gc.freeze()
+
+
 def time_limit(item: pytest.Item) -> float:
     """Seconds this test may take: its marker's, the command line's, the configuration's."""
     marker = item.get_closest_marker("timeout")
