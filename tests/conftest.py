@@ -46,12 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: os.environ.pop(MARK, None))
 
 
-def pytest_collection_finish() -> None:
-    """Collections of garbage, of which tests make many, look only at what is made from here on: modules and tests are a large heap."""
-    gc.collect()
-    gc.freeze()
-
-
 def time_limit(item: pytest.Item) -> float:
     """Seconds this test may take: its marker's, the command line's, the configuration's."""
     marker = item.get_closest_marker("timeout")
@@ -88,6 +82,13 @@ def wait_until(condition: Callable[[], object], timeout: float = 60.0, what: str
 def eventually() -> Callable[..., None]:
     """`wait_until` for test files, which cannot import this one."""
     return wait_until
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen_heap() -> None:
+    """Collections of garbage, of which tests make many, look only at what a file makes: modules, tests and reports are a large heap."""
+    gc.collect()
+    gc.freeze()
 
 
 # ------------------------------------------------------------------------------------------- leak checks
