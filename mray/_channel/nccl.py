@@ -66,9 +66,6 @@ class NcclCommunicator(Communicator):
     def get_self_rank(self) -> int | None:
         return None if self._member is None else self._member.rank
 
-    def get_world_size(self) -> int:
-        return len(self._actor_handles)
-
     def send(self, value: Any, peer_rank: int) -> None:
         """Queue a tensor of the GPU to a member. With communication streams, it must not be written to any more."""
         self.member.send(value, peer_rank)

@@ -127,9 +127,6 @@ class TorchDistributedCommunicator(Communicator):
     def get_self_rank(self) -> int | None:
         return None if self._group is None else self._group.rank
 
-    def get_world_size(self) -> int:
-        return len(self._actor_handles)
-
     # ------------------------------------------------------------------------------------ calls
     def send(self, value: Any, peer_rank: int) -> None:
         """Send a tensor to a member. On the CPU it waits until it is on its way."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, WrappedReader
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, WrappedReader, WrappedWriter
 from mray._channel.select import BLOCKING
 from mray._graph.plan import Channel, Step
 from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT, Buffer, clock
@@ -50,33 +50,18 @@ class ProbedReader(WrappedReader):
         self.try_read = read
 
 
-class ProbedWriter(ChannelWriter):
+class ProbedWriter(WrappedWriter):
     """A writer with a probe around it."""
 
-    __slots__ = ("_inner", "try_give", "try_write")
+    __slots__ = ("try_give", "try_write")
 
     try_write: Write  # type: ignore[assignment]
     try_give: Write  # type: ignore[assignment]
 
     def __init__(self, inner: ChannelWriter, write: Write, give: Write) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.try_write = write
         self.try_give = give
-
-    def has_room(self) -> bool:
-        return self._inner.has_room()
-
-    def statistics(self) -> dict[str, int]:
-        return self._inner.statistics()
-
-    def position(self) -> int:
-        return self._inner.position()
-
-    def last_size(self) -> int:
-        return self._inner.last_size()
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def probed_readers(probe: Probe, channels: Mapping[int, Channel], readers: Mapping[int, ChannelReader]) -> dict[int, ChannelReader]:

@@ -60,9 +60,6 @@ class CPUCommunicator(Communicator):
     def get_self_rank(self) -> int | None:
         return self._rank
 
-    def get_world_size(self) -> int:
-        return len(self._actor_handles)
-
     def send(self, value: Any, peer_rank: int) -> None:
         """Send a tensor to a member; returns when it is on its way, and waits when eight messages are already."""
         self._member().send(value, peer_rank)
