@@ -36,7 +36,6 @@ _MEANINGLESS = frozenset(
         "proxy_server_url",
         "_enable_object_reconstruction",
         "_plasma_directory",
-        "_object_spilling_directory",
         "_node_ip_address",
         "_driver_object_store_memory",
         "_redis_username",
@@ -140,7 +139,8 @@ def init(
     """Start a session on this host; returns its facts when it is ready for work. What Ray's `init` takes is taken.
 
     `num_cpus` and `num_gpus` default to what this process may use; `resources` are names of your own with quantities; `object_store_memory`
-    bounds the shared memory of objects, in bytes. `preload` names modules that every worker starts with, at the price of one import.
+    bounds the shared memory of objects, in bytes: what comes above goes to disk, into `object_spilling_directory` (the session's own
+    directory if it is not given). `preload` names modules that every worker starts with, at the price of one import.
     `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this process's.
     `logging_config` is how this process and all workers log.
 
@@ -176,6 +176,7 @@ def init(
         labels=labels,
         memory=others.get("_memory"),
         object_store_memory=object_store_memory,
+        object_spilling_directory=others.get("object_spilling_directory"),
         namespace=namespace,
         runtime_env=runtime_env,
         log_to_driver=log_to_driver,
@@ -191,7 +192,7 @@ def init(
     return context
 
 
-_PRIVATE = frozenset({"_memory", "_temp_dir", "_node_name", "_system_config"})
+_PRIVATE = frozenset({"object_spilling_directory", "_memory", "_temp_dir", "_node_name", "_system_config"})
 
 
 def _set_level(level: int | str | None) -> None:

@@ -97,6 +97,7 @@ QUERY = 61  # request, what, arguments                    what: "cluster_resourc
 #             from an observer: "snapshot", "stacks"
 SHUTDOWN = 62  # -                                        the driver: end the session
 TRIM = 63  # -                                           store is full: ask everyone to give free segments back
+SPILLED = 65  # -                                        an object was written to disk: the session's table says how much is there
 CODE = 64  # function id, pickle                           code that outlives its caller (classes of actors)
 
 # ----------------------------------------------------------------------------------- worker to the node

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._common import settings
+from mray._common.spilling import is_spilling, spill_directory
 from mray._common.tensor_transports import check_tensor_transport
 
 Check = Callable[[str, Any], "str | None"]
@@ -348,6 +349,9 @@ class SessionOptions:
     memory: int | None = None
     #: Bytes of shared memory that objects may take.
     object_store_memory: int | None = None
+    #: Where values go that this has no room for (absolute; None: into the session's directory), and whether they do.
+    object_spilling_directory: str | None = None
+    object_spilling: bool = True
     namespace: str | None = None
     runtime_env: Mapping[str, Any] | None = None
     log_to_driver: bool = True
@@ -386,6 +390,7 @@ def session_options(  # one keyword per argument of `init`
     labels: Mapping[str, str] | None = None,
     memory: int | None = None,
     object_store_memory: int | None = None,
+    object_spilling_directory: str | None = None,
     namespace: str | None = None,
     runtime_env: Mapping[str, Any] | None = None,
     log_to_driver: bool | None = None,
@@ -438,6 +443,8 @@ def session_options(  # one keyword per argument of `init`
         labels=all_labels or None,
         memory=None if memory is None else int(memory),
         object_store_memory=None if store is None else int(store),
+        object_spilling_directory=spill_directory(object_spilling_directory, system_config),
+        object_spilling=is_spilling(system_config),
         namespace=namespace,
         runtime_env=dict(runtime_env) if runtime_env is not None else None,
         log_to_driver=settings.LOG_TO_DRIVER.get() if log_to_driver is None else bool(log_to_driver),

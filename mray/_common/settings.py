@@ -188,6 +188,41 @@ NOSET_CUDA_VISIBLE_DEVICES = _declare(
     "Leave CUDA_VISIBLE_DEVICES of tasks and actors alone.",
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
 )
+OBJECT_SPILLING_DIRECTORY = _declare(
+    "MRAY_OBJECT_SPILLING_DIRECTORY",
+    str,
+    _no_path,
+    "Where objects go that memory has no room for; without this, into the session's directory.",
+    "RAY_object_spilling_directory",
+)
+OBJECT_SPILLING_CONFIG = _declare(
+    "MRAY_OBJECT_SPILLING_CONFIG",
+    _object,
+    _no_items,
+    "The same as Ray's configuration: type `filesystem`, with the path in its `params`.",
+    "RAY_object_spilling_config",
+)
+AUTOMATIC_OBJECT_SPILLING = _declare(
+    "MRAY_AUTOMATIC_OBJECT_SPILLING_ENABLED",
+    _flag,
+    True,
+    "Whether objects go to disk when memory has no room for them, and not an ObjectStoreFullError to their maker.",
+    "RAY_automatic_object_spilling_enabled",
+)
+LOCAL_FS_CAPACITY_THRESHOLD = _declare(
+    "MRAY_LOCAL_FS_CAPACITY_THRESHOLD",
+    float,
+    0.95,
+    "How full objects may make a disk; what comes above is an OutOfDiskError.",
+    "RAY_local_fs_capacity_threshold",
+)
+VERBOSE_SPILL_LOGS = _declare(
+    "MRAY_VERBOSE_SPILL_LOGS",
+    int,
+    2 << 30,
+    "The driver is told when so many bytes of objects have gone to disk, and at each doubling; 0: never.",
+    "RAY_verbose_spill_logs",
+)
 TASK_MAX_RETRIES = _declare(
     "MRAY_TASK_MAX_RETRIES", int, 3, "How often a task whose worker died is started again, unless it says itself.", "RAY_TASK_MAX_RETRIES"
 )

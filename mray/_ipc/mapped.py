@@ -35,9 +35,7 @@ import weakref
 from bisect import bisect_left, bisect_right
 from typing import Any
 
-import posix_ipc
-
-from mray._ipc.segment import PAGE, UNTRACKED
+from mray._ipc.segment import PAGE, UNTRACKED, open_read_only
 
 #: Private, and without a claim on memory for pages that nobody will write.
 _PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -145,8 +143,8 @@ class Region:
         name = self._name
         if self.descriptor is None and name is not None:
             self._name = None
-            with contextlib.suppress(posix_ipc.ExistentialError):
-                self.descriptor = Descriptor(posix_ipc.SharedMemory(name, read_only=True).fd)
+            with contextlib.suppress(FileNotFoundError):
+                self.descriptor = Descriptor(open_read_only(name))
         return self.descriptor
 
     def refresh(self, memory: Mapped, length: int) -> bool:

@@ -16,6 +16,11 @@ SHM = "/dev/shm"
 LOCK = "lock"
 #: Names a session's directory for every process that the session starts, however indirectly.
 SESSION_VARIABLE = "MRAY_SESSION_DIR"
+#: Folder of a session's directory with the objects that memory had no room for; a link if the user wants them elsewhere.
+SPILLED = "spilled"
+#: What such an elsewhere is called, before the session's name, and the link in it that leads back to the session.
+_SPILL_PREFIX = "mray_spilled_objects_"
+_SESSION_LINK = ".session"
 #: Folders of a session's ``logs`` that are not removed with it.
 KEPT_LOGS = ("nsight", "profiles")
 
@@ -43,9 +48,46 @@ def unlink_segments(session: str, owner: str = "") -> None:
 def remove_session(directory: str) -> str | None:
     """Remove names and directory; the session's processes are dead. Returns where profiles have been moved to, if there are any."""
     unlink_segments(session_of(directory))
+    remove_spilled(directory)
     kept = _keep_profiles(directory)
     _remove_tree(directory)
     return kept
+
+
+def unlink_owned(directory: str, owner: str) -> None:
+    """A process is dead: take away the objects that it owned, in memory and on disk."""
+    unlink_segments(session_of(directory), owner)
+    with contextlib.suppress(OSError), os.scandir(os.path.join(directory, SPILLED)) as entries:
+        for entry in entries:
+            if entry.name.startswith(f"{owner}-"):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def spill_elsewhere(directory: str, parent: str) -> None:
+    """Have a session's objects that memory has no room for lie in a directory of their own below `parent`.
+
+    Sweeps what sessions that are gone have left there. Raises OSError when there can be no such directory.
+    """
+    os.makedirs(parent, 0o700, exist_ok=True)
+    for name in os.listdir(parent):
+        link = os.path.join(parent, name, _SESSION_LINK)
+        if name.startswith(_SPILL_PREFIX) and os.path.islink(link) and not os.path.exists(link):
+            _remove_tree(os.path.dirname(link))
+    place = os.path.join(parent, _SPILL_PREFIX + session_of(directory))
+    os.mkdir(place, 0o700)
+    os.symlink(directory, os.path.join(place, _SESSION_LINK))
+    os.symlink(place, os.path.join(directory, SPILLED))
+
+
+def remove_spilled(directory: str) -> None:
+    """Remove the objects on disk of a session that is dead, wherever they lie."""
+    try:
+        place = os.readlink(os.path.join(directory, SPILLED))
+    except OSError:
+        return  # in its own directory, which goes as a whole, or nowhere
+    if os.path.basename(place) == _SPILL_PREFIX + session_of(directory):
+        _remove_tree(place)
 
 
 def _keep_profiles(directory: str) -> str | None:

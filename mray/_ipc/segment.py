@@ -1,8 +1,11 @@
-"""Named shared memory: one POSIX shared-memory object, mapped.
+"""Named shared memory: one POSIX shared-memory object, mapped; or, where that is short, a file on disk, mapped.
 
 Any process of a session creates and opens segments. A name is ``/mray-<session>-<rest>``, so that whoever cleans
 after the dead (`mray._ipc.reaper`) finds every name of a session; it is 0600, and unlinked as soon as everyone
 who needs it has it open, or when its owner lets it go.
+
+A file's name is its path (``/tmp/.../spilled/<rest>``): whoever has the name of a segment tells by it where the segment lies, and opens,
+maps and unlinks both alike. A file is as fast as memory for as long as the machine has memory to spare: what is mapped is the page cache.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from typing import Any
 
 import posix_ipc
 
-from mray.exceptions import ObjectStoreFullError
+from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 PAGE = mmap.PAGESIZE
+
+_NO_ROOM = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG)
 
 #: A mapping needs no descriptor once it is made; before Python 3.13 each keeps one.
 UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -48,7 +53,7 @@ class Segment:
         try:
             shared = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=size)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT):
+            if error.errno in _NO_ROOM:
                 raise _full(name, size) from error
             raise
         try:
@@ -57,12 +62,36 @@ class Segment:
             memory = mmap.mmap(shared.fd, size, **UNTRACKED)
         except OSError as error:
             shared.unlink()
-            if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT):
+            if error.errno in _NO_ROOM:
                 raise _full(name, size) from error
             raise
         finally:
             shared.close_fd()
         return cls(name, size, memory)
+
+    @classmethod
+    def create_file(cls, path: str, size: int) -> Segment:
+        """Make a file of at least `size` bytes and reserve its blocks.
+
+        Mapping it and copying into it is several times as fast as `write` (measured on ext4: 2 to 3 GB/s against 0.6), and safe because the
+        blocks are there. Raises `OutOfDiskError` when there are none, FileNotFoundError when its directory is gone.
+        """
+        size = round_up(size)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            memory = mmap.mmap(fd, size, **UNTRACKED)
+        except BaseException as error:
+            os.unlink(path)
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                raise OutOfDiskError(
+                    f"{os.strerror(error.errno or 0)}: {size} bytes could not be reserved in {os.path.dirname(path)}. Free objects (drop "
+                    "their refs), or name a larger place with init(object_spilling_directory=...)."
+                ) from error
+            raise
+        finally:
+            os.close(fd)
+        return cls(path, size, memory)
 
     @classmethod
     def open(cls, name: str, *, writable: bool = False) -> Segment:
@@ -93,17 +122,33 @@ class Segment:
 
     def unlink(self) -> None:
         """Take the name away; what is mapped stays mapped. Unlinking twice is safe."""
-        try:
-            posix_ipc.unlink_shared_memory(self.name)
-        except posix_ipc.ExistentialError:
-            pass
+        unlink(self.name)
+
+
+def is_file(name: str) -> bool:
+    """Whether the segment of this name is a file on disk."""
+    return "/" in name[1:]
+
+
+def open_read_only(name: str) -> int:
+    """A descriptor of a segment, or a file, of this name; FileNotFoundError if its name is gone."""
+    if is_file(name):
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd: int = posix_ipc.SharedMemory(name, read_only=True).fd
+    except posix_ipc.ExistentialError as error:
+        raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
+    return fd
 
 
 def unlink(name: str) -> None:
-    """Take away a name whose segment this process need not have mapped. Safe when it is gone."""
+    """Take away a name, of either kind, whose segment this process need not have mapped. Safe when it is gone."""
     try:
-        posix_ipc.unlink_shared_memory(name)
-    except posix_ipc.ExistentialError:
+        if is_file(name):
+            os.unlink(name)
+        else:
+            posix_ipc.unlink_shared_memory(name)
+    except (FileNotFoundError, posix_ipc.ExistentialError):
         pass
 
 

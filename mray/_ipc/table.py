@@ -21,6 +21,9 @@ ROWS = 8192
 STATE = 0  #: ABSENT, AWAKE, PARKED or DOZING; written by the process (by the node once it is dead)
 BYTES = 1  #: bytes of shared memory that the process holds for objects (in use and pooled)
 POOLED = 2  #: ... of which nothing refers to
+SPILLED = 3  #: bytes of files that the process has written because memory was full, and that are needed still
+SPILLED_EVER = 4  #: ... and of all that it has written; row 0: of processes that are dead
+SPILLED_OBJECTS = 5  #: ... and how many these were
 
 HIGHEST = 7  #: row 0 only: rows given out so far
 
@@ -55,8 +58,10 @@ class SessionTable:
         self.words[HIGHEST] = rows
 
     def clear(self, row: int) -> None:
-        """Node only: the process of this row is dead."""
+        """Node only: the process of this row is dead. What it has done so far is added to the node's own row."""
         base = row * ROW_WORDS
+        for word in (SPILLED_EVER, SPILLED_OBJECTS):
+            self.words[word] += self.words[base + word]
         for word in range(ROW_WORDS):
             self.words[base + word] = 0
 

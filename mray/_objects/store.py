@@ -14,25 +14,34 @@ was its.
 
 How much all processes hold together is read from the session's table, where each writes its own words. Two processes that create at the
 same moment may overshoot the limit by one object each; the pages themselves are reserved by the kernel, so the limit is never a crash.
+
+When the limit is reached, or ``/dev/shm`` itself is full, new values are *spilled*: their segment is a file in the session's directory, of
+the same names and for the same readers, and stays where it is. Nothing is ever moved from memory to disk or back.
+
+Rejected: to move the longest unread values out, and to bring them back when they are read, as Ray does. What somebody has mapped would
+have to stay; owner and borrowers would have to agree on the new place; and it would gain nothing: a file's pages are the page cache, so a
+new value on disk is written and read at the speed of memory while there is memory (put 3 times the limit and read it back: see
+``bench/bench_spill.py``), when memory gets short it is the kernel that chooses what has not been used for long, and a value that dies
+young is never written to the disk at all. Files are not pooled: it is when memory is short that there are any.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
+import os
 import threading
 import weakref
 from typing import Any
 
-import posix_ipc
-
 from mray._common.messages import PACKED, PICKLED
 from mray._ipc.mapped import Mapped
-from mray._ipc.segment import Segment, round_up, unlink
-from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SessionTable
+from mray._ipc.segment import Segment, is_file, open_read_only, round_up, unlink
+from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Entry
 from mray._objects.serializer import Serialized, deserialize, has_tensors
-from mray.exceptions import ObjectStoreFullError
+from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 #: A pooled segment serves a value if it is at most this many times too large.
 _SLACK = 2
@@ -52,7 +61,10 @@ def size_class(size: int) -> int:
 class SegmentStore:
     """The segments this process has produced."""
 
-    def __init__(self, prefix: str, process: str, table: SessionTable, row: int, rows: Any, limit: int) -> None:
+    def __init__(
+        self, prefix: str, process: str, table: SessionTable, row: int, rows: Any, limit: int, directory: str, most_of_disk: float = 1.0
+    ) -> None:
+        """`directory` is for what memory has no room for, while it leaves its file system at most `most_of_disk` full."""
         self._prefix = prefix
         self._process = process
         self._words = table.words
@@ -60,6 +72,9 @@ class SegmentStore:
         self._rows = rows
         self._bytes = row * ROW_WORDS + BYTES
         self._pooled = row * ROW_WORDS + POOLED
+        self._row = row * ROW_WORDS
+        self._directory = directory
+        self._most_of_disk = most_of_disk
         self.limit = limit
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -67,6 +82,8 @@ class SegmentStore:
         self._used: dict[str, Segment] = {}
         #: Segments free for reuse by name, the longest unused first.
         self._free: dict[str, Segment] = {}
+        #: Bytes of the files whose value is alive, by name.
+        self._spilled: dict[str, int] = {}
 
     def write(self, value: Serialized, owner: str) -> tuple[str, int, str]:
         """Store a value for `owner`; returns ``(name, length, producer)``, the payload of form SEGMENT.
@@ -74,6 +91,10 @@ class SegmentStore:
         Raises `ObjectStoreFullError` when the store's limit or the machine's shared memory is reached.
         """
         segment = self._take(value.size, owner)
+        self._fill(segment, value)
+        return segment.name, value.size if value.buffers else -value.size, self._process
+
+    def _fill(self, segment: Segment, value: Serialized) -> None:
         try:
             view = memoryview(segment.memory)
             value.write_into(view)
@@ -81,7 +102,42 @@ class SegmentStore:
         except BaseException:
             self.free(segment.name)
             raise
-        return segment.name, value.size if value.buffers else -value.size, self._process
+
+    def spill(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+        """As `write`, into a file on disk. Raises `OutOfDiskError` when the disk has no room either."""
+        size = round_up(value.size)
+        self._check_disk(size)
+        name = f"{self._directory}/{owner}-{self._process}{next(self._numbers)}"
+        try:
+            segment = Segment.create_file(name, size)
+        except FileNotFoundError:  # the first of the session
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._directory, 0o700)
+            segment = Segment.create_file(name, size)
+        with self._lock:
+            self._spilled[name] = size
+            self._words[self._row + SPILLED] += size
+            self._words[self._row + SPILLED_EVER] += size
+            self._words[self._row + SPILLED_OBJECTS] += 1
+        self._fill(segment, value)
+        segment.close()
+        return name, value.size if value.buffers else -value.size, self._process
+
+    def _check_disk(self, size: int) -> None:
+        place = self._directory if os.path.isdir(self._directory) else os.path.dirname(self._directory)
+        facts = os.statvfs(place)
+        free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
+        if whole and whole - free + size > whole * self._most_of_disk:
+            raise OutOfDiskError(
+                f"{self._full_text(size)} Nor is there room for it on disk: {place} has {free} bytes free, and would be more than "
+                f"{self._most_of_disk:.0%} full. Name a larger place with init(object_spilling_directory=...)."
+            )
+
+    def others_could_make_room(self, size: int) -> bool:
+        """Whether a value of this size would fit if the other processes let go of what they keep for reuse."""
+        rows = self._rows()
+        pooled = self._table.total(POOLED, rows)
+        return pooled > self._words[self._pooled] and self._table.total(BYTES, rows) - pooled + size <= self.limit
 
     def _take(self, size: int, owner: str) -> Segment:
         with self._lock:
@@ -93,14 +149,21 @@ class SegmentStore:
                 return best
             wanted = size_class(size)
             if not self._fits(wanted):
-                self._trim_locked()
+                # The pool goes only if that helps. Without the rounding, the value may fit.
+                if self._fits(round_up(size) - self._words[self._pooled]):
+                    self._trim_locked()
                 if not self._fits(wanted):
-                    # Without the rounding, it may.
                     wanted = round_up(size)
                     if not self._fits(wanted):
                         raise ObjectStoreFullError(self._full_text(size))
             name = f"{self._prefix}{owner}-{self._process}{next(self._numbers)}"
-            segment = Segment.create(name, wanted)
+            try:
+                segment = Segment.create(name, wanted)
+            except ObjectStoreFullError:  # /dev/shm has less room than the store may take
+                if not self._free:
+                    raise
+                self._trim_locked()
+                segment = Segment.create(name, round_up(size))
             self._words[self._bytes] += segment.size
             self._used[name] = segment
             return segment
@@ -132,6 +195,7 @@ class SegmentStore:
         with self._lock:
             segment = self._used.pop(name, None)
             if segment is None:
+                self._remove(name)
                 return
             most = int(self.limit * _POOL_SHARE)
             if segment.size > most:
@@ -142,6 +206,13 @@ class SegmentStore:
             # What was used last is wanted next: the longest unused make room.
             while self._words[self._pooled] > most or len(self._free) > _POOL_SEGMENTS:
                 self._evict(next(iter(self._free)))
+
+    def _remove(self, name: str) -> None:
+        """Remove a file, if it is one of ours."""
+        size = self._spilled.pop(name, None)
+        if size is not None:
+            self._words[self._row + SPILLED] -= size
+            unlink(name)
 
     def trim(self) -> None:
         """Let go of everything that is kept for reuse."""
@@ -155,6 +226,8 @@ class SegmentStore:
                 self._evict(name)
             for name in [name for name in self._used if name.startswith(f"{self._prefix}{owner}-")]:
                 self._drop(self._used.pop(name))
+            for name in [name for name in self._spilled if name.startswith(f"{self._directory}/{owner}-")]:
+                self._remove(name)
 
     def _trim_locked(self) -> None:
         for name in list(self._free):
@@ -180,6 +253,9 @@ class SegmentStore:
                     segment.unlink()
                 segment.close()
             self._used.clear()
+            for name in [name for name in self._spilled if name.startswith(f"{self._directory}/{self._process}-")]:
+                self._remove(name)
+            self._spilled.clear()
 
 
 def read(payload: tuple[str, int, str], holder: Entry) -> Any:
@@ -192,20 +268,22 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
     known = holder.mapping and holder.mapping()
     if known is not None:
         return deserialize(PACKED, None, known)
-    try:
-        shared = posix_ipc.SharedMemory(name, read_only=True)
-    except posix_ipc.ExistentialError as error:
-        raise FileNotFoundError(f"the shared memory {name} of the object is gone") from error
+    fd = open_read_only(name)
     try:
         if length < 0:
-            return deserialize(PICKLED, memoryview(mmap.mmap(shared.fd, -length, access=mmap.ACCESS_READ)))
-        mapping = Mapped.of(shared.fd, length, name)
+            return deserialize(PICKLED, memoryview(mmap.mmap(fd, -length, access=mmap.ACCESS_READ)))
+        mapping = Mapped.of(fd, length, name)
     finally:
-        shared.close_fd()
+        os.close(fd)
     mapping.holder = holder
     if not has_tensors(mapping):
         holder.mapping = weakref.ref(mapping)
     return deserialize(PACKED, None, mapping)
+
+
+def is_spilled(payload: tuple[str, int, str]) -> bool:
+    """Whether the value lies on disk."""
+    return is_file(payload[0])
 
 
 def discard(name: str) -> None:

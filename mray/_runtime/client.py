@@ -31,7 +31,7 @@ from mray._ipc.table import SessionTable
 from mray._objects.ownership import Countdown, Entry, Guard
 from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
-from mray._objects.store import SegmentStore, read
+from mray._objects.store import SegmentStore, is_spilled, read
 from mray._runtime.bells import Bells
 from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
@@ -39,8 +39,9 @@ from mray._runtime.deaths import node_error, owner_error
 from mray._runtime.leases import LeasePools
 from mray._runtime.process_snapshot import listener
 from mray._runtime.requests import Answer, Requests
+from mray._runtime.storing import open_store, store_value
 from mray._runtime.tensor_transport import TensorStore
-from mray.exceptions import GetTimeoutError, ObjectStoreFullError, RaySystemError, TaskCancelledError
+from mray.exceptions import GetTimeoutError, RaySystemError, TaskCancelledError
 
 Payload = tuple[int, Any, Any]
 
@@ -124,9 +125,7 @@ class Client:
     def _on_welcome(self, _node: Connection, facts: dict[str, Any]) -> None:
         table = SessionTable.open(facts["table"])
         self.reactor.join_table(table, facts["row"])
-        self.store = SegmentStore(
-            f"/mray-{facts['session']}-", self.process, table, facts["row"], table.rows_in_use, facts["object_store_memory"]
-        )
+        self.store = open_store(self, table, facts)
         self.facts = facts
 
     def address_of(self, process: str) -> str:
@@ -338,13 +337,8 @@ class Client:
         return ObjectRef(new_object_id(), entry)
 
     def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
-        """Write a value into a segment; when the store is full, first have everyone give back what is only kept for reuse."""
-        self.reactor.run_deferred()  # segments of dropped refs, first of all
-        try:
-            return self.store.write(value, owner)
-        except ObjectStoreFullError:
-            self.ask(m.QUERY, "trim", [])
-            return self.store.write(value, owner)
+        """Write a value into a segment, in memory or on disk."""
+        return store_value(self, value, owner)
 
     def store_arguments(self, call: Call, arguments: Any, what: str) -> None:
         """Arguments that are not plain: pickle them thoroughly, pin what is inside, use a segment when they are large."""
@@ -405,12 +399,12 @@ class Client:
                     connection.send((m.CANCEL, call.task_id, force, recursive))
 
     def location_of(self, ref: ObjectRef) -> tuple[int | None, bool]:
-        """(bytes of the value or None while it is pending, whether it lies in shared memory)."""
+        """(bytes of the value or None while it is pending, whether it lies on disk)."""
         entry = ref._entry
         if entry.form is None:
             return None, False
         if entry.form == m.SEGMENT:
-            return abs(entry.payload[1]), True
+            return abs(entry.payload[1]), is_spilled(entry.payload)
         return len(entry.payload), False
 
     def free_segment(self, name: str, producer: str) -> None:

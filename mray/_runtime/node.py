@@ -24,11 +24,12 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._common import messages as m
+from mray._common import settings
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, peer_is_ours
 from mray._ipc.reactor import Reactor
-from mray._ipc.reaper import remove_session, segment_prefix, session_of, unlink_segments
-from mray._ipc.table import POOLED, ROWS, SessionTable
+from mray._ipc.reaper import remove_session, segment_prefix, session_of, unlink_owned
+from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime import snapshot
 from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
@@ -72,6 +73,8 @@ class Node:
         self._code: dict[bytes, bytes] = {}
         self._held_output: list[tuple[Any, ...]] = []
         self._unshown = 0
+        #: The user is told when so many bytes have gone to disk.
+        self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
         #: What is shown of the last workers that died.
         self.graves: deque[dict[str, Any]] = deque(maxlen=GRAVES)
         #: Why the session ends, once it does.
@@ -170,6 +173,8 @@ class Node:
             self._code[message[1]] = message[2]
         elif code == m.TRIM:
             self._ask_to_trim(connection.process)
+        elif code == m.SPILLED:
+            self._spilled()
         elif code == m.SHUTDOWN and connection is self._driver:
             self._end("shutdown")
         elif code != m.HELLO:
@@ -257,6 +262,18 @@ class Node:
         else:
             self.reactor.call_later(_TRIM_LOOK, lambda: self._answer_trimmed(connection, request, left - _TRIM_LOOK))
 
+    def _spilled(self) -> None:
+        """An object went to disk: tell the user, once and at each doubling."""
+        if not self._tell_spilled_at:
+            return
+        spilled = self._table.total(SPILLED_EVER, self._rows)
+        if spilled >= self._tell_spilled_at:
+            while self._tell_spilled_at <= spilled:
+                self._tell_spilled_at *= 2
+            objects = self._table.total(SPILLED_OBJECTS, self._rows)
+            text = f"Spilled {spilled >> 20} MiB, {objects} objects. Set {settings.VERBOSE_SPILL_LOGS.name}=0 to disable this message.\n"
+            self._printed(0, 2, "mray", text)
+
     # ------------------------------------------------------------------------------------ deaths
     def _hung_up(self, connection: Connection) -> None:
         if connection is self._driver:
@@ -279,7 +296,7 @@ class Node:
         except FileNotFoundError:
             pass
         # Its objects died with it; what it produced for others carries their names.
-        unlink_segments(session_of(self._session_dir), process)
+        unlink_owned(self._session_dir, process)
         self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
         self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
 

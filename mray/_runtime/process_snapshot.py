@@ -25,6 +25,7 @@ from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import FIRST
 from mray._ipc.connection import Connection
+from mray._objects.store import is_spilled
 from mray._runtime.calls import ActorCaller, Call
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _object(client: Client, object_id: bytes, entry: Entry, kind: str) -> dict[s
     form, payload = entry.form, entry.payload
     size, where = -1, ""
     if form == m.SEGMENT:
-        size, where = abs(payload[1]), "shared memory"
+        size, where = abs(payload[1]), "disk" if is_spilled(payload) else "shared memory"
     elif form == m.TENSORS:
         where = "with its maker"
     elif form is not None:

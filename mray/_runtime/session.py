@@ -102,6 +102,8 @@ def start_session(options: SessionOptions) -> Session:
     directory, lock = make_directory(options.temp_dir or settings.TMPDIR.get())
     process = os.urandom(8).hex()
     try:
+        if options.object_spilling_directory is not None:
+            reaper.spill_elsewhere(directory, options.object_spilling_directory)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with listener:
             listener.bind(os.path.join(directory, "node.sock"))
@@ -185,6 +187,8 @@ def choose_options(options: SessionOptions) -> dict[str, Any]:
             "namespace": options.namespace or settings.NAMESPACE.get() or os.urandom(16).hex(),
             "job_id": "01000000",
             "object_store_memory": store,
+            "spilling": options.object_spilling,
+            "most_of_disk": settings.LOCAL_FS_CAPACITY_THRESHOLD.get(),
             "log_to_driver": options.log_to_driver,
             "terminal": options.log_to_driver and has_terminal(),
             "logging_config": options.logging_config,

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from mray._ipc.table import BYTES, POOLED, ROW_WORDS, STATE
+from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
 from mray._scheduler.policy import PRIVATE_VARIABLES
 from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
 from mray._scheduler.resources import FREE, to_quantities
@@ -47,6 +47,8 @@ def snapshot(node: Node) -> dict[str, Any]:
         "session_name": facts["session_name"],
         "labels": facts["labels"],
         "object_store_memory": facts["object_store_memory"],
+        "spilled_bytes": node._table.total(SPILLED_EVER, node._rows),
+        "spilled_objects": node._table.total(SPILLED_OBJECTS, node._rows),
         "node_pid": os.getpid(),
         "driver_pid": node._options["driver_pid"],
         "zygote_pid": node._supervisor._zygote_pid,
@@ -74,6 +76,7 @@ def _processes(node: Node) -> Iterable[dict[str, Any]]:
             "state": words[base + STATE],
             "bytes": words[base + BYTES],
             "pooled": words[base + POOLED],
+            "spilled": words[base + SPILLED],
         }
 
 

@@ -11,8 +11,9 @@ __all__ = ["get_local_object_locations", "get_object_locations"]
 
 
 def get_object_locations(obj_refs: list[ObjectRef], timeout_ms: int = -1) -> dict[ObjectRef, dict[str, Any]]:
-    """For each ref ``node_ids`` (the node, in hex digits, when the value is in shared memory or inline with its owner), ``object_size`` in
-    bytes (``None`` while it is pending) and ``did_spill``. Does not wait: `timeout_ms` changes nothing. RuntimeError before `init`.
+    """For each ref ``node_ids`` (the node, in hex digits, when the value is in shared memory, on disk or inline with its owner),
+    ``object_size`` in bytes (``None`` while it is pending) and ``did_spill``, whether it is on disk. Does not wait: `timeout_ms` changes
+    nothing. RuntimeError before `init`.
     """
     backend = backend_if_started()
     if backend is None:
@@ -21,8 +22,8 @@ def get_object_locations(obj_refs: list[ObjectRef], timeout_ms: int = -1) -> dic
     node = node_id.hex() if isinstance(node_id, bytes) else str(node_id)
     found: list[tuple[int | None, bool]] = backend.query("object_locations", obj_refs)
     return {
-        ref: {"node_ids": [] if size is None else [node], "object_size": size, "did_spill": False}
-        for ref, (size, _shared) in zip(obj_refs, found, strict=True)
+        ref: {"node_ids": [] if size is None else [node], "object_size": size, "did_spill": spilled}
+        for ref, (size, spilled) in zip(obj_refs, found, strict=True)
     }
 
 

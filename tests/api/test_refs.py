@@ -219,17 +219,14 @@ def test_pickling_a_ref_out_of_band_may_be_forbidden(run_program):
     assert done.stdout.splitlines() == ["OufOfBandObjectRefSerializationException", "1"]
 
 
-def test_an_object_larger_than_the_store_says_so(fresh, init):
+def test_an_object_larger_than_the_store_goes_to_disk(fresh, init):
     import numpy
 
     ray = fresh
     init(num_cpus=1, object_store_memory=STORE)
     ok = ray.put(numpy.zeros(LARGE // 2, dtype=numpy.uint8))
-    try:
-        ref = ray.put(numpy.zeros(3 * STORE, dtype=numpy.uint8))
-        assert ray.get(ref).nbytes == 3 * STORE  # Ray falls back to disk
-    except ray.exceptions.ObjectStoreFullError:
-        pass
+    ref = ray.put(numpy.zeros(3 * STORE, dtype=numpy.uint8))
+    assert ray.get(ref).nbytes == 3 * STORE
     assert ray.get(ok).nbytes == LARGE // 2
 
 

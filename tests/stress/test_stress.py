@@ -194,7 +194,8 @@ def test_a_small_store_is_full_with_a_clear_error_and_goes_on():
 
     import mray
 
-    mray.init(num_cpus=1, object_store_memory=80 * MIB, logging_level="ERROR")
+    without = {"automatic_object_spilling_enabled": False}
+    mray.init(num_cpus=1, object_store_memory=80 * MIB, logging_level="ERROR", _system_config=without)
     try:
         held = []
         with pytest.raises(mray.exceptions.ObjectStoreFullError):
@@ -225,11 +226,13 @@ import sys
 import numpy
 import mray
 
-mray.init(num_cpus=1, logging_level="ERROR")
+spilling = sys.argv[1] == "spilling"
+mray.init(num_cpus=1, logging_level="ERROR", object_store_memory=100 << 20, _system_config={"automatic_object_spilling_enabled": spilling})
 held = []
 try:
     for _ in range(40):
         held.append(mray.put(numpy.ones(1 << 20, dtype=numpy.uint8)))
+    print("all", sum(mray.get(ref)[-1] for ref in held))
 except mray.exceptions.ObjectStoreFullError as error:
     print("full", len(held) >= 4)
 held.clear()
@@ -240,7 +243,7 @@ def large():
     return numpy.ones(40 << 20, dtype=numpy.uint8)
 
 try:
-    mray.get(large.remote())
+    print(len(mray.get(large.remote())))
 except mray.exceptions.ObjectStoreFullError:
     print("full in a task")
 
@@ -254,7 +257,14 @@ print(sorted(os.listdir("/dev/shm")))
 """
 
 
-def test_a_full_dev_shm_is_an_error_and_never_sigbus(tmp_path):
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("spilling", ["all 40", "True", str(40 << 20), "1", "[]"]),
+        ("refusing", ["full True", "True", "full in a task", "1", "[]"]),
+    ],
+)
+def test_a_full_dev_shm_sends_objects_to_disk_or_is_an_error_and_never_sigbus(tmp_path, mode, expected):
     """In a mount namespace of its own, where /dev/shm is a tmpfs of 16 MiB."""
     (tmp_path / "program.py").write_text(SMALL_TMPFS)
     mount = "mount -t tmpfs -o size=16m tmpfs /dev/shm"
@@ -262,7 +272,7 @@ def test_a_full_dev_shm_is_an_error_and_never_sigbus(tmp_path):
     if probe.returncode != 0:
         pytest.skip("needs the right to mount")
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", f"{mount} && exec {sys.executable} program.py"],
+        ["unshare", "--mount", "sh", "-c", f"{mount} && exec {sys.executable} program.py {mode}"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -271,7 +281,7 @@ def test_a_full_dev_shm_is_an_error_and_never_sigbus(tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["full True", "True", "full in a task", "1", "[]"]
+    assert done.stdout.splitlines() == expected
 
 
 def test_a_driver_that_forks_keeps_its_session(ray):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import weakref
@@ -9,11 +10,11 @@ import weakref
 import numpy
 import pytest
 
-from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SessionTable
+from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Countdown, Entry, Guard
 from mray._objects.serializer import serialize
-from mray._objects.store import SegmentStore, discard, read, size_class
-from mray.exceptions import ObjectStoreFullError
+from mray._objects.store import SegmentStore, discard, is_spilled, read, size_class
+from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 MIB = 1 << 20
 OWNER = "a" * 16
@@ -29,8 +30,13 @@ def table():
 
 
 @pytest.fixture
-def store(table):
-    store = SegmentStore(f"/mray-test-{os.getpid()}-", "b" * 16, table, 1, table.rows_in_use, 8 * MIB)
+def directory(tmp_path):
+    return str(tmp_path / "spilled")
+
+
+@pytest.fixture
+def store(table, directory):
+    store = SegmentStore(f"/mray-test-{os.getpid()}-", "b" * 16, table, 1, table.rows_in_use, 8 * MIB, directory)
     written = []
     write = store.write
 
@@ -129,6 +135,88 @@ def test_the_limit_counts_what_other_processes_hold(store, table):
         store.write(serialize(numpy.zeros(2 * MIB, dtype="u1")))
     table.words[2 * ROW_WORDS + BYTES] = 0
     store.write(serialize(numpy.zeros(2 * MIB, dtype="u1")))
+
+
+def test_the_pool_stays_when_it_could_not_make_room(store, table):
+    kept = store.write(serialize(numpy.zeros(2 * MIB, dtype="u1")))
+    store.write(serialize(numpy.zeros(5 * MIB, dtype="u1")))
+    store.free(kept[0])
+    with pytest.raises(ObjectStoreFullError):
+        store.write(serialize(numpy.zeros(4 * MIB, dtype="u1")))
+    assert words(table, POOLED) >= 2 * MIB
+
+
+def test_others_could_make_room_only_with_what_they_keep_for_reuse(store, table):
+    assert not store.others_could_make_room(MIB)
+    table.words[2 * ROW_WORDS + BYTES] = 8 * MIB
+    assert not store.others_could_make_room(MIB)
+    table.words[2 * ROW_WORDS + POOLED] = 2 * MIB
+    assert store.others_could_make_room(MIB)
+    assert not store.others_could_make_room(3 * MIB)
+
+
+def test_a_spilled_value_is_read_as_any_other_and_its_file_goes_with_it(store, table, directory):
+    array = numpy.arange(MIB)
+    payload = store.spill(serialize([array]), OWNER)
+    assert is_spilled(payload)
+    assert os.listdir(directory) == [os.path.basename(payload[0])]
+    assert words(table, SPILLED) == words(table, SPILLED_EVER) >= array.nbytes
+    result = read(payload, Entry())[0]
+    assert numpy.array_equal(result, array)
+    assert not result.flags.writeable
+    store.free(payload[0])
+    assert os.listdir(directory) == []
+    assert words(table, SPILLED) == 0
+    assert words(table, SPILLED_OBJECTS) == 1
+    assert result[-1] == MIB - 1, "what is mapped stays"
+    with pytest.raises(FileNotFoundError):
+        read(payload, Entry())
+
+
+def test_a_spilled_value_without_buffers_comes_back(store):
+    text = "x" * 300_000
+    assert read(store.spill(serialize(text), OWNER), Entry()) == text
+
+
+def test_files_go_with_their_owner_and_with_the_store(store, directory):
+    of_others = store.spill(serialize(numpy.zeros(10**5)), OWNER)
+    theirs = store.spill(serialize(numpy.zeros(10**5)), "c" * 16)
+    mine = store.spill(serialize(numpy.zeros(10**5)), "b" * 16)
+    store.forget_owner("c" * 16)
+    assert sorted(os.listdir(directory)) == sorted(os.path.basename(payload[0]) for payload in (of_others, mine))
+    assert not os.path.exists(theirs[0])
+    store.close()
+    assert os.listdir(directory) == [os.path.basename(of_others[0])], "what it made for others stays theirs"
+
+
+def test_a_value_that_fails_on_its_way_to_disk_leaves_nothing(store, table, directory):
+    class Failing:
+        size, buffers = MIB, ()
+
+        def write_into(self, _view):
+            raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        store.spill(Failing(), OWNER)
+    assert os.listdir(directory) == []
+    assert words(table, SPILLED) == 0
+
+
+def test_a_disk_that_is_full_enough_takes_no_more(table, directory):
+    careful = SegmentStore(f"/mray-test-{os.getpid()}-", "d" * 16, table, 1, table.rows_in_use, 8 * MIB, directory, 1e-9)
+    with pytest.raises(OutOfDiskError, match="object_spilling_directory"):
+        careful.spill(serialize(numpy.zeros(10**5)), OWNER)
+    assert not os.path.exists(directory)
+
+
+def test_a_disk_without_room_is_an_error_and_leaves_nothing(store, directory, monkeypatch):
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OutOfDiskError, match="No space left on device"):
+        store.spill(serialize(numpy.zeros(10**5)), OWNER)
+    assert os.listdir(directory) == []
 
 
 def test_reading_what_is_gone_is_a_file_not_found_error(store):

@@ -13,7 +13,7 @@ from mray.util.state.common import ObjectState, WorkerState
 SUMMARY = "show who holds how much memory, and the largest objects"
 
 _ORDERS = {"size": "object_size", "type": "reference_type", "pid": "pid"}
-_PROCESS = ("pid", "worker_type", "occupant", "rss_bytes", "object_store_bytes", "pooled_bytes")
+_PROCESS = ("pid", "worker_type", "occupant", "rss_bytes", "object_store_bytes", "pooled_bytes", "spilled_bytes")
 _OBJECT = ("object_id", "object_size", "storage", "reference_type", "task_status", "task_name", "type", "pid")
 
 
@@ -22,7 +22,7 @@ def main(words: list[str]) -> int:
         "memory",
         SUMMARY,
         "Values above 100 KiB lie in shared memory; smaller ones are inline in the process that owns them. An object stays as long as any\n"
-        "process has a row for it here. What is 'pooled' is free, and kept for the next value of its size.",
+        "process has a row for it here. What is 'pooled' is free, and kept for the next value of its size; 'spilled' lies on disk.",
     )
     arguments.add_argument("--sort-by", choices=sorted(_ORDERS), default="size", help="the order of the objects (default size)")
     arguments.add_argument("--limit", type=int, default=30, help="objects at most (default 30)")
@@ -38,7 +38,14 @@ def _memory(given: argparse.Namespace) -> int:
     processes = [{name: row.get(name) for name in _PROCESS} for row in GATHER["workers"](view) if row["is_alive"]]
     store = view.node["object_store_memory"]
     used = sum(row["object_store_bytes"] or 0 for row in processes)
-    whole: dict[str, Any] = {"object_store_memory": store, "object_store_bytes": used, "processes": processes}
+    whole: dict[str, Any] = {
+        "object_store_memory": store,
+        "object_store_bytes": used,
+        "on_disk_bytes": sum(row["spilled_bytes"] or 0 for row in processes),
+        "spilled_bytes": view.node["spilled_bytes"],
+        "spilled_objects": view.node["spilled_objects"],
+        "processes": processes,
+    }
     if not given.stats_only:
         order = _ORDERS[given.sort_by]
         objects = sorted(GATHER["objects"](view), key=lambda row: row[order], reverse=given.sort_by == "size")
@@ -50,7 +57,11 @@ def _memory(given: argparse.Namespace) -> int:
         show(whole, given.format)
         return DONE
     total = WorkerState.humanify({"object_store_bytes": used, "pooled_bytes": store})
-    print(f"{total['object_store_bytes']} of {total['pooled_bytes']} of the object store are used\n")
+    print(f"{total['object_store_bytes']} of {total['pooled_bytes']} of the object store are used")
+    if whole["spilled_objects"]:
+        spilled = WorkerState.humanify({"object_store_bytes": whole["spilled_bytes"], "pooled_bytes": whole["on_disk_bytes"]})
+        print(f"Spilled {spilled['object_store_bytes']}, {whole['spilled_objects']} objects; {spilled['pooled_bytes']} are on disk now")
+    print()
     show([WorkerState.humanify(row) for row in processes], "table")
     if not given.stats_only:
         print(f"\n{len(whole['objects'])} of {whole['total_objects']} references:")

@@ -63,6 +63,8 @@ def status_of(view: View) -> dict[str, Any]:
         },
         "object_store_bytes": sum(row["bytes"] for row in view.processes.values()),
         "pooled_bytes": sum(row["pooled"] for row in view.processes.values()),
+        "spilled_bytes": node["spilled_bytes"],
+        "spilled_objects": node["spilled_objects"],
         "actors": dict(Counter(row["state"] for row in GATHER["actors"](view))),
         "workers": dict(Counter(worker["state"] for worker in node["workers"])),
         "dead_workers": len(node["dead_workers"]),
@@ -84,6 +86,8 @@ def _in_words(status: dict[str, Any]) -> str:
             lines.append(f"  {name}: {_bytes(amounts['used'])} of {_bytes(amounts['total'])} used{pooled}")
         else:
             lines.append(f"  {name}: {amounts['used']:g} of {amounts['total']:g} used")
+    if status["spilled_objects"]:
+        lines.append(f"  spilled    {_bytes(status['spilled_bytes'])} of objects so far ({status['spilled_objects']} objects)")
     lines.append(f"  actors     {_counts(status['actors'])}")
     ended = f", {status['dead_workers']} have ended" if status["dead_workers"] else ""
     lines.append(f"  workers    {_counts(status['workers'])}{ended}")

@@ -252,6 +252,7 @@ def workers(view: View) -> Iterator[Row]:
             "gpu_ids": record.get("gpus", []),
             "object_store_bytes": known["bytes"] if known is not None else 0,
             "pooled_bytes": known["pooled"] if known is not None else 0,
+            "spilled_bytes": known["spilled"] if known is not None else 0,
         }
     for grave in view.node["dead_workers"]:
         kind, text = grave["cause"] or (m.CAUSE_CRASH, "")

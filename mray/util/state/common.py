@@ -224,7 +224,7 @@ class ObjectState(StateSchema):
     type: str = column("The kind of process that holds the ref: DRIVER or WORKER.")
     pid: int = column("The pid of that process.")
     ip: str = column("The address of the node.", in_tables=False)
-    storage: str | None = column("Where the value lies: inline (in its owner), shared memory, with its maker.", detail=True)
+    storage: str | None = column("Where the value lies: inline (in its owner), shared memory, disk, with its maker.", detail=True)
     owner_id: str | None = column("The process that owns it.", detail=True)
     task_name: str | None = column("The task that makes it, while it is pending.", detail=True)
 
@@ -253,6 +253,7 @@ class WorkerState(StateSchema):
     cpu_seconds: float | None = column("CPU time that it has used.", detail=True, filterable=False)
     object_store_bytes: int | None = column("Shared memory that it holds for objects.", detail=True, filterable=False, shown=_bytes)
     pooled_bytes: int | None = column("... of which nothing refers to: kept for reuse.", detail=True, filterable=False, shown=_bytes)
+    spilled_bytes: int | None = column("Objects that it has written to disk.", detail=True, filterable=False, shown=_bytes)
 
 
 @dataclass

@@ -1,0 +1,54 @@
+"""Where objects are to go that memory has no room for: from what the user said, in one of Ray's many ways, to one directory.
+
+In the driver, at `init`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from mray._common import settings
+
+
+def spill_directory(given: str | None, system_config: Mapping[str, Any] | None) -> str | None:
+    """The directory that the user names, as an absolute path; None: the session's own.
+
+    In this order: the argument of `init`, ``_system_config`` and the variable for a directory, then those for a configuration,
+    ``{"type": "filesystem", "params": {"directory_path": path}}`` or the same as JSON. ValueError for a configuration that means nothing
+    here, TypeError for a path that is none.
+    """
+    config = system_config or {}
+    path = given or config.get("object_spilling_directory") or settings.OBJECT_SPILLING_DIRECTORY.get()
+    if not path:
+        path = _path_of(config.get("object_spilling_config") or settings.OBJECT_SPILLING_CONFIG.get())
+    if path is None:
+        return None
+    if not isinstance(path, str):
+        raise TypeError(f"object_spilling_directory must be a path, got {type(path)}")
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _path_of(config: Any) -> Any:
+    if not config:
+        return None
+    if isinstance(config, str):
+        try:
+            config = json.loads(config)
+        except ValueError as error:
+            raise ValueError(f"object_spilling_config is no JSON: {error}") from None
+    if not isinstance(config, Mapping) or config.get("type") != "filesystem":
+        raise ValueError(f"object_spilling_config must be of type 'filesystem', got {config!r}")
+    path = (config.get("params") or {}).get("directory_path")
+    if isinstance(path, (list, tuple)) and path:
+        path = path[0]  # Ray takes turns among several; what lies behind one file system may do the same
+    if not path:
+        raise ValueError(f"object_spilling_config names no directory_path: {config!r}")
+    return path
+
+
+def is_spilling(system_config: Mapping[str, Any] | None) -> bool:
+    """Whether objects go to disk at all."""
+    return bool((system_config or {}).get("automatic_object_spilling_enabled", settings.AUTOMATIC_OBJECT_SPILLING.get()))
