@@ -159,6 +159,7 @@ class NativeBackend(Backend):
         task_id = new_task_id(NO_ACTOR)
         client = self.client
         call, returned = _new_call(client, task_id, plan.code, plan.num_returns)
+        call.parent = self._context.task_id
         call.name = plan.label
         call.retries = plan.retries
         call.options = plan.call_options
@@ -231,7 +232,7 @@ class NativeBackend(Backend):
                 raise error(f"{what} asks for {name}: {amount:g}, and this machine has {{{has}}}. Ask for less, or declare more in init().")
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
-        self.client.cancel(ref, force, recursive)
+        self.client.cancelling.cancel(ref, force, recursive)
 
     # ------------------------------------------------------------------------------------ actors
     def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
@@ -328,6 +329,7 @@ class NativeBackend(Backend):
             check_enabled(handle, options["tensor_transport"])
         call, returned = _new_call(client, task_id, method.name, num_returns)
         call.handle = handle._token
+        call.parent = self._context.task_id
         pack_arguments(client, call, args, kwargs or None, method.name)
         if call.arguments is not None:
             warn_if_sent_back(call.arguments, handle)
@@ -419,6 +421,7 @@ class NativeBackend(Backend):
             "namespace": self.client.facts["namespace"],
             "restarted": context.restarted,
             "runtime_env": context.runtime_env or self._base_env,
+            "canceled": self._worker is not None and self._worker.interrupts.is_cancelled(context.task_id),
         }
 
     def exit_actor(self) -> None:

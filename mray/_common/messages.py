@@ -55,6 +55,7 @@ RECLAIM = 16  # most                                     give back at most so ma
 GIVEN_BACK = 17  # list of task ids                         tasks that will not run here: push them elsewhere
 CANCEL = 18  # task id, force, recursive
 ATTEMPT = 19  # task id                                   an application error that the caller asked to be retried
+CANCEL_OBJECT = 20  # object id, force, recursive            a borrower asks the owner to cancel the call that makes it
 
 # ------------------------------------------------------- peer to peer: tensors that stay with their maker
 TENSORS_FETCH = 25  # number, object id, through host       send me the tensors

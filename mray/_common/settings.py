@@ -226,6 +226,9 @@ VERBOSE_SPILL_LOGS = _declare(
 TASK_MAX_RETRIES = _declare(
     "MRAY_TASK_MAX_RETRIES", int, 3, "How often a task whose worker died is started again, unless it says itself.", "RAY_TASK_MAX_RETRIES"
 )
+CANCEL_ON_INTERRUPT = _declare(
+    "MRAY_CANCEL_ON_INTERRUPT", _flag, True, "Whether Ctrl-C in a `get` or `wait` of the driver cancels the tasks that it waits for."
+)
 SPIN = _declare(
     "MRAY_SPIN", _flag, True, "Whether a wait looks again for some microseconds, while a core is free for it, before it sleeps."
 )

@@ -24,7 +24,7 @@ class InterruptGuard:
     comparison. An interrupt that meets the main thread while it owns `lock` comes again a little later, at no price for who takes the lock.
     """
 
-    __slots__ = ("_held", "_installed", "_main", "_open", "_put_off", "again", "lock")
+    __slots__ = ("_held", "_installed", "_main", "_open", "_put_off", "again", "is_wanted", "lock")
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
@@ -36,6 +36,8 @@ class InterruptGuard:
         self.lock: Any = None
         #: Has something called soon, in another thread or at a safe moment.
         self.again: Callable[[Callable[[], None]], None] = lambda _callback: None
+        #: Asked in the handler, in the main thread: False drops the interrupt, which was meant for what is over.
+        self.is_wanted: Callable[[], bool] = lambda: True
 
     def enter(self) -> bool:
         """Begin a stretch; returns what `leave` wants."""
@@ -94,6 +96,8 @@ class InterruptGuard:
             self._installed = False
 
     def _interrupted(self, number: int, frame: FrameType | None) -> Any:
+        if not self.is_wanted():
+            return None
         if self._held:
             self._put_off = True
             return None

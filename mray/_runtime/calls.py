@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
+from mray._common.ids import TaskID
 from mray._common.messages import CALL, FAILED, SEGMENT, TENSORS
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import PLAIN_TYPES, serialize
 from mray._runtime.deaths import actor_error, unavailable_error
+from mray.exceptions import TaskCancelledError
 
 if TYPE_CHECKING:
     from mray._runtime.client import Client
@@ -32,6 +34,9 @@ BATCH_BYTES = 4096
 #: Calls that follow each other faster than this are a burst, and a burst is held back this long, in seconds.
 BURST_GAP = 50e-6
 BURST_SECONDS = 2e-3
+#: Stands for the retries of a call that was cancelled: it is not sent again.
+CANCELLED = -2
+
 
 class Placeholder:
     """Stands for a top-level ref among pickled arguments."""
@@ -64,6 +69,7 @@ class Call:
         "name",
         "num_returns",
         "options",
+        "parent",
         "payload",
         "pins",
         "refs",
@@ -92,7 +98,9 @@ class Call:
         self.options: dict[str, Any] | None = None
         #: Arguments whose values are not there yet.
         self.waiting = 0
-        #: Retries left: after system failures, or after application errors that were to be retried.
+        #: The task that made the call, None in a driver.
+        self.parent: bytes | None = None
+        #: Retries left: after system failures, or after application errors that were to be retried. `CANCELLED` once it was.
         self.retries = 0
         self.name = ""
         #: The queue (of an actor, of a scheduling class) the call belongs to.
@@ -127,6 +135,10 @@ class Call:
         for entry in self.entries if self.entry is None else (self.entry,):
             entry.complete(FAILED, payload)
         self.release()
+
+    def cancel(self) -> None:
+        """The call was cancelled, and does not run (again). Client's lock held."""
+        self.fail(TaskCancelledError(TaskID(self.task_id)))
 
     def release(self) -> None:
         """The call is over: let go of what it kept alive."""
@@ -291,7 +303,9 @@ class ActorCaller:
         """The actor is being started again: resend in order what may be retried, fail the rest."""
         again = []
         for call in lost:
-            if call.retries:
+            if call.retries == CANCELLED:
+                call.cancel()
+            elif call.retries:
                 call.retries -= call.retries > 0
                 again.append(call)
             else:
@@ -303,6 +317,9 @@ class ActorCaller:
 
     def attempt_failed(self, call: Call) -> None:
         """The method raised an error that the caller asked to be retried."""
+        if call.retries == CANCELLED:
+            call.cancel()
+            return
         call.attempt_failed()
         connection = self.connection
         if connection is not None and not connection.closed:
@@ -317,7 +334,12 @@ class ActorCaller:
             self.queue.remove(call)
         except ValueError:
             return False
+        self.pump()  # it may have been what the others waited behind
         return True
+
+    def connection_of(self, _call: Call) -> Connection | None:
+        """Where a call that has been sent is."""
+        return self.connection
 
 
 def freeze_value(client: Client, value: Any, owner: str) -> tuple[int, Any, list[Any] | None]:

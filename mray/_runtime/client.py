@@ -23,7 +23,7 @@ from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
-from mray._common.ids import FIRST, TaskID, new_object_id, return_id
+from mray._common.ids import FIRST, new_object_id, return_id
 from mray._ipc.connection import Connection, Message
 from mray._ipc.reactor import Reactor
 from mray._ipc.segment import unlink
@@ -35,13 +35,14 @@ from mray._objects.store import SegmentStore, is_spilled, read
 from mray._runtime.bells import Bells
 from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
+from mray._runtime.cancelling import Cancelling
 from mray._runtime.deaths import node_error, owner_error
 from mray._runtime.leases import LeasePools
 from mray._runtime.process_snapshot import listener
 from mray._runtime.requests import Answer, Requests
 from mray._runtime.storing import open_store, store_value
 from mray._runtime.tensor_transport import TensorStore
-from mray.exceptions import GetTimeoutError, RaySystemError, TaskCancelledError
+from mray.exceptions import GetTimeoutError, RaySystemError
 
 Payload = tuple[int, Any, Any]
 
@@ -66,6 +67,7 @@ class Client:
         self.borrowing = Borrowing(self)
         self.tensors = TensorStore(self)
         self.bells = Bells(self)
+        self.cancelling = Cancelling(self)
         self.store: SegmentStore
         #: Objects of this process whose refs have been pickled: others may ask for them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
@@ -94,6 +96,7 @@ class Client:
             m.REPLIES: self._on_replies,
             m.ATTEMPT: self._on_attempt,
             m.GIVEN_BACK: self.leases.on_given_back,
+            m.CANCEL_OBJECT: self.cancelling.on_cancel_object,
             m.GRAPHED: self._on_graphed,
             m.ASK: listener(self),
             **self.borrowing.words,
@@ -369,8 +372,10 @@ class Client:
 
         def ready(_entry: Entry) -> None:
             call.waiting -= 1
-            if not call.waiting and call.arguments is not None:  # else it was cancelled
-                call.source.ready(call)
+            if not call.waiting:
+                self.cancelling.waiting.discard(call)
+                if call.arguments is not None:  # else it was cancelled
+                    call.source.ready(call)
 
         for ref in call.arguments or ():
             entry = ref._entry
@@ -378,25 +383,9 @@ class Client:
                 self.borrowing.fetch(entry)
             waiting += entry.add_waiter(ready)
         call.waiting = waiting
+        if waiting:
+            self.cancelling.waiting.add(call)
         return waiting > 0
-
-    def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
-        """Cancel the call behind a ref: take it back if it has not been sent, else ask its worker."""
-        entry = ref._entry
-        with self.lock:
-            call = entry.task
-            if entry.form is not None or call is None:
-                return
-            if force and call.handle is not None:
-                raise ValueError("force=True is not supported for actor tasks.")
-            call.retries = 0
-            if call.source.cancel(call) or call.waiting:
-                call.fail(TaskCancelledError(TaskID(call.task_id)))
-                self.reactor.wake()  # another thread may wait for it
-                return
-            for connection in self.peers.values():
-                if call.task_id in connection.calls:
-                    connection.send((m.CANCEL, call.task_id, force, recursive))
 
     def location_of(self, ref: ObjectRef) -> tuple[int | None, bool]:
         """(bytes of the value or None while it is pending, whether it lies on disk)."""
@@ -445,7 +434,11 @@ class Client:
                 raise ValueError(f"Ray objects whose owner is unknown: {ref} is of a session that has ended, or no session made it.")
         for entry in entries:
             if entry.form is None:
-                self._await_all(entries, timeout)
+                try:
+                    self._await_all(entries, timeout)
+                except KeyboardInterrupt:
+                    self.cancelling.interrupted(entries)
+                    raise
                 break
         failed, tensors = m.FAILED, m.TENSORS
         elsewhere = False
@@ -512,6 +505,9 @@ class Client:
         try:
             if countdown.left > most_left:
                 self._wait_as_user(lambda: countdown.left <= most_left, timeout)
+        except KeyboardInterrupt:
+            self.cancelling.interrupted(entries)
+            raise
         finally:
             with self.lock:
                 countdown.end(entries)

@@ -17,7 +17,7 @@ from typing import Any
 from mray._api.blueprint import METHOD_ATTRIBUTE
 from mray._common import messages as m
 from mray._common import settings
-from mray._common.ids import FIRST, return_id
+from mray._common.ids import FIRST, TaskID, return_id
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
@@ -26,6 +26,7 @@ from mray._objects.remote_error import dependency_error, import_error, pickle_er
 from mray._objects.serializer import PLAIN_TYPES, deserialize
 from mray._objects.store import read
 from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
+from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.deaths import lost_error
 from mray.exceptions import RayTaskError, TaskCancelledError
@@ -60,9 +61,10 @@ class Context:
 class Executor:
     """Runs calls and replies to them."""
 
-    def __init__(self, client: Client, context: Context) -> None:
+    def __init__(self, client: Client, context: Context, interrupts: Interrupts) -> None:
         self._client = client
         self.context = context
+        self._interrupts = interrupts
         self.instance: Any = None
         self._functions: dict[bytes, Callable[..., Any] | BaseException] = {}
         self._code: dict[bytes, bytes] = {}
@@ -225,6 +227,8 @@ class Executor:
         self._show(label)
         self._title.set(label)
         try:
+            if self._interrupts.active:
+                self._interrupts.begin(task_id)
             function = self._function(function_id, name)
             context.function_name = f"{function.__module__}.{name}"
             args, kwargs = self._unpack(connection, form, payload, arguments)
@@ -317,7 +321,6 @@ class Executor:
         self, connection: Connection, task_id: bytes, num_returns: int, error: BaseException, name: str, options: dict[str, Any] | None
     ) -> None:
         """Answer with the error, or end the worker if that is what it means."""
-        context = self.context
         if isinstance(error, ExitActor):
             self.end = (m.CAUSE_EXIT, "exit_actor() was called.")
             return
@@ -330,7 +333,8 @@ class Executor:
             connection.drain(1.0)
             os._exit(code)
         if isinstance(error, KeyboardInterrupt):
-            wrapped: BaseException = TaskCancelledError(context.task_id)
+            wrapped: BaseException = TaskCancelledError(TaskID(task_id))
+            self._interrupts.ended(task_id)
         elif isinstance(error, TaskCancelledError):
             wrapped = error
         else:

@@ -15,12 +15,13 @@ from then on the pool pushes one task at a time, so that the next death has one 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._ipc.connection import Connection
-from mray._runtime.calls import Call
+from mray._runtime.calls import CANCELLED, Call
 from mray._runtime.deaths import refused_error, worker_error
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class Pool:
         """Tasks that a worker has not started."""
         lease.reclaiming = False
         lease.stalled = bool(lease.connection.calls)
-        self.queue.extendleft(reversed(calls))
+        self._queue_again(calls)
         self.feed()
         if not lease.connection.calls:
             self._next(lease, monotonic())
@@ -246,19 +247,26 @@ class Pool:
         again = []
         for index, call in enumerate(calls):
             if index == 0 and (self.single or cause[0] != m.CAUSE_EXIT):
-                if call.retries == 0:
+                if call.retries == 0:  # a cancelled one is told so below
                     call.fail(worker_error(call.name, cause))
                     continue
                 call.retries -= call.retries > 0
             again.append(call)
-        self.queue.extendleft(reversed(again))
+        self._queue_again(again)
         self.feed()
+
+    def _queue_again(self, calls: list[Call]) -> None:
+        for call in reversed(calls):
+            if call.retries == CANCELLED:
+                call.cancel()
+            else:
+                self.queue.appendleft(call)
 
     def attempt_failed(self, call: Call) -> None:
         """The function raised an error that was to be retried."""
         call.attempt_failed()
         lease: Lease = call.lease
-        self.queue.appendleft(call)
+        self._queue_again([call])
         self._next(lease, monotonic())
         self.feed()
 
@@ -269,6 +277,10 @@ class Pool:
         except ValueError:
             return False
         return True
+
+    def connection_of(self, call: Call) -> Connection | None:
+        """Where a task that has been pushed is."""
+        return None if call.lease is None else call.lease.connection
 
 
 class LeasePools:
@@ -296,6 +308,11 @@ class LeasePools:
         self._requests[self._numbers] = pool
         pool.requests.add(self._numbers)
         self._client.node.send((m.LEASE_REQUEST, self._numbers, pool.demand))
+
+    def queued(self) -> Iterator[Call]:
+        """Every task that has not been pushed."""
+        for pool in self._pools.values():
+            yield from pool.queue
 
     def cancelled(self, number: int) -> None:
         self._requests.pop(number, None)

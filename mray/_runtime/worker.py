@@ -22,8 +22,10 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from mray._common import messages as m
+from mray._common.ids import TaskID
 from mray._ipc.connection import Connection, Message
 from mray._objects.remote_error import pickle_error
+from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.executor import Context, Executor, gpu_environment
 from mray._runtime.process_snapshot import work_of
@@ -59,7 +61,8 @@ class Worker:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.context = Context()
-        self.executor = Executor(client, self.context)
+        self.interrupts = Interrupts(client, self.context)
+        self.executor = Executor(client, self.context, self.interrupts)
         #: (connection, message) in the order of arrival.
         self.inbox: deque[tuple[Connection, Message]] = deque()
         #: Graphs of the actor that lives here; set by whoever wires the process.
@@ -142,27 +145,22 @@ class Worker:
         taken.reverse()
         return taken
 
-    def _on_cancel(self, connection: Connection, task_id: bytes, force: bool, _recursive: bool) -> None:
+    def _on_cancel(self, connection: Connection, task_id: bytes, force: bool, recursive: bool) -> None:
         for item in tuple(self.inbox):
             if item[1][0] in (m.TASK, m.CALL) and item[1][1] == task_id:
                 with contextlib.suppress(ValueError):
                     self.inbox.remove(item)
                     if item[1][0] == m.CALL:
                         self.client.tensors.look_back(item[1][_ARGUMENTS])
-                    payload = pickle_error(TaskCancelledError(task_id))
+                    payload = pickle_error(TaskCancelledError(TaskID(task_id)))
                     returns = item[1][3]
                     if returns == 1:
                         connection.send((m.REPLY, task_id, m.FAILED, payload, None))
                     else:
                         connection.send((m.REPLIES, task_id, [(m.FAILED, payload, None)] * returns))
                 return
-        if self.context.task_id == task_id and self.executor.instance is None:
-            if force:
-                self.client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
-                os._exit(1)
-            import _thread  # noqa: PLC0415
-
-            _thread.interrupt_main()
+        if self.executor.instance is None:
+            self.interrupts.cancel(task_id, force, recursive)
 
     def _node_lost(self) -> BaseException | None:
         os._exit(1)
