@@ -17,8 +17,11 @@ Guards are finalizers: they take no locks and hand their work to the reactor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mray._api.object_ref import ObjectRef
 
 Waiter = Callable[["Entry"], None]
 
@@ -139,3 +142,20 @@ class Countdown:
         self.left -= 1
         if entry.form == self._failed_form and self.failed is None:
             self.failed = entry
+
+
+def split_ready(refs: Sequence[ObjectRef], num_returns: int) -> tuple[list[ObjectRef], list[ObjectRef]]:
+    """The first refs whose value is there, `num_returns` at most, and the others. A ref costs some tens of nanoseconds, or less."""
+    if num_returns == len(refs) and None not in [ref._entry.form for ref in refs]:
+        return list(refs), []
+    ready: list[ObjectRef] = []
+    rest: list[ObjectRef] = []
+    for index, ref in enumerate(refs):
+        if ref._entry.form is None:
+            rest.append(ref)
+        else:
+            ready.append(ref)
+            if len(ready) == num_returns:
+                rest += refs[index + 1 :]
+                break
+    return ready, rest

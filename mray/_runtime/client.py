@@ -28,7 +28,7 @@ from mray._ipc.connection import Connection, Message
 from mray._ipc.reactor import Reactor
 from mray._ipc.segment import unlink
 from mray._ipc.table import SessionTable
-from mray._objects.ownership import Countdown, Entry, Guard
+from mray._objects.ownership import Countdown, Entry, Guard, split_ready
 from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
 from mray._objects.store import SegmentStore, is_spilled, read
@@ -491,10 +491,14 @@ class Client:
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """See `mray.wait`."""
+        own = self.entry
+        if type(refs[0]._entry) is not own and not any(type(ref._entry) is own for ref in refs):
+            raise ValueError("Ray objects whose owner is unknown: all of these refs are of a session that has ended.")
+        ready, rest = split_ready(refs, num_returns)
+        if len(ready) == num_returns:
+            return ready, rest
         countdown = Countdown(-1)
         entries = [ref._entry for ref in refs]
-        if entries and not any(type(entry) is self.entry for entry in entries):
-            raise ValueError("Ray objects whose owner is unknown: all of these refs are of a session that has ended.")
         with self.lock:
             for entry in entries:
                 if entry.form is None:
@@ -511,11 +515,7 @@ class Client:
         finally:
             with self.lock:
                 countdown.end(entries)
-        ready: list[ObjectRef] = []
-        rest: list[ObjectRef] = []
-        for ref, entry in zip(refs, entries, strict=True):
-            (ready if entry.form is not None and len(ready) < num_returns else rest).append(ref)
-        return ready, rest
+        return split_ready(refs, num_returns)
 
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None]) -> None:
         """Call back once, from the reading thread and without the lock, when the value is there."""

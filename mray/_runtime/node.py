@@ -31,6 +31,7 @@ from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import remove_session, segment_prefix, session_of, unlink_owned
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime import snapshot
+from mray._runtime.key_values import KeyValues
 from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
@@ -71,6 +72,7 @@ class Node:
         self._connections: dict[str, Connection] = {}
         self._driver: Connection | None = None
         self._code: dict[bytes, bytes] = {}
+        self._key_values = KeyValues()
         self._held_output: list[tuple[Any, ...]] = []
         self._unshown = 0
         #: The user is told when so many bytes have gone to disk.
@@ -212,6 +214,8 @@ class Node:
             self._answer_trimmed(connection, request, _TRIM_WAIT)
         elif what == "nodes":
             connection.send((m.ANSWER, request, True, [self._describe()]))
+        elif what == "key_values":
+            connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
         elif what == "code":
             code = self._code.get(arguments[0])
             connection.send((m.ANSWER, request, code is not None, code or "the node does not know this code"))

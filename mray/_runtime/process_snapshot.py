@@ -22,6 +22,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
+from mray._common import measured
 from mray._common import messages as m
 from mray._common.ids import FIRST
 from mray._ipc.connection import Connection
@@ -305,6 +306,7 @@ def work_of(worker: Worker) -> dict[str, Any]:
 
 _SECTIONS: dict[str, Callable[[Client], Any]] = {
     "calls": _calls,
+    "metrics": lambda _client: measured.rows(),
     "objects": _objects,
     "stacks": _stacks,
     "waits": _waits,

@@ -6,11 +6,12 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from time import monotonic
 from typing import Any
 
 from mray._common import messages as m
-from mray.util.state._gather import GATHER, View
+from mray.util.state._gather import GATHER, View, worker_id
 from mray.util.state._processes import facts_of
 
 #: Seconds that nvidia-smi may take.
@@ -49,6 +50,8 @@ class Sample:
     processes: list[Process]
     graphs: list[dict[str, Any]]
     gpus: list[dict[str, Any]]
+    #: By process: what `mray.util.metrics` has counted in it.
+    measured: dict[str, list[dict[str, Any]]]
 
     @property
     def by_process(self) -> dict[str, Process]:
@@ -57,7 +60,7 @@ class Sample:
 
 def take(view: View) -> Sample:
     """Look at a session now; asks every process once for what it does and once for its graphs."""
-    told = view.ask("work", "waits")
+    told = view.ask("work", "waits", "metrics")
     actors = {actor["process"]: actor for actor in view.node["actors"] if actor["process"] and actor["state"] != "dead"}
     tenants = {worker["process"]: worker["tenant"] or worker["state"] for worker in view.node["workers"]}
     memory = gpu_memory()
@@ -85,7 +88,8 @@ def take(view: View) -> Sample:
                 waits=[text for wait in answers.get("waits") or () for text in _waits(wait, names, view)],
             )
         )
-    return Sample(monotonic(), view, processes, list(GATHER["graphs"](view)), gpus())
+    measured = {process: answers.get("metrics") or [] for process, answers in told.items()}
+    return Sample(monotonic(), view, processes, list(GATHER["graphs"](view)), gpus(), measured)
 
 
 def _waits(wait: dict[str, Any], names: dict[str, str], view: View) -> Iterator[str]:
@@ -152,10 +156,19 @@ class Metric:
     """One family of numbers, in Prometheus's words."""
 
     name: str
-    kind: str  # gauge or counter
+    kind: str  # gauge, counter or histogram
     doc: str
     labels: tuple[str, ...]
-    samples: tuple[tuple[tuple[str, ...], float], ...]
+    #: Values of the labels, and the number; of a histogram a `Distribution`.
+    samples: tuple[tuple[tuple[str, ...], Any], ...]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What a histogram has counted: (upper bound, observations up to it), the last bound infinite, and their sum."""
+
+    buckets: tuple[tuple[str, float], ...]
+    sum: float
 
 
 def metrics(sample: Sample) -> list[Metric]:
@@ -208,7 +221,31 @@ def metrics(sample: Sample) -> list[Metric]:
             Metric("mray_gpu_memory_total_bytes", "gauge", "Memory of a GPU.", ("gpu",), tuple(total)),
             per_process("mray_process_gpu_memory_bytes", "gauge", "GPU memory of a process.", lambda p: p.gpu_bytes),
         ]
-    return found
+    return [*found, *_of_users(sample)]
+
+
+def _of_users(sample: Sample) -> Iterator[Metric]:
+    """The families of `mray.util.metrics`, under the names that Ray exports them by: one sample for each process and set of tags."""
+    families: dict[tuple[str, str], list[tuple[Process, dict[str, Any]]]] = {}
+    for process, rows in sample.measured.items():
+        for row in rows:
+            families.setdefault((row["name"], row["kind"]), []).append((sample.by_process[process], row))
+    for (name, kind), members in families.items():
+        tags = sorted({key for _process, row in members for given, _value in row["samples"] for key, _tag in given})
+        samples = tuple(
+            ((*(dict(given).get(tag, "") for tag in tags), worker_id(process.process), str(process.pid)), _number_of(row, value))
+            for process, row in members
+            for given, value in row["samples"]
+        )
+        yield Metric(f"ray_{name}", kind, members[0][1]["description"], (*tags, "WorkerId", "pid"), samples)
+
+
+def _number_of(row: dict[str, Any], value: Any) -> Any:
+    if row["kind"] != "histogram":
+        return float(value)
+    counts, total = value
+    bounds = [*(str(float(bound)) for bound in row["boundaries"]), "+Inf"]
+    return Distribution(tuple(zip(bounds, accumulate(counts), strict=True)), total)
 
 
 def is_driver(process: Process) -> bool:

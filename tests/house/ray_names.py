@@ -42,10 +42,26 @@ RAY: dict[str, str] = {
         register_serializer remove_placement_group
     """,
     "mray.util.accelerators": """
-        NVIDIA_A100 NVIDIA_A100_40G NVIDIA_A100_80G NVIDIA_B200 NVIDIA_B300 NVIDIA_GB200 NVIDIA_GB300 NVIDIA_H100 NVIDIA_H20 NVIDIA_H200
-        NVIDIA_L4 NVIDIA_L40S NVIDIA_RTX_PRO_6000 NVIDIA_TESLA_A10G NVIDIA_TESLA_K80 NVIDIA_TESLA_P100 NVIDIA_TESLA_P4 NVIDIA_TESLA_T4
-        NVIDIA_TESLA_V100
+        AMD_INSTINCT_MI100 AMD_INSTINCT_MI210 AMD_INSTINCT_MI250 AMD_INSTINCT_MI250x AMD_INSTINCT_MI300A AMD_INSTINCT_MI300x
+        AMD_INSTINCT_MI300x_HF AMD_INSTINCT_MI308x AMD_INSTINCT_MI325x AMD_INSTINCT_MI350x AMD_INSTINCT_MI355x AMD_RADEON_HD_7900
+        AMD_RADEON_R9_200_HD_7900 APPLE_M1 APPLE_M1_MAX APPLE_M1_PRO APPLE_M1_ULTRA APPLE_M2 APPLE_M2_MAX APPLE_M2_PRO APPLE_M2_ULTRA
+        APPLE_M3 APPLE_M3_MAX APPLE_M3_PRO APPLE_SILICON AWS_NEURON_CORE FURIOSA_RNGD GOOGLE_TPU_V2 GOOGLE_TPU_V3 GOOGLE_TPU_V4
+        GOOGLE_TPU_V5LITEPOD GOOGLE_TPU_V5P GOOGLE_TPU_V6E GOOGLE_TPU_V7X HUAWEI_NPU_910B HUAWEI_NPU_910B4 INTEL_GAUDI INTEL_MAX_1100
+        INTEL_MAX_1550 METAX_C500 METAX_C550 MOBILINT_ARIES MOBILINT_REGULUS NVIDIA_A100 NVIDIA_A100_40G NVIDIA_A100_80G NVIDIA_B200
+        NVIDIA_B300 NVIDIA_GB200 NVIDIA_GB300 NVIDIA_H100 NVIDIA_H20 NVIDIA_H200 NVIDIA_L4 NVIDIA_L40S NVIDIA_RTX_PRO_6000 NVIDIA_TESLA_A10G
+        NVIDIA_TESLA_K80 NVIDIA_TESLA_P100 NVIDIA_TESLA_P4 NVIDIA_TESLA_T4 NVIDIA_TESLA_V100 NVIDIA_TESLA_A100
     """,
+    "mray.util.accelerators.accelerators": """
+        AMD_INSTINCT_MI100 AMD_INSTINCT_MI210 AMD_INSTINCT_MI250 AMD_INSTINCT_MI250x AMD_INSTINCT_MI300A AMD_INSTINCT_MI300x
+        AMD_INSTINCT_MI300x_HF AMD_INSTINCT_MI308x AMD_INSTINCT_MI325x AMD_INSTINCT_MI350x AMD_INSTINCT_MI355x AMD_RADEON_HD_7900
+        AMD_RADEON_R9_200_HD_7900 APPLE_M1 APPLE_M1_MAX APPLE_M1_PRO APPLE_M1_ULTRA APPLE_M2 APPLE_M2_MAX APPLE_M2_PRO APPLE_M2_ULTRA
+        APPLE_M3 APPLE_M3_MAX APPLE_M3_PRO APPLE_SILICON AWS_NEURON_CORE FURIOSA_RNGD GOOGLE_TPU_V2 GOOGLE_TPU_V3 GOOGLE_TPU_V4
+        GOOGLE_TPU_V5LITEPOD GOOGLE_TPU_V5P GOOGLE_TPU_V6E GOOGLE_TPU_V7X HUAWEI_NPU_910B HUAWEI_NPU_910B4 INTEL_GAUDI INTEL_MAX_1100
+        INTEL_MAX_1550 METAX_C500 METAX_C550 MOBILINT_ARIES MOBILINT_REGULUS NVIDIA_A100 NVIDIA_A100_40G NVIDIA_A100_80G NVIDIA_B200
+        NVIDIA_B300 NVIDIA_GB200 NVIDIA_GB300 NVIDIA_H100 NVIDIA_H20 NVIDIA_H200 NVIDIA_L4 NVIDIA_L40S NVIDIA_RTX_PRO_6000 NVIDIA_TESLA_A10G
+        NVIDIA_TESLA_K80 NVIDIA_TESLA_P100 NVIDIA_TESLA_P4 NVIDIA_TESLA_T4 NVIDIA_TESLA_V100
+    """,
+    "mray.util.annotations": "AnnotationType Deprecated DeveloperAPI PublicAPI RayDeprecationWarning",
     "mray.util.check_serialize": "FailureTuple inspect_serializability",
     "mray.util.collective": """
         allgather allgather_multigpu allreduce allreduce_multigpu barrier broadcast broadcast_multigpu create_collective_group
@@ -66,6 +82,8 @@ RAY: dict[str, str] = {
         AllGatherOptions AllReduceOptions Backend BarrierOptions BroadcastOptions RecvOptions ReduceOp ReduceOptions
         ReduceScatterOptions SendOptions cupy_available torch_available unset_timeout_ms
     """,
+    "mray.util.debug": "disable_log_once_globally enable_periodic_logging log_once reset_log_once",
+    "mray.util.metrics": "Counter Gauge Histogram",
     "mray.util.helpers": "as_completed map_unordered",
     "mray.util.serialization": "StandaloneSerializationContext deregister_serializer register_serializer",
     "mray.util.state": """
@@ -93,6 +111,9 @@ RAY: dict[str, str] = {
         CommunicatorMetadata RDTManager TensorTransportManager TensorTransportMetadata deregister_nixl_memory get_local_object_locations
         get_object_locations register_nixl_memory register_nixl_memory_pool register_tensor_transport set_nixl_cuda_stream set_resource
         set_target_device_for_ref set_target_for_ref wait_tensor_freed
+    """,
+    "mray.experimental.internal_kv": """
+        _internal_kv_del _internal_kv_exists _internal_kv_get _internal_kv_initialized _internal_kv_list _internal_kv_put
     """,
     "mray.experimental.rdt": """
         CommunicatorMetadata RDTManager TensorTransportManager TensorTransportMetadata deregister_nixl_memory register_nixl_memory

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from mray.cli.samples import metrics, take
+from mray.cli.samples import Distribution, metrics, take
 from mray.cli.terminal import DONE, add_session, guarded, lacks, parser
 from mray.util.state.api import look
 
@@ -30,19 +30,22 @@ def main(words: list[str]) -> int:
 def _metrics(given: argparse.Namespace) -> int:
     try:
         from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily  # noqa: PLC0415
         from prometheus_client.registry import Collector  # noqa: PLC0415
     except ImportError:
         return lacks("prometheus-client", "metrics", "mray metrics")
+    families = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
     found = metrics(take(look(given.session, given.timeout)))
 
     class Session(Collector):  # type: ignore[misc, unused-ignore]
         def collect(self) -> Iterator[Any]:
             for metric in found:
-                family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                each = family(metric.name, metric.doc, labels=metric.labels)
+                each = families[metric.kind](metric.name, metric.doc, labels=metric.labels)
                 for values, number in metric.samples:
-                    each.add_metric(values, number)
+                    if isinstance(number, Distribution):
+                        each.add_metric(values, number.buckets, number.sum)
+                    else:
+                        each.add_metric(values, number)
                 yield each
 
     registry = CollectorRegistry()

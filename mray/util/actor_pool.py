@@ -1,0 +1,163 @@
+"""`ActorPool`: a fixed set of actors that share a queue of calls.
+
+For users, in the process that made the pool. An actor has one call of the pool at a time; the next one leaves when a result is taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from mray._api.actor import ActorHandle
+from mray._api.object_ref import ObjectRef
+from mray._api.verbs import get, wait
+from mray.exceptions import ActorDiedError
+
+__all__ = ["ActorPool"]
+
+Function = Callable[[ActorHandle, Any], Any]
+
+
+class ActorPool:
+    """Actors, and calls for whichever of them is free: ``pool.map(lambda actor, value: actor.work.remote(value), values)``.
+
+    A function given to the pool gets an actor and a value and returns the ref of its call. An actor whose death a result tells of leaves
+    the pool. Not for several threads at once.
+    """
+
+    def __init__(self, actors: Iterable[ActorHandle]) -> None:
+        self._idle = list(actors)
+        #: ref (or tuple of refs) -> number of the call and its actor, for calls whose result was not taken.
+        self._flying: dict[Any, tuple[int, ActorHandle]] = {}
+        #: number of the call -> what the function returned.
+        self._refs: dict[int, Any] = {}
+        self._submitted = 0
+        self._returned = 0
+        #: Calls that wait for an actor.
+        self._queue: deque[tuple[Function, Any]] = deque()
+
+    # ------------------------------------------------------------------------------------ many
+    def map(self, fn: Function, values: Iterable[Any]) -> Iterator[Any]:
+        """Call `fn` with an actor and each value; yields the results in the order of the values.
+
+        Results of earlier calls are dropped. Calls go out as results are taken, so the iterator must be read to its end. Raises what a call
+        raised, when its turn comes.
+        """
+        self._forget()
+        for value in values:
+            self.submit(fn, value)
+        return self._results(self.get_next)
+
+    def map_unordered(self, fn: Function, values: Iterable[Any]) -> Iterator[Any]:
+        """As `map`; yields the results in the order in which they come."""
+        self._forget()
+        for value in values:
+            self.submit(fn, value)
+        return self._results(self.get_next_unordered)
+
+    def _results(self, take: Callable[[], Any]) -> Iterator[Any]:
+        while self._flying:
+            yield take()
+
+    def _forget(self) -> None:
+        while self._flying:
+            try:
+                self.get_next_unordered(timeout=0, ignore_if_timedout=True)
+            except TimeoutError:
+                pass
+
+    # ------------------------------------------------------------------------------------ one by one
+    def submit(self, fn: Function, value: Any) -> None:
+        """Have ``fn(actor, value)`` called with the next free actor; now, if there is one."""
+        if not self._idle:
+            self._queue.append((fn, value))
+            return
+        actor = self._idle.pop()
+        made = fn(actor, value)
+        self._flying[tuple(made) if isinstance(made, list) else made] = (self._submitted, actor)
+        self._refs[self._submitted] = made
+        self._submitted += 1
+
+    def has_next(self) -> bool:
+        """Whether there are results that were not taken."""
+        return bool(self._flying)
+
+    def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
+        """The next result, in the order of `submit`; raises what its call raised.
+
+        `timeout` in seconds: TimeoutError, after which the call is still the next one, or is given up for `ignore_if_timedout`.
+        StopIteration when there is nothing to wait for, ValueError after `get_next_unordered` has taken a later one.
+        """
+        if not self._flying:
+            raise StopIteration("No more results to get")
+        if self._returned >= self._submitted:
+            raise ValueError("It is not allowed to call get_next() after get_next_unordered().")
+        made = self._refs[self._returned]
+        late = False
+        if timeout is not None:
+            late = bool(wait(_refs_of(made), num_returns=len(_refs_of(made)), timeout=timeout)[1])
+            if late and not ignore_if_timedout:
+                raise TimeoutError("Timed out waiting for result")
+        del self._refs[self._returned]
+        self._returned += 1
+        _number, actor = self._flying.pop(tuple(made) if isinstance(made, list) else made)
+        return self._take(made, actor, late)
+
+    def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
+        """The result of whichever call ends next. `timeout` and errors as in `get_next`."""
+        if not self._flying:
+            raise StopIteration("No more results to get")
+        first = {_refs_of(made)[0]: made for made in self._flying}
+        ready, _pending = wait(list(first), num_returns=1, timeout=timeout)
+        if not ready and not ignore_if_timedout:
+            raise TimeoutError("Timed out waiting for result")
+        made = first[ready[0]] if ready else next(iter(self._flying))
+        number, actor = self._flying.pop(made)
+        made = self._refs.pop(number)
+        self._returned = max(self._returned, number + 1)
+        return self._take(made, actor, not ready)
+
+    def _take(self, made: Any, actor: ActorHandle, late: bool) -> Any:
+        if late:
+            self._give_back(actor)
+            raise TimeoutError(f"Timed out waiting for result. The task {made} has been ignored.")
+        alive = True
+        try:
+            return get(made)
+        except ActorDiedError:
+            alive = False
+            raise
+        finally:
+            # Not a dead one: it would be given every call that follows.
+            if alive:
+                self._give_back(actor)
+            else:
+                self._send_next()
+
+    def _give_back(self, actor: ActorHandle) -> None:
+        self._idle.append(actor)
+        self._send_next()
+
+    def _send_next(self) -> None:
+        if self._queue and self._idle:
+            self.submit(*self._queue.popleft())
+
+    # ------------------------------------------------------------------------------------ actors
+    def has_free(self) -> bool:
+        """Whether an actor is free and no call waits for one."""
+        return bool(self._idle) and not self._queue
+
+    def pop_idle(self) -> ActorHandle | None:
+        """Take a free actor out of the pool; None when there is none."""
+        return self._idle.pop() if self.has_free() else None
+
+    def push(self, actor: ActorHandle) -> None:
+        """Add an actor; ValueError when it is in the pool already."""
+        if actor in self._idle or any(actor == busy for _number, busy in self._flying.values()):
+            raise ValueError("Actor already belongs to current ActorPool")
+        self._give_back(actor)
+
+
+def _refs_of(made: Any) -> list[ObjectRef]:
+    return list(made) if isinstance(made, (list, tuple)) else [made]
