@@ -125,13 +125,13 @@ def test_a_metric_pickles_as_one_of_the_same_name(metrics):
 
 
 @pytest.mark.only("mray")  # Ray exports through an agent beside each node
-def test_mray_metrics_prints_what_every_process_counted(fresh, init, run_program, capsys):
+def test_mray_metrics_prints_what_every_process_counted(fresh, init, capsys):
     pytest.importorskip("prometheus_client")
     from mray.cli.commands import metrics as command
     from mray.util.metrics import Counter, Gauge, Histogram
 
     ray = fresh
-    init(num_cpus=2)
+    context = init(num_cpus=2)
 
     @ray.remote
     class Worker:
@@ -146,7 +146,7 @@ def test_mray_metrics_prints_what_every_process_counted(fresh, init, run_program
     Gauge("work_level", "now").set(4)
     worker = Worker.remote()
     worker_id = ray.get(worker.count.remote())
-    assert command.main([]) == 0
+    assert command.main(["--session", context.address_info["session_dir"]]) == 0
     lines = capsys.readouterr().out.splitlines()
     done = {line.partition("{")[2] for line in lines if line.startswith("ray_work_done_total{")}
     assert any('kind="a"' in line and line.endswith(" 1.0") for line in done)
