@@ -24,6 +24,7 @@ from mray._api.decorator import remote
 from mray._api.init import init
 from mray._api.logging_config import LoggingConfig
 from mray._api.object_ref import ObjectRef
+from mray._api.ref_generator import DynamicObjectRefGenerator, ObjectRefGenerator
 from mray._api.verbs import (
     available_resources,
     cancel,
@@ -72,12 +73,14 @@ __all__ = [
     "WORKER_MODE",
     "ActorClassID",
     "ActorID",
+    "DynamicObjectRefGenerator",
     "FunctionID",
     "JobID",
     "LoggingConfig",
     "NodeID",
     "ObjectID",
     "ObjectRef",
+    "ObjectRefGenerator",
     "PlacementGroupID",
     "TaskID",
     "UniqueID",

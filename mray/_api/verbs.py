@@ -13,6 +13,7 @@ from mray._api.actor import ActorHandle
 from mray._api.current import backend_if_started, current_backend, started_backend, stop
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
+from mray._api.ref_generator import ObjectRefGenerator
 from mray._common.options import check_namespace
 from mray._common.tensor_transports import tensor_transport
 
@@ -48,6 +49,8 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
         return current_backend().get((object_refs,), timeout)[0]
     if isinstance(object_refs, GraphRef):
         return object_refs.get(timeout)
+    if isinstance(object_refs, ObjectRefGenerator):
+        return object_refs  # as Ray does: its items are refs, and it is none itself
     backend = current_backend()
     if not isinstance(object_refs, list):
         raise ValueError(
@@ -102,11 +105,12 @@ def wait(
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
     """Wait until `num_returns` refs are ready, or `timeout` seconds have passed: (ready, not ready), each in the order given.
 
-    At most `num_returns` are ready, even if more are. A failed ref is ready. `fetch_local` changes nothing: there is one host. Results of
-    compiled graphs may be among them; waiting for one leaves it to be got.
+    At most `num_returns` are ready, even if more are. A failed ref is ready; a generator of refs is when its next item is, or when it is
+    exhausted. `fetch_local` changes nothing: there is one host. Results of compiled graphs may be among them; waiting for one leaves it to
+    be got.
     """
     backend = current_backend()
-    if isinstance(ray_waitables, ObjectRef):
+    if isinstance(ray_waitables, (ObjectRef, ObjectRefGenerator)):
         raise TypeError(
             "wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got a single ray.ObjectRef or ray.ObjectRefGenerator "
             f"{ray_waitables}"
@@ -119,7 +123,7 @@ def wait(
     plain = set(map(type, ray_waitables)) == _ONLY_REFS
     if not plain:
         for ref in ray_waitables:
-            if not isinstance(ref, (ObjectRef, GraphRef)):
+            if not isinstance(ref, (ObjectRef, GraphRef, ObjectRefGenerator)):
                 raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got list containing {type(ref)}")
     if not ray_waitables:
         return [], []
@@ -131,20 +135,33 @@ def wait(
         raise ValueError(f"Invalid number of objects to return {num_returns}.")
     if num_returns > len(ray_waitables):
         raise ValueError("num_returns cannot be greater than the number of ray_waitables provided to ray.wait.")
-    if not plain:
-        for ref in ray_waitables:
-            if isinstance(ref, GraphRef):
-                return ref.wait_among(ray_waitables, num_returns, timeout)
+    if not plain and any(isinstance(ref, (GraphRef, ObjectRefGenerator)) for ref in ray_waitables):
+        return _wait_among(ray_waitables, num_returns, timeout)
     return backend.wait(ray_waitables, num_returns, timeout)
 
 
+def _wait_among(waitables: list[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
+    """As `wait`, when not all are refs: a generator is as ready as its next item."""
+    refs = [each.next_ref() if isinstance(each, ObjectRefGenerator) else each for each in waitables]
+    graph_ref = next((ref for ref in refs if isinstance(ref, GraphRef)), None)
+    if graph_ref is not None:
+        found = graph_ref.wait_among(refs, num_returns, timeout)
+    else:
+        found = current_backend().wait(refs, num_returns, timeout)
+    given = dict(zip(map(id, refs), waitables, strict=True))
+    ready, rest = ([given[id(ref)] for ref in part] for part in found)
+    return ready, rest
+
+
 # ---------------------------------------------------------------------------------- tasks and actors
-def cancel(ray_waitable: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
+def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False, recursive: bool = True) -> None:
     """Cancel the task whose result a ref is: it does not start, or is interrupted with KeyboardInterrupt (`force`: its process is killed).
 
     `get` of the ref raises TaskCancelledError. Nothing happens to a task that is over. `recursive`: the tasks it started too.
     """
     backend = current_backend()
+    if isinstance(ray_waitable, ObjectRefGenerator):
+        ray_waitable = ray_waitable.completed()
     if not isinstance(ray_waitable, ObjectRef):
         raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill(). Got: {type(ray_waitable)}.")
     if force and not ray_waitable.task_id().actor_id().binary().startswith(b"\xff" * 12):

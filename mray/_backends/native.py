@@ -25,6 +25,7 @@ from mray._runtime.environments import merge_environments, variables_of
 from mray._runtime.executor import Context, ExitActor
 from mray._runtime.output import OutputPrinter
 from mray._runtime.session import Session, start_session
+from mray._runtime.streams import listener, new_stream
 from mray.exceptions import ActorAlreadyExistsError, ActorUnschedulableError, RaySystemError, TaskUnschedulableError
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 LARGEST_CODE = 95 * 1024 * 1024
 
 _NO_COROUTINES = "calls of async methods are not supported yet, except in compiled graphs"
-_NO_GENERATORS = "generators of refs are not supported yet; return a list instead."
 
 
 class _Plan:
@@ -54,7 +54,7 @@ class _Plan:
         self.code = code
         self.options = options
         self.label = label
-        self.num_returns: int = options["num_returns"]
+        self.num_returns: int | str = options["num_returns"]
         self.retries: int = options["max_retries"]
         self.call_options = call_options
 
@@ -84,6 +84,7 @@ class NativeBackend(Backend):
         self._context: Context = worker.context if worker is not None else Context()
         self._base_env: dict[str, Any] = dict(client.facts.get("runtime_env") or {})
         self.graph_host: Host | None = None
+        client._peer_words[m.STREAM_ITEMS] = listener(client)
 
     @classmethod
     def start(cls, options: SessionOptions) -> NativeBackend:
@@ -158,7 +159,7 @@ class NativeBackend(Backend):
         plan = plan[3]
         task_id = new_task_id(NO_ACTOR)
         client = self.client
-        call, returned = _new_call(client, task_id, plan.code, plan.num_returns)
+        call, returned = _new_call(client, task_id, plan.code, plan.num_returns, options)
         call.parent = self._context.task_id
         call.name = plan.label
         call.retries = plan.retries
@@ -175,8 +176,6 @@ class NativeBackend(Backend):
 
     def _plan(self, function: Any, options: dict[str, Any], environment: dict[str, Any]) -> _Plan:
         """Pickle the function, find the pool of its resources and environment; once per function and options."""
-        if not isinstance(options["num_returns"], int):
-            raise NotImplementedError(f"num_returns={options['num_returns']!r}: {_NO_GENERATORS}")
         code = self._code(function, "function", function.function)
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
@@ -322,12 +321,11 @@ class NativeBackend(Backend):
             raise client.fatal
         actor_id = handle._id
         task_id = new_task_id(actor_id)
-        if method.is_async or not isinstance(num_returns, int):
-            why = _NO_COROUTINES if method.is_async else _NO_GENERATORS
-            raise NotImplementedError(f"{method.name}, num_returns={num_returns!r}: {why}")
+        if method.is_async:
+            raise NotImplementedError(f"{method.name}, num_returns={num_returns!r}: {_NO_COROUTINES}")
         if options is not None and options.get("tensor_transport"):
             check_enabled(handle, options["tensor_transport"])
-        call, returned = _new_call(client, task_id, method.name, num_returns)
+        call, returned = _new_call(client, task_id, method.name, num_returns, options)
         call.handle = handle._token
         call.parent = self._context.task_id
         pack_arguments(client, call, args, kwargs or None, method.name)
@@ -460,12 +458,14 @@ class NativeBackend(Backend):
         return self.graph_host
 
 
-def _new_call(client: Client, task_id: bytes, method: Any, num_returns: int) -> tuple[Call, Any]:
-    """A call, and what the caller gets of it: a ref, None, or a list of refs."""
+def _new_call(client: Client, task_id: bytes, method: Any, num_returns: Any, options: dict[str, Any] | None) -> tuple[Call, Any]:
+    """A call, and what the caller gets of it: a ref, None, a list of refs, or what `new_stream` says."""
     if num_returns == 1:
         entry = client.entry()
         call = entry.task = Call(task_id, method, 1, entry)
         return call, ObjectRef(task_id + FIRST, entry)
+    if isinstance(num_returns, str):
+        return new_stream(client, task_id, method, num_returns, (options or {}).get("_generator_backpressure_num_objects"))
     entries = [client.entry() for _ in range(num_returns)]
     call = Call(task_id, method, num_returns, None, entries)
     for entry in entries:

@@ -57,6 +57,11 @@ CANCEL = 18  # task id, force, recursive
 ATTEMPT = 19  # task id                                   an application error that the caller asked to be retried
 CANCEL_OBJECT = 20  # object id, force, recursive            a borrower asks the owner to cancel the call that makes it
 
+# --------------------------------------------------------------------- peer to peer: streams of a generator
+STREAM_ITEMS = 20  # task id, first, list of (form, payload, refs)   items that were yielded, from number `first` (0, 1, ...); REPLY ends it
+STREAM_TAKEN = 21  # task id, count                         so many have been taken; said where the producer is to wait for it
+STREAM_STOP = 22  # task id                                 nobody reads it any more
+
 # ------------------------------------------------------- peer to peer: tensors that stay with their maker
 TENSORS_FETCH = 25  # number, object id, through host       send me the tensors
 TENSORS_BROUGHT = 26  # number, form, payload, lease       form: PICKLED, PACKED, SEGMENT or FAILED

@@ -105,7 +105,7 @@ def _parts(value: Any) -> Iterator[tuple[str, str, Any]]:
                 part = part.__func__
             if not name.startswith("__") or inspect.isfunction(part):
                 yield name, name, part
-    else:
+    elif not _refuses(value):
         fields = dict(getattr(value, "__dict__", None) or {})
         for base in type(value).__mro__:
             slots = base.__dict__.get("__slots__", ())
@@ -114,6 +114,17 @@ def _parts(value: Any) -> Iterator[tuple[str, str, Any]]:
                     fields[name] = getattr(value, name)
         for name, part in fields.items():
             yield name, name, part
+
+
+def _refuses(value: Any) -> bool:
+    """Whether the class itself says that its instances are not pickled: what is inside them is not in the way."""
+    if type(value).__reduce__ is object.__reduce__:
+        return False
+    try:
+        value.__reduce__()
+    except Exception:
+        return True
+    return False
 
 
 def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, str, Any]]:

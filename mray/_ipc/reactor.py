@@ -30,6 +30,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
+from typing import Protocol
 
 from mray._common.log import logger
 from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, peer_is_ours
@@ -47,6 +48,12 @@ _BUFFER_BYTES = 256 * 1024
 
 #: How often the relief thread looks whether anybody reads, in seconds, while the process is active.
 TICK = 0.004
+
+
+class Flushable(Protocol):
+    """Something that holds messages back."""
+
+    def flush(self) -> None: ...
 
 
 class _Waiter:
@@ -74,7 +81,7 @@ class Reactor:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_numbers = itertools.count()
         self._deferred: deque[Callable[[], None]] = deque()
-        self._dirty: dict[int, Connection] = {}
+        self._dirty: dict[int, Flushable] = {}
 
         #: The reading turn. Invariant: only its holder polls and dispatches.
         self._turn = threading.Lock()
@@ -202,6 +209,10 @@ class Reactor:
     def post_later(self, connection: Connection) -> None:
         """Remember that a connection has posted messages that nobody has flushed."""
         self._dirty[connection.fd] = connection
+
+    def flush_later(self, key: int, held: Flushable) -> None:
+        """As `post_later`, for what holds messages back itself; `key` is its own, and negative."""
+        self._dirty[key] = held
 
     def flush(self) -> None:
         """Give every remembered post to the kernel."""

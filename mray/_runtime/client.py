@@ -205,7 +205,7 @@ class Client:
         assert entry is not None
         if form == m.TENSORS:
             self.tensors.own(entry, task_id + FIRST, form, payload, call.handle)
-        self._complete(connection, task_id, entry, form, payload, refs)
+        self.complete(connection, task_id, entry, form, payload, refs)
         call.source.replied(call)
         call.release()
 
@@ -218,11 +218,12 @@ class Client:
         for index, (entry, (form, payload, refs)) in enumerate(zip(call.entries, values, strict=True)):
             if form == m.TENSORS:
                 self.tensors.own(entry, return_id(task_id, index + 1), form, payload, call.handle)
-            self._complete(connection, return_id(task_id, index), entry, form, payload, refs)
+            self.complete(connection, return_id(task_id, index), entry, form, payload, refs)
         call.source.replied(call)
         call.release()
 
-    def _complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
+    def complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
+        """The value of an entry has come from its producer; `pin` is how that names the refs inside. Client's lock held."""
         if form == m.SEGMENT:
             entry.guard = Guard(self.reactor.defer, self.free_segment, payload[0], payload[2])
             connection.facts.get("freed", set()).discard(payload[0])
@@ -458,7 +459,7 @@ class Client:
             if entry.owner is not None and not entry.fetching:
                 with self.lock:
                     self.borrowing.fetch(entry)
-            ready = self._wait_as_user(lambda: entry.form is not None, timeout)
+            ready = self.wait_as_user(lambda: entry.form is not None, timeout)
         else:
             countdown = Countdown(m.FAILED)
             with self.lock:
@@ -467,7 +468,7 @@ class Client:
                         self.borrowing.fetch(entry)
                     countdown.watch(entry)
             try:
-                ready = self._wait_as_user(lambda: not countdown.left or countdown.failed is not None, timeout)
+                ready = self.wait_as_user(lambda: not countdown.left or countdown.failed is not None, timeout)
             finally:
                 with self.lock:
                     countdown.end(entries)
@@ -476,7 +477,7 @@ class Client:
         if not ready:
             raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.")
 
-    def _wait_as_user(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+    def wait_as_user(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait on behalf of user code: a task gives its CPUs back meanwhile."""
         reactor = self.reactor
         if timeout == 0:
@@ -508,7 +509,7 @@ class Client:
         most_left = len(entries) - num_returns
         try:
             if countdown.left > most_left:
-                self._wait_as_user(lambda: countdown.left <= most_left, timeout)
+                self.wait_as_user(lambda: countdown.left <= most_left, timeout)
         except KeyboardInterrupt:
             self.cancelling.interrupted(entries)
             raise

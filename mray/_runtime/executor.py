@@ -29,6 +29,7 @@ from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.deaths import lost_error
+from mray._runtime.stream_producer import Producers
 from mray.exceptions import RayTaskError, TaskCancelledError
 
 #: Failed calls that are remembered.
@@ -62,7 +63,7 @@ class Executor:
     """Runs calls and replies to them."""
 
     def __init__(self, client: Client, context: Context, interrupts: Interrupts) -> None:
-        self._client = client
+        self.client = client
         self.context = context
         self._interrupts = interrupts
         self.instance: Any = None
@@ -71,6 +72,7 @@ class Executor:
         #: Calls of each function that ends the worker after so many (max_calls).
         self._counts: dict[bytes, int] = {}
         self._title = processes.Title()
+        self.producers = Producers(self)
         self._methods: dict[str, Callable[..., Any]] = {}
         self.actor_prefix = ""
         self._qualified = ""
@@ -104,7 +106,7 @@ class Executor:
     # ------------------------------------------------------------------------------------ arguments
     def _unpack(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
         """The positional and keyword arguments of a call."""
-        client = self._client
+        client = self.client
         borrowing = client.borrowing
         borrowing.caller = connection
         try:
@@ -121,7 +123,7 @@ class Executor:
         if arguments is None:
             return args, kwargs or {}
         if any(value[0] == m.TENSORS for value in arguments):
-            arguments = self._client.tensors.begin_arguments(arguments)
+            arguments = self.client.tensors.begin_arguments(arguments)
         values = [self._argument(value) for value in arguments]
         args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
         return args, {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in (kwargs or {}).items()}
@@ -134,14 +136,14 @@ class Executor:
             return self._read_borrowed(payload, value[2], value[3])
         if form == m.TENSORS:
             try:
-                self._client.tensors.tensors_of(payload)
+                self.client.tensors.tensors_of(payload)
             except Exception as error:
                 raise dependency_error(error) from None
-            return self._client.tensors.argument(payload, value[2])
+            return self.client.tensors.argument(payload, value[2])
         return deserialize(form, payload)
 
     def _read_borrowed(self, payload: Any, object_id: bytes, owner: str) -> Any:
-        client = self._client
+        client = self.client
         with client.lock:
             entry: Entry = client.borrowing.entry_of(object_id, owner)
             entry.complete(m.SEGMENT, tuple(payload))
@@ -177,8 +179,11 @@ class Executor:
             if bound is None:
                 bound = self._method(method)
             if options is not None and "tensor_transport" in options:
-                bound = self._client.tensors.in_place(bound, options["tensor_transport"])
+                bound = self.client.tensors.in_place(bound, options["tensor_transport"])
             result = bound(*args, **kwargs)
+            if options is not None and "stream" in options:
+                self.producers.run(connection, task_id, result, self.actor_prefix + method, options)
+                result = None
             if self.exit_requested:
                 raise ExitActor
         except BaseException as error:
@@ -219,7 +224,7 @@ class Executor:
     ) -> None:
         """TASK: a function."""
         context = self.context
-        guard = self._client.reactor.guard
+        guard = self.client.reactor.guard
         guard.dismiss()
         context.task_id = task_id
         context.function_name = None
@@ -234,6 +239,9 @@ class Executor:
             args, kwargs = self._unpack(connection, form, payload, arguments)
             guard.admit()
             result = function(*args, **kwargs)
+            if options is not None and "stream" in options:
+                self.producers.run(connection, task_id, result, label, options)
+                result = None
             guard.dismiss()
         except BaseException as error:
             guard.dismiss()
@@ -258,15 +266,15 @@ class Executor:
             if type(result) in PLAIN_TYPES:
                 payload = pickle.dumps(result, 5)
                 if len(payload) <= INLINE_BYTES:
-                    self._settle()
+                    self.settle()
                     connection.post((m.REPLY, task_id, m.PICKLED, payload, None))
                     return
             try:
-                value = self._freeze(connection, task_id, task_id + FIRST, result, options)
+                value = self.freeze(connection, task_id, task_id + FIRST, result, options)
             except BaseException as error:
                 self._failed(connection, task_id, 1, _why(error, result, f"the return value of {name}"), name, None)
                 return
-            self._settle()
+            self.settle()
             connection.post((m.REPLY, task_id, *value))
             return
         try:
@@ -274,7 +282,7 @@ class Executor:
         except BaseException as error:
             self._failed(connection, task_id, num_returns, error, name, options)
             return
-        self._settle()
+        self.settle()
         connection.post((m.REPLIES, task_id, values))
 
     def _split(
@@ -289,14 +297,14 @@ class Executor:
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
         return [
-            self._freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, options)
+            self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, options)
             for index, value in enumerate(results)
         ]
 
-    def _freeze(
+    def freeze(
         self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None
     ) -> tuple[int, Any, Any]:
-        client = self._client
+        client = self.client
         transport = None if options is None else options.get("tensor_transport")
         if transport is None:
             form, payload, refs = freeze_value(client, value, connection.process)
@@ -310,12 +318,12 @@ class Executor:
             client.borrowing.pin(connection, pin, refs)
             return form, payload, client.borrowing.names_of(refs)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """The caller lets go of what it passed as soon as it has the reply: first be sure that the owners know of our borrows."""
-        borrowing = self._client.borrowing
+        borrowing = self.client.borrowing
         while borrowing.unacknowledged:
             with contextlib.suppress(KeyboardInterrupt):  # it came too late to cancel the task
-                self._client.reactor.wait_until(lambda: not borrowing.unacknowledged)
+                self.client.reactor.wait_until(lambda: not borrowing.unacknowledged)
 
     def _failed(
         self, connection: Connection, task_id: bytes, num_returns: int, error: BaseException, name: str, options: dict[str, Any] | None
@@ -329,7 +337,7 @@ class Executor:
             if self.instance is not None:
                 self.end = (m.CAUSE_EXIT, f"a method raised SystemExit({code}), as exit_actor() does")
                 return
-            self._client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised SystemExit({code})"))
+            self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised SystemExit({code})"))
             connection.drain(1.0)
             os._exit(code)
         if isinstance(error, KeyboardInterrupt):
@@ -339,17 +347,26 @@ class Executor:
             wrapped = error
         else:
             if options is not None and "retry" in options and self._is_retried(error, options["retry"]):
-                self._settle()
+                self.settle()
                 connection.post((m.ATTEMPT, task_id))
                 return
             wrapped = self._wrap(error, name)
         self.failures.append((task_id, type(error).__name__))
         payload = pickle_error(wrapped)
-        self._settle()
+        self.settle()
         if num_returns == 1:
             connection.post((m.REPLY, task_id, m.FAILED, payload, None))
         else:
             connection.post((m.REPLIES, task_id, [(m.FAILED, payload, None)] * num_returns))
+
+    def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None:
+        """The error of a generator as its last item, pickled; None when it is more than an error (see `_failed`)."""
+        if isinstance(error, (ExitActor, SystemExit, KeyboardInterrupt, TaskCancelledError)):
+            return None
+        if "retry" in options and self._is_retried(error, options["retry"]):
+            return None
+        self.failures.append((task_id, type(error).__name__))
+        return pickle_error(self._wrap(error, name))
 
     def _wrap(self, error: BaseException, name: str) -> RayTaskError:
         """What the caller gets for an error of user code."""
@@ -358,7 +375,7 @@ class Executor:
             name,
             error,
             pid=os.getpid(),
-            ip=self._client.facts["node_ip_address"],
+            ip=self.client.facts["node_ip_address"],
             actor_id=context.actor_id,
             actor_repr=self.repr_now() if context.actor_id else None,
         )
@@ -409,7 +426,7 @@ class Executor:
             instance = cls.__new__(cls)
             self.instance = instance
             instance.__init__(*args, **kwargs)
-            self._settle()
+            self.settle()
         except ExitActor:
             self.end = (m.CAUSE_EXIT, "exit_actor() was called.")
         except BaseException as error:

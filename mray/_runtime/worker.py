@@ -85,6 +85,7 @@ class Worker:
                 m.GRAPH: self._enqueue(m.GRAPH),
                 m.RECLAIM: self._on_reclaim,
                 m.CANCEL: self._on_cancel,
+                **self.executor.producers.words,
             }
         )
         client._node_words.update({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})

@@ -1,0 +1,228 @@
+"""`ObjectRefGenerator`: the refs of what a remote generator yields, one after the other while it runs.
+
+In every process. The generator holds a stream that belongs to the backend, and is the only one that holds it: when the generator goes, the
+remote function stops at its next ``yield`` and what nobody has read is freed. So it cannot be copied or pickled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from mray._api.current import current_backend
+
+if TYPE_CHECKING:
+    from mray._api.object_ref import ObjectRef
+
+_NOT_PICKLED = "You cannot return or pass a generator to other task. Serializing a ObjectRefGenerator is not allowed."
+
+
+class RefStream(Protocol):
+    """What a backend keeps of a remote generator."""
+
+    @property
+    def done(self) -> ObjectRef:
+        """The ref that is ready when the generator is over: None, or the error if it could not be run to its end."""
+
+    def take_nowait(self) -> ObjectRef | None:
+        """The ref of the next item that is there, None if there is none."""
+
+    def peek(self, count: int) -> list[ObjectRef]:
+        """The refs of the next `count` items, which stay. Those behind the end fail with ObjectRefStreamEndOfStreamError, or with the error
+        that ended it.
+        """
+
+    def await_next(self, timeout: float | None) -> bool:
+        """Wait until an item is there or the generator is over; False when `timeout` seconds have passed."""
+
+    def is_over(self) -> bool:
+        """Whether nothing more will arrive, and everything that has arrived was taken."""
+
+    def has_failed(self) -> bool:
+        """Whether `done` is an error."""
+
+
+class DynamicObjectRefGenerator:
+    """The refs of everything that a generator with ``num_returns="dynamic"`` has yielded. Each can be taken once."""
+
+    def __init__(self, refs: Iterable[ObjectRef]) -> None:
+        self._refs = deque(refs)
+
+    def __iter__(self) -> Iterator[ObjectRef]:
+        while self._refs:
+            yield self._refs.popleft()
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+
+class ObjectRefGenerator:
+    """What a call of a remote generator returns: an iterator, and asynchronous iterator, of the refs of its items.
+
+    An item can be taken as soon as it is yielded. What the generator raises is the last item; when its process dies, or it is cancelled,
+    the last ref raises that. Then it is exhausted for good. One thread at a time.
+
+    Dropping it ends the remote generator at its next ``yield``.
+    """
+
+    __slots__ = ("__weakref__", "_failure_taken", "_guard", "_stream")
+
+    def __init__(self, stream: RefStream, guard: Any) -> None:
+        self._stream = stream
+        #: Ends the stream when it dies with this generator.
+        self._guard = guard
+        self._failure_taken = False
+
+    # ------------------------------------------------------------------------------------ iterating
+    def __iter__(self) -> ObjectRefGenerator:
+        return self
+
+    def __next__(self) -> ObjectRef:
+        """The ref of the next item; waits for ever until it is yielded, or the process that runs the generator dies.
+
+        A task that waits gives its CPUs back meanwhile.
+        """
+        ref = self._stream.take_nowait()
+        if ref is None:
+            ref = self._next_sync(None)
+        return ref
+
+    def __aiter__(self) -> ObjectRefGenerator:
+        return self
+
+    async def __anext__(self) -> ObjectRef:
+        """As ``next``, without blocking the event loop."""
+        ref = self._stream.take_nowait()
+        if ref is None:
+            ref = await self._next_async(None)
+        return ref
+
+    # ------------------------------------------------------------------------------------ looking
+    def completed(self) -> ObjectRef:
+        """A ref that is ready when the remote generator is over: of None, or an error when its process died or it was cancelled."""
+        return self._stream.done
+
+    def next_ready(self) -> bool:
+        """Whether ``get(next(generator))`` would return, or raise, at once. False when it is exhausted. Does not wait."""
+        if self.is_finished():
+            return False
+        self._stream.await_next(0)
+        return not self.is_finished() and current_backend().wait(self._stream.peek(1), 1, 0)[0] != []
+
+    def is_finished(self) -> bool:
+        """Whether it is exhausted: the remote generator is over and everything was taken. Does not wait."""
+        stream = self._stream
+        return stream.is_over() and (self._failure_taken or not stream.has_failed())
+
+    def next_ref(self) -> ObjectRef:
+        """The ref of the next item, which stays; one that fails if there is none. For `wait`."""
+        if self._stream.is_over() and not self._failure_taken and self._stream.has_failed():
+            return self._stream.done
+        return self._stream.peek(1)[0]
+
+    # ------------------------------------------------------------------------------------ as Ray's libraries call it
+    @property
+    def _generator_ref(self) -> ObjectRef:
+        return self._stream.done
+
+    def _stream_exhausted(self) -> bool:
+        """As `is_finished`, also when an error of the system is yet to be taken."""
+        return self._stream.is_over()
+
+    def _get_next_object_id_binary(self) -> bytes:
+        return self._stream.peek(1)[0].binary()
+
+    def _get_next_ref_n(self, num_refs: int) -> list[ObjectRef]:
+        """The refs of the next items, which stay."""
+        if num_refs <= 0:
+            raise ValueError("num_refs must be positive")
+        return self._stream.peek(num_refs)
+
+    def _consume_next_ref_n(self, num_refs: int) -> None:
+        """Go on behind the next items; ValueError if the last one is neither there nor behind the end."""
+        if num_refs <= 0:
+            raise ValueError("num_refs must be positive")
+        if not current_backend().wait(self._stream.peek(num_refs)[-1:], 1, 0)[0]:
+            raise ValueError(f"the next {num_refs} items of the generator are not there yet; wait for the last of them")
+        for _ in range(num_refs):
+            self._stream.take_nowait()
+
+    def _next_sync(self, timeout_s: float | None = None) -> ObjectRef:
+        """As ``next``, `timeout_s` seconds at most (None or -1: for ever), then ``ObjectRef.nil()``."""
+        stream = self._stream
+        timeout = None if timeout_s is None or timeout_s < 0 else timeout_s
+        while True:
+            ref = stream.take_nowait()
+            if ref is not None:
+                return ref
+            if stream.is_over():
+                if self._failure_taken or not stream.has_failed():
+                    raise StopIteration
+                self._failure_taken = True
+                return stream.done
+            if not stream.await_next(timeout):
+                return type(stream.done).nil()
+
+    async def _next_async(self, timeout_s: float | None = None) -> ObjectRef:
+        """As `_next_sync` without blocking the event loop; the end is StopAsyncIteration."""
+        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+
+        stream = self._stream
+        while True:
+            ref = stream.take_nowait()
+            if ref is not None:
+                return ref
+            if stream.is_over():
+                if self._failure_taken or not stream.has_failed():
+                    raise StopAsyncIteration
+                self._failure_taken = True
+                return stream.done
+            arrival = _arrival(asyncio.get_running_loop(), stream)
+            try:
+                await asyncio.wait_for(arrival, None if timeout_s is None or timeout_s < 0 else timeout_s)
+            except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+                return type(stream.done).nil()
+
+    # ------------------------------------------------------------------------------------ what generators have and this has not
+    def send(self, value: Any) -> NoReturn:
+        raise NotImplementedError("`gen.send` is not supported.")
+
+    def throw(self, value: Any) -> NoReturn:
+        raise NotImplementedError("`gen.throw` is not supported.")
+
+    def close(self) -> NoReturn:
+        raise NotImplementedError("`gen.close` is not supported.")
+
+    async def asend(self, value: Any) -> NoReturn:
+        raise NotImplementedError("`gen.asend` is not supported.")
+
+    async def athrow(self, value: Any) -> NoReturn:
+        raise NotImplementedError("`gen.athrow` is not supported.")
+
+    async def aclose(self) -> NoReturn:
+        raise NotImplementedError("`gen.aclose` is not supported.")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(_NOT_PICKLED)
+
+    def __repr__(self) -> str:
+        return f"<ObjectRefGenerator of {self._stream.done.task_id()}>"
+
+
+def _arrival(loop: Any, stream: RefStream) -> Any:
+    """A future of the loop that is done when the next item is there, or the end."""
+    future = loop.create_future()
+
+    def settle() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    def ready() -> None:
+        try:
+            loop.call_soon_threadsafe(settle)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            pass
+
+    current_backend().on_ready(stream.peek(1)[0], ready)
+    return future

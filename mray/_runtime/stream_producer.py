@@ -1,0 +1,184 @@
+"""Producers: generators that run in a worker, and the way of their items to the caller.
+
+In the worker, in whatever thread runs the call; the other end is `mray._runtime.streams`. An item leaves at once, unless it comes so soon
+after the last departure that several can leave together: then with a later item, when user code waits, or with the relief thread's tick.
+
+A producer runs ahead of its reader as far as the memory of the reader's process goes, unless the caller asked for back-pressure; but what
+the kernel does not take, because nobody reads at the other end, holds it up.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._common.ids import return_id
+from mray._ipc.connection import Connection
+from mray._objects.serializer import PLAIN_TYPES
+from mray._runtime.calls import INLINE_BYTES
+
+if TYPE_CHECKING:
+    from mray._runtime.executor import Executor
+
+#: Items that follow a departure within so many seconds wait for company.
+TOGETHER_SECONDS = 150e-6
+#: ... until there are so many items or bytes.
+TOGETHER_ITEMS = 128
+TOGETHER_BYTES = 64 * 1024
+#: Bytes that may lie unsent before the producer waits for the reader's process to read.
+MOST_UNSENT = 1 << 20
+
+Item = tuple[int, Any, Any]
+
+
+class Producer:
+    """One generator at work. `add` and `pause` belong to the thread that runs it; the rest may be called by any."""
+
+    def __init__(self, executor: Executor, connection: Connection, task_id: bytes, name: str, options: dict[str, Any]) -> None:
+        arrived, window, taken, dropped = options["stream"]
+        self._executor = executor
+        self._reactor = executor.client.reactor
+        self._connection = connection
+        self._task_id = task_id
+        self._name = name
+        self._options = options
+        #: Items yielded so far; those before `_skipped` have arrived in an earlier attempt.
+        self._yielded = 0
+        self._skipped = arrived
+        self._window = window
+        #: Items that the caller has taken, as far as is known here.
+        self.taken = taken
+        #: Nobody reads any more.
+        self.stopped = dropped
+        self._lock = threading.Lock()
+        #: Items that have not been posted. Only `add` appends, only the holder of `_lock` removes.
+        self._held: deque[Item] = deque()
+        self._held_bytes = 0
+        #: Number of the first of them. Invariant: only touched under `_lock`.
+        self._first = arrived
+        self._departed = 0.0
+        #: Under which the reactor remembers it among what is to be flushed.
+        self.fd = -1 - id(self)
+
+    # ------------------------------------------------------------------------------------ items
+    def add(self, value: Any) -> None:
+        """Send a value that was yielded. Raises what `Executor.freeze` does."""
+        self._yielded = yielded = self._yielded + 1
+        if yielded <= self._skipped:
+            return
+        if type(value) in PLAIN_TYPES:
+            payload = pickle.dumps(value, 5)
+            if len(payload) <= INLINE_BYTES:
+                self._hold((m.PICKLED, payload, None), len(payload))
+                return
+        name = return_id(self._task_id, yielded + 1)
+        form, payload, refs = self._executor.freeze(self._connection, name, name, value, None)
+        self._executor.settle()
+        self._hold((form, payload, refs), 0 if form == m.SEGMENT else len(payload))
+
+    def add_failure(self, payload: bytes) -> None:
+        """The last item: the error that the generator raised, pickled."""
+        self._yielded += 1
+        self._hold((m.FAILED, payload, None), len(payload))
+
+    def _hold(self, item: Item, size: int) -> None:
+        self._held.append(item)
+        self._held_bytes += size
+        reactor = self._reactor
+        reactor.activity += 1
+        if monotonic() - self._departed > TOGETHER_SECONDS or len(self._held) >= TOGETHER_ITEMS or self._held_bytes > TOGETHER_BYTES:
+            self.flush()
+        elif len(self._held) == 1:
+            reactor.flush_later(self.fd, self)
+            if reactor.asleep:
+                reactor.wake()  # so that the relief thread ticks
+
+    def flush(self) -> None:
+        """Give what is held to the kernel."""
+        with self._lock:
+            held = self._held
+            items = [held.popleft() for _ in range(len(held))]
+            self._held_bytes = 0
+            if items:
+                self._connection.post((m.STREAM_ITEMS, self._task_id, self._first, items))
+                self._first += len(items)
+                self._departed = monotonic()
+        self._connection.flush()
+
+    # ------------------------------------------------------------------------------------ holding up
+    def may_go_on(self) -> bool:
+        """Whether the generator may be asked for its next item."""
+        if self.stopped or self._connection.closed:
+            return True
+        return self._connection.unsent <= MOST_UNSENT and not (self._window and self._yielded - self.taken >= self._window)
+
+    def is_unread(self) -> bool:
+        """Whether there is no use in going on."""
+        return self.stopped or self._connection.closed
+
+    def pause(self) -> None:
+        """Wait until the reader, or the connection, has caught up."""
+        if not self.may_go_on():
+            self.flush()
+            self._reactor.wait_until(self.may_go_on)
+
+
+class Producers:
+    """The producers of one worker."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._running: dict[bytes, Producer] = {}
+        self.words: dict[int, Callable[..., None]] = {m.STREAM_TAKEN: self._on_taken, m.STREAM_STOP: self._on_stop}
+
+    def _on_taken(self, _connection: Connection, task_id: bytes, count: int) -> None:
+        producer = self._running.get(task_id)
+        if producer is not None:
+            producer.taken = count
+
+    def _on_stop(self, _connection: Connection, task_id: bytes) -> None:
+        # One that has not begun is told again when its first items arrive.
+        producer = self._running.get(task_id)
+        if producer is not None:
+            producer.stopped = True
+
+    def run(self, connection: Connection, task_id: bytes, generator: Any, name: str, options: dict[str, Any]) -> None:
+        """Send what the generator yields, until it is exhausted, fails, or nobody reads it any more. User code runs in here.
+
+        An error of the generator is its last item. What means more than an error (a cancellation, the end of the worker, an attempt that is
+        to be repeated) is raised.
+        """
+        if not isinstance(generator, Iterator):
+            raise ValueError(f"{name} is called as a generator and returned {type(generator)}; it has to return a generator.")
+        producer = self._running[task_id] = Producer(self._executor, connection, task_id, name, options)
+        try:
+            self._drive(producer, generator)
+        except BaseException as error:
+            failure = self._executor.item_failure(error, task_id, name, options)
+            if failure is None:
+                raise
+            producer.add_failure(failure)
+        finally:
+            del self._running[task_id]
+            producer.flush()
+
+    def _drive(self, producer: Producer, generator: Iterator[Any]) -> None:
+        guard = self._executor.client.reactor.guard
+        for value in generator:
+            # A cancellation must not come between an item and its being counted.
+            held = guard.enter()
+            try:
+                producer.add(value)
+                producer.pause()
+            finally:
+                guard.leave(held)
+            if producer.is_unread():
+                close = getattr(generator, "close", None)
+                if close is not None:
+                    close()
+                return
