@@ -106,22 +106,27 @@ def _parts(value: Any) -> Iterator[tuple[str, str, Any]]:
             if not name.startswith("__") or inspect.isfunction(part):
                 yield name, name, part
     elif not _refuses(value):
-        fields = dict(getattr(value, "__dict__", None) or {})
-        for base in type(value).__mro__:
-            slots = base.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in fields and hasattr(value, name):
-                    fields[name] = getattr(value, name)
-        for name, part in fields.items():
-            yield name, name, part
+        yield from _fields_of(value)
+
+
+def _fields_of(value: Any) -> Iterator[tuple[str, str, Any]]:
+    fields = dict(getattr(value, "__dict__", None) or {})
+    for base in type(value).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in fields and hasattr(value, name):
+                fields[name] = getattr(value, name)
+    for name, part in fields.items():
+        yield name, name, part
 
 
 def _refuses(value: Any) -> bool:
     """Whether the class itself says that its instances are not pickled: what is inside them is not in the way."""
-    if type(value).__reduce__ is object.__reduce__:
+    reduce: Any = type(value).__reduce__
+    if reduce is object.__reduce__:
         return False
     try:
-        value.__reduce__()
+        reduce(value)
     except Exception:
         return True
     return False
