@@ -26,7 +26,7 @@ from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import serialize
-from mray._runtime.calls import Call
+from mray._runtime.calls import CANCELLED, Call
 from mray.exceptions import ObjectRefStreamEndOfStreamError
 
 if TYPE_CHECKING:
@@ -214,7 +214,8 @@ class Stream:
             self.state[DROPPED] = True
             self._items.clear()
             if self._call is not None:
-                self._call.retries = 0
+                if self._call.retries != CANCELLED:
+                    self._call.retries = 0
                 if self._producer is not None:
                     self._producer.send((m.STREAM_STOP, self._task_id))
 
