@@ -15,8 +15,16 @@ from typing import Any
 
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
 from mray._api.current import backend_if_started, current_backend
+from mray._api.signature import returns_generator
 from mray._common.ids import ActorID
-from mray._common.options import METHOD_OPTIONS, check_actor_options, check_namespace, check_num_returns, complete_actor_options
+from mray._common.options import (
+    METHOD_OPTIONS,
+    check_actor_options,
+    check_generator_returns,
+    check_namespace,
+    check_num_returns,
+    complete_actor_options,
+)
 
 __all__ = [
     "ActorClass",
@@ -310,6 +318,7 @@ class ActorMethod:
     def _merged(self, options: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
         """num_returns, and the options that are set, over those of `mray.method`."""
         _check_method_options(options, ("name",))
+        check_generator_returns(options.get("num_returns"), self._spec.is_generator)
         given = {name: value for name, value in options.items() if value is not None}
         num_returns = given.pop("num_returns", self._spec.num_returns)
         return num_returns, ({**(self._spec.options or {}), **given} or None)
@@ -396,6 +405,7 @@ def method(*args: Any, **options: Any) -> Any:
 
     def annotate(function: Callable[..., Any]) -> Callable[..., Any]:
         set_options = {name: value for name, value in options.items() if value is not None}
+        check_generator_returns(options.get("num_returns"), returns_generator(function))
         setattr(function, METHOD_ATTRIBUTE, set_options)
         return function
 

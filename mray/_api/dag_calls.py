@@ -203,9 +203,14 @@ def bind_method(method: ActorMethod, args: tuple[Any, ...], kwargs: dict[str, An
             f"args: {args}. kwargs: {kwargs}."
         ) from None
     num_returns = options.get("num_returns") or spec.num_returns
+    if not isinstance(num_returns, int):
+        raise TypeError(
+            f"{spec.name} is a generator: its calls return a stream of refs (num_returns={num_returns!r}), which no DAG node stands for. "
+            "Bind a method that returns its values."
+        )
     others = {PARENT_CLASS_NODE_KEY: handle, PREV_CLASS_METHOD_CALL_KEY: None, BIND_INDEX_KEY: next_bind_index(handle)}
     node = ClassMethodNode(spec.name, args, kwargs, {**options, "num_returns": num_returns}, others)
-    if not isinstance(num_returns, int) or num_returns <= 1:
+    if num_returns <= 1:
         return node
     others = {IS_CLASS_METHOD_OUTPUT_KEY: True, PARENT_CLASS_NODE_KEY: handle}
     return tuple(ClassMethodNode(f"return_idx_{output}", (node, output), {}, {}, dict(others)) for output in range(num_returns))

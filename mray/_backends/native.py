@@ -324,7 +324,7 @@ class NativeBackend(Backend):
         if method.is_async:
             raise NotImplementedError(f"{method.name}, num_returns={num_returns!r}: {_NO_COROUTINES}")
         if options is not None and options.get("tensor_transport"):
-            check_enabled(handle, options["tensor_transport"])
+            check_enabled(handle, options["tensor_transport"], num_returns)
         call, returned = _new_call(client, task_id, method.name, num_returns, options)
         call.handle = handle._token
         call.parent = self._context.task_id

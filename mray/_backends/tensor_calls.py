@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from mray._api.actor import ActorHandle
 
 
-def check_enabled(handle: ActorHandle, name: str) -> None:
-    """ValueError unless methods of the actor may leave their tensors with it by this transport."""
+def check_enabled(handle: ActorHandle, name: str, num_returns: int | str) -> None:
+    """ValueError unless methods of the actor may leave their tensors with it by this transport, and this one returns values."""
     transport = tensor_transport(name)
+    if transport is not None and isinstance(num_returns, str):
+        raise ValueError(
+            f"Currently, methods with tensor_transport={transport.name} only support 1 return value. "
+            "Please make sure the actor method is decorated with `@ray.method(num_returns=1)` (the default)."
+        )
     if transport is not None and not handle._options.get("enable_tensor_transport"):
         raise ValueError(
             f'Currently, methods with .options(tensor_transport="{transport.name}") are not supported when enable_tensor_transport=False. '

@@ -233,19 +233,24 @@ def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_optio
     if in_options and "max_calls" in given:
         raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
     _check(TASK_OPTIONS, given, "remote functions")
-    num_returns = given.get("num_returns")
-    if isinstance(num_returns, str):
-        if num_returns == "dynamic":
-            warnings.warn(
-                "num_returns='dynamic' is deprecated and will be removed in a future Ray release. Use num_returns='streaming' instead.",
-                DeprecationWarning,
-                stacklevel=4,
-            )
-        if not is_generator:
-            raise ValueError(
-                f"num_returns='{num_returns}' can only be used with generator functions (functions that use 'yield'). "
-                "The decorated function is not a generator function."
-            )
+    check_generator_returns(given.get("num_returns"), is_generator)
+
+
+def check_generator_returns(num_returns: Any, is_generator: bool) -> None:
+    """ValueError for "streaming" and "dynamic" of what is no generator."""
+    if not isinstance(num_returns, str):
+        return
+    if num_returns == "dynamic":
+        warnings.warn(
+            "num_returns='dynamic' is deprecated and will be removed in a future Ray release. Use num_returns='streaming' instead.",
+            DeprecationWarning,
+            stacklevel=5,
+        )
+    if not is_generator:
+        raise ValueError(
+            f"num_returns='{num_returns}' can only be used with generator functions (functions that use 'yield'). "
+            "The decorated function is not a generator function."
+        )
 
 
 def check_actor_options(given: Mapping[str, Any]) -> None:

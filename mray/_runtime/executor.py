@@ -12,6 +12,7 @@ import pickle
 import sys
 from collections import deque
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
 from mray._api.blueprint import METHOD_ATTRIBUTE
@@ -29,7 +30,7 @@ from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.deaths import lost_error
-from mray._runtime.stream_producer import Producers
+from mray._runtime.stream_producer import Collected, Producers
 from mray.exceptions import RayTaskError, TaskCancelledError
 
 #: Failed calls that are remembered.
@@ -181,9 +182,8 @@ class Executor:
             if options is not None and "tensor_transport" in options:
                 bound = self.client.tensors.in_place(bound, options["tensor_transport"])
             result = bound(*args, **kwargs)
-            if options is not None and "stream" in options:
-                self.producers.run(connection, task_id, result, self.actor_prefix + method, options)
-                result = None
+            if type(result) is GeneratorType or (options is not None and "stream" in options):
+                result = self.producers.run(connection, task_id, num_returns, result, self.actor_prefix + method, options or {})
             if self.exit_requested:
                 raise ExitActor
         except BaseException as error:
@@ -239,9 +239,8 @@ class Executor:
             args, kwargs = self._unpack(connection, form, payload, arguments)
             guard.admit()
             result = function(*args, **kwargs)
-            if options is not None and "stream" in options:
-                self.producers.run(connection, task_id, result, label, options)
-                result = None
+            if type(result) is GeneratorType or (options is not None and "stream" in options):
+                result = self.producers.run(connection, task_id, num_returns, result, label, options or {})
             guard.dismiss()
         except BaseException as error:
             guard.dismiss()
@@ -290,6 +289,8 @@ class Executor:
     ) -> list[tuple[int, Any, Any]]:
         if num_returns == 0:
             return []
+        if type(result) is Collected:
+            return [*result, *[(m.FAILED, result.failure, None)] * (num_returns - len(result))]
         try:
             results = list(result)
         except TypeError:

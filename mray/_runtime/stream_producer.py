@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.ids import return_id
+from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.serializer import PLAIN_TYPES
 from mray._runtime.calls import INLINE_BYTES
@@ -128,6 +129,12 @@ class Producer:
             self._reactor.wait_until(self.may_go_on)
 
 
+class Collected(list[Item]):
+    """What a generator with a fixed number of return values has yielded, and why the rest is missing."""
+
+    failure = b""
+
+
 class Producers:
     """The producers of one worker."""
 
@@ -147,12 +154,44 @@ class Producers:
         if producer is not None:
             producer.stopped = True
 
-    def run(self, connection: Connection, task_id: bytes, generator: Any, name: str, options: dict[str, Any]) -> None:
-        """Send what the generator yields, until it is exhausted, fails, or nobody reads it any more. User code runs in here.
+    def run(
+        self, connection: Connection, task_id: bytes, num_returns: int, generator: Any, name: str, options: dict[str, Any]
+    ) -> Any:
+        """Run what a call has returned, a generator; user code runs in here. Returns what is to be answered.
 
-        An error of the generator is its last item. What means more than an error (a cancellation, the end of the worker, an attempt that is
-        to be repeated) is raised.
+        In a stream an error of the generator is its last item. What means more than an error (a cancellation, the end of the worker, an
+        attempt that is to be repeated) is raised.
         """
+        if "stream" in options:
+            self._stream(connection, task_id, generator, name, options)
+            return None
+        if num_returns == 0:
+            return None
+        values: Any = Collected()
+        try:
+            for value in generator:
+                if len(values) == num_returns:
+                    logger.error("%s yields more than its num_returns=%d values; it was stopped there", name, num_returns)
+                    generator.close()
+                    break
+                if num_returns == 1:
+                    values.append(value)
+                else:
+                    place = len(values)
+                    pin, object_id = return_id(task_id, place), return_id(task_id, place + 1)
+                    values.append(self._executor.freeze(connection, pin, object_id, value, options))
+            if len(values) < num_returns:
+                raise ValueError(f"Task returned {len(values)} objects, but num_returns={num_returns}.")
+        except BaseException as error:
+            if len(values) == num_returns and isinstance(error, Exception):
+                logger.exception("%s raised an error after it had yielded its num_returns=%d values", name, num_returns)
+            elif num_returns == 1 or (failure := self._executor.item_failure(error, task_id, name, options)) is None:
+                raise
+            else:
+                values.failure = failure
+        return values[0] if num_returns == 1 else values
+
+    def _stream(self, connection: Connection, task_id: bytes, generator: Any, name: str, options: dict[str, Any]) -> None:
         if not isinstance(generator, Iterator):
             raise ValueError(f"{name} is called as a generator and returned {type(generator)}; it has to return a generator.")
         producer = self._running[task_id] = Producer(self._executor, connection, task_id, name, options)

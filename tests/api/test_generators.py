@@ -12,15 +12,16 @@ import pytest
 
 
 def count(n):
-    yield from range(n)
+    for i in range(n):  # noqa: UP028  (Ray runs no `yield from` over what has no `send`)
+        yield i
 
 
 class Counter:
     def count(self, n):
-        yield from range(n)
+        yield from count(n)
 
     def fail_at(self, n):
-        yield from range(n)
+        yield from count(n)
         raise ValueError("no more")
 
     def plain(self):
@@ -197,3 +198,153 @@ def test_what_python_s_generators_have_and_these_have_not(ray_session):
     for name, arguments in (("asend", (1,)), ("athrow", (ValueError(),)), ("aclose", ())):
         with pytest.raises(NotImplementedError, match=f"`gen.{name}` is not supported."):
             asyncio.run(getattr(generator, name)(*arguments))
+
+
+# ---------------------------------------------------------------------------- num_returns that is a number
+def test_a_generator_with_as_many_return_values_as_it_yields(ray_session):
+    ray = ray_session
+    refs = ray.remote(num_returns=3)(count).remote(3)
+    assert ray.get(refs) == [0, 1, 2]
+    actor = ray.remote(Counter).remote()
+    assert ray.get(actor.count.options(num_returns=2).remote(2)) == [0, 1]
+
+
+def test_too_few_items_are_a_value_error_of_the_missing_ones(ray_session):
+    ray = ray_session
+    *first, last = ray.remote(count).options(num_returns=4).remote(3)
+    assert ray.get(first) == [0, 1, 2]
+    with pytest.raises(ValueError, match="Task returned 3 objects, but num_returns=4."):
+        ray.get(last)
+
+
+def test_items_beyond_the_return_values_are_left_out(ray_session):
+    ray = ray_session
+    assert ray.get(ray.remote(count).options(num_returns=2).remote(5)) == [0, 1]
+    assert ray.get(ray.remote(count).options(num_returns=1).remote(5)) == 0
+    assert ray.remote(count).options(num_returns=0).remote(5) is None
+
+
+def test_what_was_yielded_before_an_error_is_good(ray_session):
+    ray = ray_session
+    actor = ray.remote(Counter).remote()
+    first, *rest = actor.fail_at.options(num_returns=3).remote(1)
+    assert ray.get(first) == 0
+    for ref in rest:
+        with pytest.raises(ValueError, match="no more"):
+            ray.get(ref)
+
+
+# ------------------------------------------------------------------------------------------- "dynamic"
+@pytest.mark.filterwarnings("ignore:num_returns='dynamic':DeprecationWarning")
+def test_a_dynamic_generator_is_one_ref_of_all_refs(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def total(found):
+        return sum(ray.get(list(found)))
+
+    ref = ray.remote(count).options(num_returns="dynamic").remote(4)
+    found = ray.get(ref)
+    assert len(found) == 4
+    assert ray.get(list(found)) == [0, 1, 2, 3]
+    assert len(found) == 0
+    assert ray.get(total.remote(ref)) == 6
+    actor = ray.remote(Counter).remote()
+    assert values_of(ray, ray.get(actor.fail_at.options(num_returns="dynamic").remote(1))) == [0, ValueError]
+
+
+@pytest.mark.filterwarnings("ignore:num_returns='dynamic':DeprecationWarning")
+def test_only_generators_stream(ray_session):
+    ray = ray_session
+    actor = ray.remote(Counter).remote()
+    for num_returns in ("streaming", "dynamic"):
+        with pytest.raises(ValueError, match="can only be used with generator functions"):
+            actor.plain.options(num_returns=num_returns).remote()
+        with pytest.raises(ValueError, match="can only be used with generator functions"):
+            ray.remote(num_returns=num_returns)(lambda: 1)
+        with pytest.raises(ValueError, match="can only be used with generator functions"):
+            ray.method(num_returns=num_returns)(lambda self: 1)
+
+
+def test_a_generator_method_is_no_dag_node(ray_session):
+    ray = ray_session
+    actor = ray.remote(Counter).remote()
+    with ray.dag.InputNode() as given, pytest.raises(TypeError):
+        actor.count.bind(given)
+
+
+# --------------------------------------------------------------------------------- looking without taking
+def test_whether_the_next_item_is_there(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    def one(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.01)
+        yield 1
+
+    generator = one.remote(gate)
+    assert not generator.next_ready()
+    assert not generator.is_finished()
+    assert ray.wait([generator], timeout=0) == ([], [generator])
+    gate.send.remote()
+    assert ray.wait([generator], timeout=60) == ([generator], [])
+    assert generator.next_ready()
+    ray.get(generator.completed())
+    assert not generator.is_finished()
+    assert ray.get(next(generator)) == 1
+    assert generator.is_finished()
+    assert not generator.next_ready()
+    assert ray.wait([generator], timeout=60) == ([generator], [])
+
+
+def test_waiting_for_generators_and_refs_together(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    def never(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.01)
+        yield 1
+
+    late = never.remote(gate)
+    early = ray.remote(count).remote(1)
+    ref = ray.put(5)
+    ready, rest = ray.wait([late, early, ref], num_returns=2, timeout=60)
+    assert (ready, rest) == ([early, ref], [late])
+    with pytest.raises(TypeError, match="got a single"):
+        ray.wait(late)
+    with pytest.raises(ValueError, match="unique"):
+        ray.wait([late, late])
+    gate.send.remote()
+    assert ray.wait([late], timeout=60)[0] == [late]
+
+
+def test_next_with_a_time_limit(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    def one(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.01)
+        yield 1
+
+    generator = one.remote(gate)
+    assert generator._next_sync(timeout_s=0.05).is_nil()
+    ray.get(gate.send.remote())
+    assert ray.get(generator._next_sync()) == 1
+
+
+def test_refs_of_the_next_items_can_be_had_before_they_are_made(ray_session):
+    ray = ray_session
+    generator = ray.remote(count).remote(3)
+    refs = generator._get_next_ref_n(5)
+    assert ray.get(refs[:3]) == [0, 1, 2]
+    for ref in refs[3:]:
+        with pytest.raises(ray.exceptions.ObjectRefStreamEndOfStreamError):
+            ray.get(ref)
+    generator._consume_next_ref_n(2)
+    assert list(generator) == refs[2:3]
