@@ -321,6 +321,44 @@ def put_256m(ray: Any) -> list[float]:
     return put_array(ray, 256, 8)
 
 
+#: What may lie in memory, what is put there, and the size of an object, in MiB.
+SPILL_LIMIT, SPILL_TOTAL, SPILL_ITEM = 512, 1536, 32
+
+
+def read_back(ray: Any, refs: list[Any]) -> None:
+    """Look at every page of every array."""
+    for ref in refs:
+        value = ray.get(ref)
+        assert int(value[::4096].sum()) == value.nbytes // 4096
+        del value
+
+
+def spill_put(ray: Any) -> list[float]:
+    import numpy
+
+    array = numpy.ones(SPILL_ITEM * MIB, dtype=numpy.uint8)
+    with session(ray, object_store_memory=SPILL_LIMIT * MIB):
+        begin = time.perf_counter()
+        refs = [ray.put(array) for _ in range(SPILL_TOTAL // SPILL_ITEM)]
+        read_back(ray, refs)
+        return [time.perf_counter() - begin]
+
+
+def spill_tasks(ray: Any) -> list[float]:
+    @ray.remote
+    def make() -> Any:
+        import numpy
+
+        return numpy.ones(SPILL_ITEM * MIB, dtype=numpy.uint8)
+
+    with session(ray, object_store_memory=SPILL_LIMIT * MIB, num_cpus=2):
+        ray.get([make.remote() for _ in range(4)])
+        begin = time.perf_counter()
+        refs = [make.remote() for _ in range(SPILL_TOTAL // SPILL_ITEM)]
+        read_back(ray, refs)
+        return [time.perf_counter() - begin]
+
+
 def memcpy(mebibytes: int, count: int) -> list[float]:
     import numpy
 

@@ -55,6 +55,8 @@ ROWS: tuple[Row, ...] = (
     Row("get_small", "get of a small value", 2, 5),
     Row("put_64m", "put of 64 MiB, warm", 1, None, engines=("mray", "ray", "memcpy"), of_memcpy=0.8),
     Row("put_256m", "put of 256 MiB, warm", 1, None, engines=("mray", "ray", "memcpy"), of_memcpy=0.8),
+    Row("spill_put", "put and read back 3 times the store's limit", 3, 5),
+    Row("spill_tasks", "3 times the store's limit made by tasks, read back", 2, 4),
     Row("actors_20", "20 actors from nothing to first reply", 20, 50),
     Row("init_cycle", "init + first task + shutdown", 25, 50, engines=("mray", "ray", *POOLS)),
     Row("idle_actor_pss", "memory of an idle actor, PSS", 4, 8, unit="MB"),
