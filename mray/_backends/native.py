@@ -181,10 +181,12 @@ class NativeBackend(Backend):
         label = options["name"] or function.name.rpartition(".")[2]
         self._refuse_impossible(resources, f"The task {label}", TaskUnschedulableError)
         merged = merge_environments(environment, options["runtime_env"])
+        retriable = options["max_retries"] != 0
         demand: dict[str, Any] = {
             "resources": resources,
             "env": variables_of(merged),
             "label": f"task {label}",
+            "retriable": retriable,
             "options": {"runtime_env": merged},
         }
         single = options["max_calls"] == 1
@@ -196,7 +198,7 @@ class NativeBackend(Backend):
         retry = options["retry_exceptions"]
         if retry and options["max_retries"]:
             call_options["retry"] = True if retry is True else _pickle_types(retry)
-        key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single)
+        key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable)
         with self.client.lock:
             pool = self.client.leases.pool(key, demand, single)
         return _Plan(pool, (*code, function.name), options, label, call_options or None)

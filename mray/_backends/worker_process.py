@@ -12,6 +12,7 @@ from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
 from mray._backends.native import NativeBackend
 from mray._common.messages import ROLE_WORKER
+from mray._ipc.process import prefer_as_victim
 from mray._runtime import stack_signal
 from mray._runtime.breakpoints import Breakpoints
 from mray._runtime.client import Client
@@ -24,6 +25,7 @@ def worker_main(start: dict[str, Any]) -> int:
     client = Client(start["session_dir"], start["process"], ROLE_WORKER)
     worker = Worker(client)
     client.join()
+    prefer_as_victim(client.facts["oom_score"])
     # A crash of compiled code says where it was: among the last lines of its output, which whoever waits for the worker gets.
     faulthandler.enable(file=2, all_threads=False)
     stack_signal.listen(client.session_dir)

@@ -142,6 +142,7 @@ CAUSE_EXIT = "exit"  # exit_actor(), or max_calls reached
 CAUSE_SCOPE = "scope"  # the last handle went away, or __ray_terminate__
 CAUSE_OWNER = "owner"  # the process that created it died
 CAUSE_INIT = "init"  # the constructor raised
+CAUSE_MEMORY = "memory"  # the node ended it because memory ran low; the text says how low
 CAUSE_NODE = "node"  # the node died, or the session ended
 CAUSE_REFUSED = "refused"  # could never be placed on this machine, or given a process
 

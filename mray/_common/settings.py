@@ -223,6 +223,42 @@ VERBOSE_SPILL_LOGS = _declare(
     "The driver is told when so many bytes of objects have gone to disk, and at each doubling; 0: never.",
     "RAY_verbose_spill_logs",
 )
+MEMORY_USAGE_THRESHOLD = _declare(
+    "MRAY_MEMORY_USAGE_THRESHOLD",
+    float,
+    0.95,
+    "The share of the memory above which a worker is ended, before the kernel ends another one.",
+    "RAY_memory_usage_threshold",
+)
+MEMORY_MONITOR_REFRESH_MS = _declare(
+    "MRAY_MEMORY_MONITOR_REFRESH_MS",
+    int,
+    250,
+    "Milliseconds between two looks at the memory when it is nearly full; 0: never look.",
+    "RAY_memory_monitor_refresh_ms",
+)
+MEMINFO = _declare("MRAY_MEMINFO", str, "/proc/meminfo", "The file that tells how much memory there is, for tests.")
+TASK_OOM_RETRIES = _declare(
+    "MRAY_TASK_OOM_RETRIES",
+    int,
+    -1,
+    "How often a task with retries is started again when it was ended because memory ran low; -1: without end.",
+    "RAY_task_oom_retries",
+)
+TASK_OOM_RETRY_DELAY_BASE_MS = _declare(
+    "MRAY_TASK_OOM_RETRY_DELAY_BASE_MS",
+    int,
+    1000,
+    "Milliseconds before the first of these starts; each time twice as long, up to a minute.",
+    "RAY_task_oom_retry_delay_base_ms",
+)
+WORKER_OOM_SCORE_ADJUSTMENT = _declare(
+    "MRAY_WORKER_OOM_SCORE_ADJUSTMENT",
+    int,
+    1000,
+    "How much rather the kernel's own OOM killer takes a worker than the driver or the node, 0 to 1000.",
+    "RAY_worker_oom_score_adjustment",
+)
 TASK_MAX_RETRIES = _declare(
     "MRAY_TASK_MAX_RETRIES", int, 3, "How often a task whose worker died is started again, unless it says itself.", "RAY_TASK_MAX_RETRIES"
 )

@@ -74,6 +74,12 @@ def memory_bytes() -> int:
     return min(limits, default=1 << 30)
 
 
+def memory_groups() -> list[tuple[int, str]]:
+    """(version, directory) of the control groups whose memory this process counts towards, as far as they can be seen."""
+    found = [(2, path) for path in _cgroup_paths("") if os.path.exists(os.path.join(path, "memory.max"))]
+    return found + [(1, path) for path in _cgroup_paths("memory") if os.path.exists(os.path.join(path, "memory.limit_in_bytes"))]
+
+
 def shared_memory_bytes() -> int:
     """Bytes that /dev/shm has room for."""
     try:

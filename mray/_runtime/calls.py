@@ -65,6 +65,7 @@ class Call:
         "handle",
         "keep",
         "lease",
+        "memory_kills",
         "method",
         "name",
         "num_returns",
@@ -102,6 +103,7 @@ class Call:
         self.parent: bytes | None = None
         #: Retries left: after system failures, or after application errors that were to be retried. `CANCELLED` once it was.
         self.retries = 0
+        self.memory_kills = 0
         self.name = ""
         #: The queue (of an actor, of a scheduling class) the call belongs to.
         self.source: Any = None

@@ -17,6 +17,7 @@ from mray.exceptions import (
     ActorUnschedulableError,
     NodeDiedError,
     ObjectLostError,
+    OutOfMemoryError,
     OwnerDiedError,
     RayTaskError,
     RuntimeEnvSetupError,
@@ -43,6 +44,8 @@ _ACTOR_REASONS = {
 def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None) -> BaseException:
     """What a call to a dead actor raises; `method` was in flight when it died."""
     kind, text, pid, status, pickled = cause or _UNKNOWN
+    if kind == m.CAUSE_MEMORY:
+        return OutOfMemoryError(text)
     if kind == m.CAUSE_INIT and pickled is not None:
         failure = unpickle_error(pickled)
         if isinstance(failure, RayTaskError):
@@ -61,7 +64,9 @@ def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: s
 
 def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None) -> BaseException:
     """What a call raises that found the actor being restarted and may not be sent again."""
-    _kind, _text, pid, status, _pickled = cause or _UNKNOWN
+    kind, text, pid, status, _pickled = cause or _UNKNOWN
+    if kind == m.CAUSE_MEMORY and method:
+        return OutOfMemoryError(text)
     how = describe_status(status) or "has ended"
     doing = f", {class_name}.{method} was in flight" if method else ""
     return ActorUnavailableError(f"its process (pid {pid}) {how}{doing}; the actor is being restarted", actor_id)
@@ -69,7 +74,9 @@ def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, met
 
 def worker_error(task: str, cause: Cause | None) -> BaseException:
     """What a task raises whose worker died."""
-    _kind, text, pid, status, _payload = cause or _UNKNOWN
+    kind, text, pid, status, _payload = cause or _UNKNOWN
+    if kind == m.CAUSE_MEMORY:
+        return OutOfMemoryError(text)
     return WorkerCrashedError(task or None, pid or None, status, (text + _last_output(cause)).lstrip())
 
 

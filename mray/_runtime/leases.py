@@ -23,6 +23,7 @@ from mray._common import messages as m
 from mray._ipc.connection import Connection
 from mray._runtime.calls import CANCELLED, Call
 from mray._runtime.deaths import refused_error, worker_error
+from mray._runtime.memory_retries import MemoryRetries
 
 if TYPE_CHECKING:
     from mray._runtime.client import Client
@@ -247,6 +248,10 @@ class Pool:
         again = []
         for index, call in enumerate(calls):
             if index == 0 and (self.single or cause[0] != m.CAUSE_EXIT):
+                if cause[0] == m.CAUSE_MEMORY and call.retries != CANCELLED:
+                    if not (self.demand["retriable"] and self.client.leases.memory.take(call)):
+                        call.fail(worker_error(call.name, cause))
+                    continue
                 if call.retries == 0:  # a cancelled one is told so below
                     call.fail(worker_error(call.name, cause))
                     continue
@@ -275,7 +280,7 @@ class Pool:
         try:
             self.queue.remove(call)
         except ValueError:
-            return False
+            return self.client.leases.memory.cancel(call)
         return True
 
     def connection_of(self, call: Call) -> Connection | None:
@@ -288,6 +293,7 @@ class LeasePools:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.memory = MemoryRetries(client)
         self._pools: dict[Any, Pool] = {}
         self._requests: dict[int, Pool] = {}
         self._leases: dict[int, Lease] = {}
@@ -413,6 +419,8 @@ class LeasePools:
 
     def is_idle(self) -> bool:
         """Whether no task of this process is queued or running."""
+        if self.memory.resting:
+            return False
         return all(not pool.queue and all(not lease.connection.calls for lease in pool.leases.values()) for pool in self._pools.values())
 
     def fail_all(self, error: BaseException) -> None:
@@ -426,5 +434,8 @@ class LeasePools:
             pool.leases.clear()
             for call in calls:
                 call.fail(error)
+        for call in self.memory.resting:
+            call.fail(error)
+        self.memory.resting.clear()
         self._leases.clear()
         self._requests.clear()

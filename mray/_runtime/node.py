@@ -32,6 +32,7 @@ from mray._ipc.reaper import remove_session, segment_prefix, session_of, unlink_
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime import snapshot
 from mray._runtime.key_values import KeyValues
+from mray._runtime.memory_monitor import MemoryMonitor
 from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
@@ -69,6 +70,7 @@ class Node:
         default = environment_of(options["env"], ())
         self._scheduler = Scheduler(options["resources"], options["gpus"], default, _new_process)
         self._supervisor = Supervisor(self.reactor, session_dir, options, lifeline, lock, self._worker_died, self._printed)
+        self._memory = MemoryMonitor(self, options["memory_monitor"])
         self._connections: dict[str, Connection] = {}
         self._driver: Connection | None = None
         self._code: dict[bytes, bytes] = {}
@@ -116,6 +118,7 @@ class Node:
         self.reactor.add_fd(listener.fileno(), lambda _events: self._accept(listener))
         self._watch_driver(self._options["driver_pid"])
         self._supervisor.adopt_zygote(zygote_pid, zygote)
+        self._memory.start()
         self._apply(events.PrestartAllowed())
         while self.ending is None:
             self.reactor.turn(None)
@@ -288,6 +291,7 @@ class Node:
             self.reactor.call_later(_EXIT_GRACE, lambda: self._supervisor.kill(process))
 
     def _worker_died(self, process: str, pid: int, status: int | None, last_lines: bytes) -> None:
+        self._memory.gone(process)
         connection = self._connections.pop(process, None)
         if connection is not None:
             self._hear_out(connection)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.memory_options import monitor_options, retry_options
 from mray._device import discovery
 from mray._ipc import reaper
 from mray._ipc.process import describe_exit, kill
@@ -178,6 +179,7 @@ def choose_options(options: SessionOptions) -> dict[str, Any]:
         "resources": {name: amount for name, amount in resources.items() if amount},
         "gpus": gpus,
         "env": variables_of(runtime_env),
+        "memory_monitor": {**monitor_options(options.system_config), "groups": discovery.memory_groups()},
         "preload": [*settings.PRELOAD.get(), *options.preload],
         "facts": {
             "node_id": node_id,
@@ -187,6 +189,8 @@ def choose_options(options: SessionOptions) -> dict[str, Any]:
             "namespace": options.namespace or settings.NAMESPACE.get() or os.urandom(16).hex(),
             "job_id": "01000000",
             "object_store_memory": store,
+            "oom_retries": retry_options(options.system_config),
+            "oom_score": settings.WORKER_OOM_SCORE_ADJUSTMENT.get(),
             "spilling": options.object_spilling,
             "most_of_disk": settings.LOCAL_FS_CAPACITY_THRESHOLD.get(),
             "log_to_driver": options.log_to_driver,

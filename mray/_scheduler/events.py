@@ -49,6 +49,17 @@ class WorkerLeft(Event):
         self.text = text
 
 
+class MemoryRanLow(Event):
+    """The machine's memory is nearly full: these workers are to be ended."""
+
+    __slots__ = ("processes", "text")
+
+    def __init__(self, processes: list[str], text: str) -> None:
+        self.processes = processes
+        #: What those who wait for them are told.
+        self.text = text
+
+
 class PrestartAllowed(Event):
     """Workers can be forked now: some may be started ahead of need."""
 

@@ -7,6 +7,7 @@ A *demand* (`mray._common.messages.LEASE_REQUEST`) is a dict:
 ``resources``  name to float: what the lease holds while it lives
 ``env``        dict of variables the worker must have been started with, or ``None`` for the session's own
 ``label``      what it is for, in words ("task f"), for texts
+``retriable``  whether its tasks are tried again when their worker is ended
 
 An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and passes everything to the worker as it is:
 
@@ -66,7 +67,7 @@ class Tenant:
     no worker), or a worker's `tenant` (holding and worker); an actor that is only announced is in none.
     """
 
-    __slots__ = ("amounts", "environment", "holding", "key", "label", "over", "placement", "worker")
+    __slots__ = ("amounts", "began", "environment", "holding", "key", "label", "over", "placement", "worker")
 
     def __init__(self, amounts: Amounts, placement: Amounts, environment: Environment, label: str) -> None:
         #: Held while it lives.
@@ -80,6 +81,8 @@ class Tenant:
         self.holding: Holding | None = None
         self.worker: WorkerRecord | None = None
         self.over = False
+        #: Number of its assignment to a worker, among all.
+        self.began = 0
 
     @property
     def client_process(self) -> str:
@@ -90,7 +93,7 @@ class Tenant:
 class Lease(Tenant):
     """The right of a client to push tasks into one worker."""
 
-    __slots__ = ("client", "id", "request")
+    __slots__ = ("client", "id", "request", "retriable")
 
     def __init__(self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment) -> None:
         # A lease that holds nothing else holds one of our own resource, so that their number is bounded.
@@ -99,6 +102,7 @@ class Lease(Tenant):
         self.id = number
         self.client = client
         self.request = request
+        self.retriable = bool(demand.get("retriable"))
 
     @property
     def client_process(self) -> str:

@@ -18,6 +18,7 @@ from mray._common.messages import (
     ANSWER,
     CAUSE_CRASH,
     CAUSE_EXIT,
+    CAUSE_MEMORY,
     CAUSE_OWNER,
     CAUSE_REFUSED,
     EXIT,
@@ -69,6 +70,7 @@ class Scheduler:
         self.leases: dict[int, Lease] = {}
         self.default_environment = default_environment
         self._lease_number = 0
+        self._assignments = 0
         #: Leases that hold a resource and were not recalled yet, by resource.
         self._recallable: dict[str, dict[int, Lease]] = {}
         self._cpus = resources.get(CPU, 0)
@@ -78,6 +80,7 @@ class Scheduler:
             events.MemberJoined: self._member_joined,
             events.MemberDied: self._member_died,
             events.WorkerLeft: self._worker_left,
+            events.MemoryRanLow: self._memory_ran_low,
             events.PrestartAllowed: self._prestart,
             events.LeaseRequested: self._lease_requested,
             events.LeaseCancelled: self._lease_cancelled,
@@ -172,6 +175,19 @@ class Scheduler:
             self._recall(tenant)
         elif isinstance(tenant, ActorRecord):
             self.actors.left(tenant, *worker.intended)
+
+    def _memory_ran_low(self, event: events.MemoryRanLow) -> None:
+        for process in event.processes:
+            worker = self.workers.workers.get(process)
+            if worker is None:
+                continue
+            self.workers.withdraw(worker)
+            if worker.tenant is not None:
+                self.kill(worker.tenant, CAUSE_MEMORY, event.text, may_restart=True)
+            else:
+                worker.intended = worker.intended or (CAUSE_MEMORY, event.text)
+                worker.state = LEAVING
+                self._out.append(KillWorker(process))
 
     def _prestart(self, _event: events.PrestartAllowed) -> None:
         for _ in range(prestart_count(self._cpus) - len(self.workers.workers)):
@@ -403,6 +419,8 @@ class Scheduler:
         assert tenant.holding is not None
         worker.tenant = tenant
         tenant.worker = worker
+        self._assignments += 1
+        tenant.began = self._assignments
         gpu_ids = list(self._gpus_of(tenant))
         if isinstance(tenant, Lease):
             resources = to_quantities({name: units for name, units in tenant.amounts.items() if name != FREE})

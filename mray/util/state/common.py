@@ -238,7 +238,7 @@ class WorkerState(StateSchema):
     worker_id: str = column("The process's id.")
     is_alive: bool = column("Whether it lives.")
     worker_type: str = column("WORKER or DRIVER.")
-    exit_type: str | None = column("How it ended: INTENDED_SYSTEM_EXIT, INTENDED_USER_EXIT, USER_ERROR or SYSTEM_ERROR.")
+    exit_type: str | None = column("How it ended: INTENDED_SYSTEM_EXIT, INTENDED_USER_EXIT, USER_ERROR, SYSTEM_ERROR, NODE_OUT_OF_MEMORY.")
     node_id: str = column("The node.", in_tables=False)
     ip: str = column("The address of the node.", in_tables=False)
     pid: int = column("Its pid; 0 before it is forked.")

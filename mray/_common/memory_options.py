@@ -1,0 +1,31 @@
+"""How the memory monitor is set, and what becomes of tasks that it ends. In the driver, at `init`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mray._common import settings
+
+
+def monitor_options(system_config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``threshold`` (share of the memory), ``refresh_ms`` (0: off), ``meminfo`` (a path); Ray's names in `system_config` beat variables.
+
+    ValueError for a threshold that is no share, or a negative time.
+    """
+    config = system_config or {}
+    threshold = float(config.get("memory_usage_threshold", settings.MEMORY_USAGE_THRESHOLD.get()))
+    refresh = int(config.get("memory_monitor_refresh_ms", settings.MEMORY_MONITOR_REFRESH_MS.get()))
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"memory_usage_threshold must be between 0 and 1, got {threshold}")
+    if refresh < 0:
+        raise ValueError(f"memory_monitor_refresh_ms must not be negative, got {refresh}")
+    return {"threshold": threshold, "refresh_ms": refresh, "meminfo": settings.MEMINFO.get()}
+
+
+def retry_options(system_config: Mapping[str, Any] | None) -> tuple[int, float]:
+    """How often a task that may be tried again is so after the monitor ended it (-1: without end), and seconds before the first time."""
+    config = system_config or {}
+    retries = int(config.get("task_oom_retries", settings.TASK_OOM_RETRIES.get()))
+    delay = int(config.get("task_oom_retry_delay_base_ms", settings.TASK_OOM_RETRY_DELAY_BASE_MS.get()))
+    return retries, delay / 1000

@@ -1,0 +1,118 @@
+"""The memory monitor: ends the right worker before the kernel ends the wrong one.
+
+In the node, on its one thread, by a timer. Above the threshold it first has everybody give back what is only kept for reuse; if that
+does not help, it ends whom `mray._scheduler.memory` chooses, tells those who waited (`OutOfMemoryError`), and looks again when the dead
+are gone.
+
+    timer --> used > threshold? --> pooled segments? --> TRIM_NOW
+                                     none, or asked --> choose --> MemoryRanLow --> scheduler --> SIGKILL, causes
+
+How soon it looks again follows from how far the limit is: memory cannot fill up faster than the cores can touch it. So a machine with
+memory to spare is asked every few seconds, and one that is near its limit every 250 ms.
+
+Rejected: the kernel's pressure stall information as the trigger. It tells of stalls, and without swap there are none until the very end;
+and it is missing in many containers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mray._ipc.table import POOLED, usable_cores
+from mray._runtime.memory_usage import Usage, largest, processes, read_usage
+from mray._scheduler import events
+from mray._scheduler.memory import Suspect, choose, suspects
+
+if TYPE_CHECKING:
+    from mray._runtime.node import Node
+
+#: Bytes that a core can fill in a second, at most.
+_BYTES_PER_CORE = 4 << 30
+#: The longest time between two looks, as a multiple of the shortest.
+_SLOWEST = 16
+#: Share of the memory that is to be free below the threshold when somebody has been ended.
+_MARGIN = 0.01
+_GIB = 1 << 30
+
+
+class MemoryMonitor:
+    """Looks at the memory of the machine from time to time."""
+
+    def __init__(self, node: Node, options: dict[str, Any]) -> None:
+        """`options` are those of `mray._common.memory_options.monitor_options`, with ``groups``."""
+        self._node = node
+        self._threshold: float = options["threshold"]
+        self._period: float = options["refresh_ms"] / 1000
+        self._meminfo: str = options["meminfo"]
+        self._groups = options["groups"]
+        #: Workers whose end has been ordered and not been seen.
+        self._ending: set[str] = set()
+        self._asked_to_trim = False
+
+    def start(self) -> None:
+        """Begin to look, if it is wanted."""
+        if self._period > 0:
+            self._node.reactor.call_later(self._period, self._look)
+
+    def gone(self, process: str) -> None:
+        """A worker is dead."""
+        self._ending.discard(process)
+
+    def _look(self) -> None:
+        try:
+            usage = read_usage(self._meminfo, self._groups)
+        except (OSError, ValueError):
+            usage = Usage(0, 1)  # nothing to go by, at this moment
+        limit = int(usage.total * self._threshold)
+        period = self._period
+        if usage.used > limit:
+            self._relieve(usage, limit)
+        else:
+            self._asked_to_trim = False
+            period = min(max(period, (limit - usage.used) / (_BYTES_PER_CORE * usable_cores())), period * _SLOWEST)
+        self._node.reactor.call_later(period, self._look)
+
+    def _relieve(self, usage: Usage, limit: int) -> None:
+        node = self._node
+        if self._ending:
+            return
+        if not self._asked_to_trim and node._table.total(POOLED, node._rows):
+            self._asked_to_trim = True
+            node._ask_to_trim("")
+            return
+        self._asked_to_trim = False
+        there = processes()
+        held: dict[int, int] = {}
+        for process in there:
+            held[process.session] = held.get(process.session, 0) + process.held
+        victims = choose(
+            suspects(node._scheduler.workers.workers.values(), lambda pid: held.get(pid, 0)),
+            usage.used - limit + int(usage.total * _MARGIN),
+        )
+        if not victims:
+            return
+        self._ending.update(victim.process for victim in victims)
+        said = self._in_words(victims, usage, limit)
+        text = f"{said}\nTop 10 memory users: {largest(there)}\n{_ADVICE}"
+        node._printed(0, 2, "mray", said + "\n")
+        node._apply(events.MemoryRanLow([victim.process for victim in victims], text))
+
+    def _in_words(self, victims: list[Suspect], usage: Usage, limit: int) -> str:
+        facts = self._node._facts
+        where = f"Memory on the node (IP: {facts['node_ip_address']}, ID: {facts['node_id']})"
+        amounts = f"{usage.used / _GIB:.2f}GB used / {usage.total / _GIB:.2f}GB limit ({usage.share:f})"
+        lines = [
+            f"{len(victims)} worker(s) were killed due to the node running low on memory. {where} was {amounts}",
+            f"OOM kill reason: Memory usage {usage.used}B exceeded threshold of {limit}B ({self._threshold:.1%} of {usage.total}B limit)",
+        ]
+        for victim in victims:
+            again = "it may be tried again" if victim.retriable else "it may not be tried again"
+            lines.append(f"Killed: {victim.label}, pid={victim.pid}, actual memory used={victim.held / _GIB:.2f}GB, {again}")
+        return "\n".join(lines)
+
+
+_ADVICE = (
+    "Run fewer at once (a larger num_cpus, or memory=BYTES for each task or actor), or give the machine more memory. max_retries, "
+    "max_restarts and max_task_retries have them tried again. RAY_memory_usage_threshold sets the threshold; "
+    "RAY_memory_monitor_refresh_ms=0 switches the monitor off."
+)

@@ -1,0 +1,86 @@
+"""Who is to end when the machine's memory runs low, as a pure function over what the node has measured.
+
+The one to go is whose end costs least and helps, in this order:
+
+1. idle workers: nobody loses anything;
+2. workers whose task may be tried again;
+3. workers whose actor may be restarted: it loses its state;
+4. workers whose task may not, then those whose actor may not.
+
+Within each, who began last has the least to lose (and most likely is what was too much). Who holds next to nothing is passed over as long
+as others hold what is needed: to end it would gain nothing, and its next attempt would be ended again while the one that grows goes on
+to grow. Ray 2.60 goes by the time of the start alone; its older policy, by the size of an owner's group, is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from mray._scheduler.records import BUSY, IDLE, ActorRecord, Lease, WorkerRecord
+
+#: What the end of a worker costs, the least first.
+IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)
+
+
+class Suspect:
+    """A worker that may be ended."""
+
+    __slots__ = ("began", "cost", "held", "label", "pid", "process")
+
+    def __init__(self, process: str, pid: int, label: str, cost: int, began: int, held: int) -> None:
+        self.process = process
+        self.pid = pid
+        #: What it does, in words.
+        self.label = label
+        #: One of the words above.
+        self.cost = cost
+        #: Number of its assignment: the highest began last.
+        self.began = began
+        #: Bytes that its end gives back.
+        self.held = held
+
+    @property
+    def retriable(self) -> bool:
+        return self.cost in (IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN)
+
+
+def suspects(workers: Iterable[WorkerRecord], held: Callable[[int], int]) -> list[Suspect]:
+    """The workers that can be ended; `held` tells the bytes of a pid."""
+    found = []
+    for worker in workers:
+        tenant = worker.tenant
+        if not worker.pid or worker.intended is not None:
+            continue
+        if worker.state == IDLE:
+            cost, label, began = IDLE_WORKER, "an idle worker", 0
+        elif worker.state == BUSY and isinstance(tenant, Lease):
+            cost, label, began = TASK_AGAIN if tenant.retriable else TASK, tenant.label, tenant.began
+        elif worker.state == BUSY and isinstance(tenant, ActorRecord):
+            cost, label, began = ACTOR_AGAIN if tenant.restarts_left else ACTOR, tenant.label, tenant.began
+        else:
+            continue
+        found.append(Suspect(worker.process, worker.pid, label, cost, began, held(worker.pid)))
+    return found
+
+
+def choose(there: Sequence[Suspect], needed: int) -> list[Suspect]:
+    """Those whose end gives `needed` bytes back at the least cost; if all together do not, the first one that there is to end.
+
+    Nobody is ended whose end the others' makes superfluous.
+    """
+    order = sorted(there, key=lambda suspect: (suspect.cost, -suspect.began))
+    chosen: list[Suspect] = []
+    total = 0
+    for suspect in order:
+        if total >= needed:
+            break
+        chosen.append(suspect)
+        total += suspect.held
+    if total < needed:
+        # Something else takes the memory. It is still our workers' end that can help, one at a time, and an idle one's does not.
+        return [suspect for suspect in order if suspect.cost != IDLE_WORKER][:1] or order[:1]
+    for suspect in tuple(chosen):
+        if total - suspect.held >= needed:
+            chosen.remove(suspect)
+            total -= suspect.held
+    return chosen
