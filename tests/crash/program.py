@@ -86,6 +86,24 @@ def getting(refs):
     return ray.get(refs[0])
 
 
+def streaming():
+    exit_when_told()
+    array = numpy.ones(1 << 20, dtype=numpy.uint8)
+    for number in range(1_000_000):
+        yield array if number % 4 == 0 else number
+        if number == 5:
+            reached()
+        if os.path.exists(path("release")):
+            break
+    yield "released"
+
+
+def last_of(generator):
+    for ref in generator:
+        value = ray.get(ref, timeout=50)
+    return value
+
+
 def prepare():
     exit_when_told()
     return os.getpid()
@@ -103,6 +121,10 @@ class Victim:
 
     def getting(self, refs):
         return getting(refs)
+
+    @ray.method(_generator_backpressure_num_objects=3)
+    def streaming(self):
+        yield from streaming()
 
     def echo(self, value):
         return value
@@ -130,6 +152,9 @@ class Counter:
 @ray.remote
 def add(a, b):
     return a + b
+
+
+stream = ray.remote(max_retries=0, _generator_backpressure_num_objects=3)(streaming)
 
 
 # ------------------------------------------------------------------------------------------- reporting
@@ -180,6 +205,9 @@ def worker():
         reached(pid)
         wait_until_gone(pid)
         return
+    if PHASE == "stream":
+        report(lambda: last_of(stream.remote()))
+        return
     if PHASE == "get":
         late = Late.remote()
         ref = ray.remote(max_retries=0)(getting).remote([late.wait.remote()])
@@ -204,6 +232,8 @@ def actor():
         late = Late.remote()
         ref = victim.getting.remote([late.wait.remote()])
         report(lambda: ray.get(ref, timeout=50))
+    elif PHASE == "stream":
+        report(lambda: last_of(victim.streaming.remote()))
     else:
         graph = compiled(victim)
         report(lambda: ray.get(graph.execute(1), timeout=50))
@@ -233,6 +263,8 @@ def driver():
         late = Late.remote()
         reached_when_inside()
         ray.get(late.wait.remote())
+    elif PHASE == "stream":
+        last_of(stream.remote())
     else:
         graph = compiled(ray.remote(Victim).remote())
         ray.get(graph.execute(1))
@@ -264,6 +296,8 @@ def node():
         late = Late.remote()
         reached_when_inside()
         report(lambda: ray.get(late.wait.remote(), timeout=50))
+    elif PHASE == "stream":
+        report(lambda: last_of(stream.remote()))
     else:
         graph = compiled(ray.remote(Victim).remote())
         report(lambda: ray.get(graph.execute(1), timeout=50))
@@ -282,6 +316,8 @@ def zygote():
         late = Late.remote()
         reached_when_inside()
         report(lambda: ray.get(late.wait.remote(), timeout=50))
+    elif PHASE == "stream":
+        report(lambda: last_of(stream.remote()))
     else:
         graph = compiled(ray.remote(Victim).remote())
         report(lambda: ray.get(graph.execute(1), timeout=50))

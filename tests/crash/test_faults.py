@@ -13,7 +13,7 @@ import pytest
 
 SIGNALS = ("SIGKILL", "SIGSEGV", "SIGTERM")
 MANNERS = (*SIGNALS, "os._exit")
-PHASES = ("rest", "task", "put", "get", "graph")
+PHASES = ("rest", "task", "put", "get", "stream", "graph")
 
 #: Who can be harmed how, and in the middle of what.
 TABLE = [
