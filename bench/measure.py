@@ -568,7 +568,8 @@ def main(engine: str, row: str) -> None:
     if engine in PLAIN:
         samples = PLAIN[engine](row)
     else:
-        samples = globals()[row](importlib.import_module(engine))
+        measurement = globals().get(row) or getattr(importlib.import_module("stream_rows"), row)
+        samples = measurement(importlib.import_module(engine))
     print(json.dumps(samples))
 
 

@@ -348,8 +348,9 @@ def test_a_task_that_waits_for_an_item_gives_its_cpus_back(init):
 
     @ray.remote
     def inner():
-        for i in range(3):
-            yield i
+        yield 0
+        yield 1
+        yield 2
 
     @ray.remote
     def outer():
