@@ -136,7 +136,12 @@ def init(
     preload: list[str] | tuple[str, ...] = (),
     **others: Any,
 ) -> RayContext:
-    """Start a session on this host; returns its facts when it is ready for work. What Ray's `init` takes is taken.
+    """Start a session on this host, or join one; returns its facts when it is ready for work. What Ray's `init` takes is taken.
+
+    Without an `address`, and with ``"local"``, the session is this process's own and ends with it. ``"auto"`` joins the one that
+    `mray start` has started, a session's directory that one (``RAY_ADDRESS`` gives the default): this process is then one of its drivers,
+    and takes only its own work with it when it ends. ConnectionError when it does not run, ValueError for arguments that only a new
+    session can have.
 
     `num_cpus` and `num_gpus` default to what this process may use; `resources` are names of your own with quantities; `object_store_memory`
     bounds the shared memory of objects, in bytes: what comes above goes to disk, into `object_spilling_directory` (the session's own
@@ -165,7 +170,6 @@ def init(
         logging_config = LoggingConfig(encoding=encoding)
     if logging_config is not None:
         logging_config.apply()
-    _check_address(address if address is not None else settings.ADDRESS.get())
     ignored = sorted(_MEANINGLESS & others.keys())
     if ignored:
         logger.debug("init: %s mean nothing on one host and are ignored", ", ".join(ignored))
@@ -188,7 +192,10 @@ def init(
         address=address,
     )
     context = RayContext(start(options).facts())
-    logger.info("Started a local Ray instance.")
+    if context["address"] == "local":
+        logger.info("Started a local Ray instance.")
+    else:
+        logger.info("Connected to Ray cluster at %s.", context["address"])
     return context
 
 
@@ -215,19 +222,6 @@ class _ToStderr(logging.Handler):
             sys.stderr.write(self.format(record) + "\n")
         except (OSError, ValueError, AttributeError):  # closed, or there is none
             pass
-
-
-def _check_address(address: str | None) -> None:
-    if address is None or address == "local":
-        return
-    if address == "auto":
-        raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to by leaving `address` out.")
-    if address.startswith("ray://") or ":" in address:
-        raise ConnectionError(
-            f"mray runs on this host and cannot connect to {address!r}; leave `address` out, "
-            "or set MRAY_BACKEND=ray to run on a Ray cluster."
-        )
-    raise ValueError(f"Invalid address format: {address}")
 
 
 def warn_deprecated(instead: str) -> None:

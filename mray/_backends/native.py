@@ -17,13 +17,14 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._common import messages as m
 from mray._common import options as option_rules
-from mray._common.ids import FIRST, NO_ACTOR, new_actor_id, new_task_id, return_id, worker_id_of
+from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._objects.remote_error import serialization_error
 from mray._runtime.calls import ActorCaller, Call, pack_arguments
 from mray._runtime.client import Client
 from mray._runtime.environments import merge_environments, variables_of
 from mray._runtime.executor import Context, ExitActor
 from mray._runtime.output import OutputPrinter
+from mray._runtime.persistent import JoinedSession, join_session
 from mray._runtime.session import Session, start_session
 from mray._runtime.streams import listener, new_stream
 from mray.exceptions import ActorAlreadyExistsError, ActorUnschedulableError, RaySystemError, TaskUnschedulableError
@@ -77,7 +78,7 @@ class _Creation:
 class NativeBackend(Backend):
     """One process's share of the native engine."""
 
-    def __init__(self, client: Client, session: Session | None, worker: Worker | None = None) -> None:
+    def __init__(self, client: Client, session: Session | JoinedSession | None, worker: Worker | None = None) -> None:
         self.client = client
         self._session = session
         self._worker = worker
@@ -88,8 +89,9 @@ class NativeBackend(Backend):
 
     @classmethod
     def start(cls, options: SessionOptions) -> NativeBackend:
-        """Start a session in this process, which becomes its driver."""
-        session = start_session(options)
+        """Start a session in this process, which becomes its driver, or join the one that the options' address names."""
+        private = options.address is None or options.address == "local"
+        session: Session | JoinedSession = start_session(options) if private else join_session(options)
         client = session.client
         backend = cls(client, session)
         if options.log_to_driver:
@@ -157,7 +159,7 @@ class NativeBackend(Backend):
         if plan is None or plan[0] is not self or plan[1] is not options or plan[2] is not environment:
             plan = cache["plan"] = (self, options, environment, self._plan(function, options, environment))
         plan = plan[3]
-        task_id = new_task_id(NO_ACTOR)
+        task_id = new_task_id()
         client = self.client
         call, returned = _new_call(client, task_id, plan.code, plan.num_returns, options)
         call.parent = self._context.task_id

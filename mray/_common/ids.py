@@ -27,10 +27,12 @@ ACTOR_SIZE = 16
 TASK_SIZE = 24
 OBJECT_SIZE = 28
 
-#: The job of a session: there is one driver.
-JOB = (1).to_bytes(4, "little")
-#: What stands for the actor in the id of a task that belongs to none.
-NO_ACTOR = b"\xff" * 12 + JOB
+#: What stands for the unique part of the actor in the id of a task that belongs to none.
+NO_ACTOR = b"\xff" * 12
+
+# The job of this process: that of its driver, for as long as it is in a session.
+_job = (1).to_bytes(JOB_SIZE, "little")
+_no_actor = NO_ACTOR + _job
 #: Index of the first (often only) return value of a task.
 FIRST = b"\x01\x00\x00\x00"
 #: Index of every object that was `put`.
@@ -57,14 +59,20 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def new_task_id(actor: bytes = NO_ACTOR) -> bytes:
+def set_job(job: bytes) -> None:
+    """This process has joined a session: the ids that it makes are of this job from now on."""
+    global _job, _no_actor
+    _job, _no_actor = job, NO_ACTOR + job
+
+
+def new_task_id(actor: bytes | None = None) -> bytes:
     """A new task id; `actor` is the id of the actor whose method it is."""
-    return _TASK.pack(_next(), actor)
+    return _TASK.pack(_next(), actor or _no_actor)
 
 
 def new_object_id() -> bytes:
     """A new id for a value that no task returned."""
-    return _OBJECT.pack(_next(), NO_ACTOR, PUT)
+    return _OBJECT.pack(_next(), _no_actor, PUT)
 
 
 def return_id(task: bytes, index: int) -> bytes:
@@ -73,7 +81,7 @@ def return_id(task: bytes, index: int) -> bytes:
 
 
 def new_actor_id() -> bytes:
-    return os.urandom(ACTOR_SIZE - JOB_SIZE) + JOB
+    return os.urandom(ACTOR_SIZE - JOB_SIZE) + _job
 
 
 def new_unique_id() -> bytes:

@@ -33,6 +33,7 @@ TENSORS = 4
 
 # --------------------------------------------------------------------------- first on any connection
 HELLO = 1  # role, process, pid    role: one of the ROLE_ words; both ends send it first
+#            a driver that joins a session which is not its own adds its job: a dict, see `mray._runtime.jobs`
 ROLE_DRIVER = "driver"
 ROLE_WORKER = "worker"
 ROLE_NODE = "node"
@@ -55,7 +56,7 @@ RECLAIM = 16  # most                                     give back at most so ma
 GIVEN_BACK = 17  # list of task ids                         tasks that will not run here: push them elsewhere
 CANCEL = 18  # task id, force, recursive
 ATTEMPT = 19  # task id                                   an application error that the caller asked to be retried
-CANCEL_OBJECT = 20  # object id, force, recursive            a borrower asks the owner to cancel the call that makes it
+CANCEL_OBJECT = 23  # object id, force, recursive            a borrower asks the owner to cancel the call that makes it
 
 # --------------------------------------------------------------------- peer to peer: streams of a generator
 STREAM_ITEMS = 20  # task id, first, list of (form, payload, refs)   items that were yielded, from number `first` (0, 1, ...); REPLY ends it
@@ -101,7 +102,7 @@ ACTOR_KILL = 59  # actor id, no_restart
 NAME_LOOKUP = 60  # request, name, namespace               answered by ANSWER with the actor's public spec
 QUERY = 61  # request, what, arguments                    what: "cluster_resources", "available_resources", "nodes", "actors", ...
 #             from an observer: "snapshot", "stacks"
-SHUTDOWN = 62  # -                                        the driver: end the session
+SHUTDOWN = 62  # -                                        a driver: end all of its work, and with a session of its own the session
 TRIM = 63  # -                                           store is full: ask everyone to give free segments back
 SPILLED = 65  # -                                        an object was written to disk: the session's table says how much is there
 CODE = 64  # function id, pickle                           code that outlives its caller (classes of actors)
@@ -128,7 +129,9 @@ NOTE_STREAM = 3  # the text is a JSON object about a progress bar or a breakpoin
 TRIM_NOW = 89  # -
 ACTOR_START = 90  # actor id, spec, incarnation               to a worker: become this actor
 EXIT = 91  # cause kind, text                                to a worker: finish what is queued and end
-WORKER_GONE = 92  # process                                  a process of the session died: its borrows and objects go
+WORKER_GONE = 92  # process, text, pid, status                a process of the session died: its borrows and objects go
+LEFT = 98  # -                                              to a driver of several that said SHUTDOWN: nothing of its work runs any more
+ENDING = 99  # text                                          to drivers: the session ends, and why
 
 # ----------------------------------------------------------------------------- node and zygote
 SPAWN = 100  # worker process, environment                   fork a worker

@@ -371,7 +371,10 @@ class SessionOptions:
     #: Internal switches, as given.
     system_config: Mapping[str, Any] | None = None
     backend: str = "native"
+    #: Which session to join; None and "local" start one.
     address: str | None = None
+    #: What was asked for that only a new session can have: the text of the error, if one is joined.
+    conflict: str | None = None
 
 
 _MINIMUM_STORE = 75 * 1024 * 1024
@@ -407,6 +410,11 @@ def session_options(  # one keyword per argument of `init`
     address: str | None = None,
 ) -> SessionOptions:
     """Check what `init` was given and add what the environment says."""
+    address = settings.ADDRESS.get() if address is None else address
+    conflict = _conflict(
+        num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, labels=labels, object_store_memory=object_store_memory,
+        _system_config=system_config or None, _memory=memory, _node_name=node_name,
+    )  # fmt: skip
     if resources is not None and not isinstance(resources, Mapping):
         raise TypeError(f"resources must be a dict from name to quantity, got {type(resources)}")
     for name in ("CPU", "GPU", "memory", "object_store_memory"):
@@ -460,4 +468,16 @@ def session_options(  # one keyword per argument of `init`
         system_config=system_config,
         backend=settings.BACKEND.get(),
         address=address,
+        conflict=conflict,
     )
+
+
+def _conflict(**given: Any) -> str | None:
+    """What cannot be chosen for a session that runs already."""
+    name = next((name for name, value in given.items() if value is not None), None)
+    if name is None:
+        return None
+    if name == "_node_name":
+        return "_node_name cannot be configured when connecting to an existing cluster."
+    what = "num_cpus and num_gpus" if name in ("num_cpus", "num_gpus") else name
+    return f"When connecting to an existing cluster, {what} must not be provided."

@@ -119,7 +119,9 @@ _no_items: dict[str, Any] = {}
 _no_devices: NullDevices | None = None
 
 TMPDIR = _declare("MRAY_TMPDIR", str, _no_path, "Directory under which sessions make theirs, instead of the system's.", "RAY_TMPDIR")
-ADDRESS = _declare("MRAY_ADDRESS", str, _no_path, "What `init()` without an address takes as one; `local` starts a session.", "RAY_ADDRESS")
+ADDRESS = _declare(
+    "MRAY_ADDRESS", str, _no_path, "What `init()` without an address takes as one: `auto`, a session's directory, `local`.", "RAY_ADDRESS"
+)
 BACKEND = _declare("MRAY_BACKEND", str, "native", "The engine that `init` starts: a module of `mray._backends`.")
 PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, besides those of `init(preload=...)`.")
 NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")

@@ -270,9 +270,17 @@ class Connection:
 
 def peer_is_ours(sock: socket.socket) -> bool:
     """Whether the process at the other end runs as our user."""
-    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _pid, uid, _gid = _CREDENTIALS.unpack(raw)
-    return bool(uid == os.getuid())
+    return _credentials(sock)[1] == os.getuid()
+
+
+def peer_pid(sock: socket.socket) -> int:
+    """Who has connected this socket to us, as the kernel says."""
+    return _credentials(sock)[0]
+
+
+def _credentials(sock: socket.socket) -> tuple[int, int, int]:
+    pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid, gid
 
 
 def connect(path: str) -> socket.socket:

@@ -14,6 +14,8 @@ from mray._ipc.process import kill, with_variable
 
 SHM = "/dev/shm"
 LOCK = "lock"
+#: File beside the sessions that names the persistent one.
+ADDRESS = "address"
 #: Names a session's directory for every process that the session starts, however indirectly.
 SESSION_VARIABLE = "MRAY_SESSION_DIR"
 #: Folder of a session's directory with the objects that memory had no room for; a link if the user wants them elsewhere.
@@ -47,6 +49,7 @@ def unlink_segments(session: str, owner: str = "") -> None:
 
 def remove_session(directory: str) -> str | None:
     """Remove names and directory; the session's processes are dead. Returns where profiles have been moved to, if there are any."""
+    withdraw(directory)
     unlink_segments(session_of(directory))
     remove_spilled(directory)
     kept = _keep_profiles(directory)
@@ -88,6 +91,23 @@ def remove_spilled(directory: str) -> None:
         return  # in its own directory, which goes as a whole, or nowhere
     if os.path.basename(place) == _SPILL_PREFIX + session_of(directory):
         _remove_tree(place)
+
+
+def is_published(directory: str) -> bool:
+    """Whether this is the persistent session that others find (see `mray._runtime.address`)."""
+    directory = directory.rstrip("/")
+    try:
+        with open(os.path.join(os.path.dirname(directory), ADDRESS), encoding="utf-8", errors="replace") as file:
+            return os.path.basename(directory) in file.read()
+    except OSError:
+        return False
+
+
+def withdraw(directory: str) -> None:
+    """If this is the persistent session that others find, it is found no more."""
+    if is_published(directory):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(os.path.dirname(directory.rstrip("/")), ADDRESS))
 
 
 def _keep_profiles(directory: str) -> str | None:

@@ -71,7 +71,7 @@ class Cancelling:
             return
         if object_id[_INDEX] == PUT:
             return
-        if force and object_id[_ACTOR] != NO_ACTOR[:12]:
+        if force and object_id[_ACTOR] != NO_ACTOR:
             raise ValueError("force=True is not supported for actor tasks.")
         owner = self._client.try_peer(entry.owner)
         if owner is not None:  # else its death is on the way, and fails what waits
@@ -122,7 +122,7 @@ class Cancelling:
         with client.lock:
             for entry in entries:
                 object_id = entry.task.task_id + b"\0\0\0\0" if entry.task is not None else entry.object_id
-                if object_id is not None and object_id[_ACTOR] == NO_ACTOR[:12]:
+                if object_id is not None and object_id[_ACTOR] == NO_ACTOR:
                     self._cancel_object(entry, object_id, False, True)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
-from mray._common.ids import FIRST, new_object_id, return_id
+from mray._common.ids import FIRST, new_object_id, return_id, set_job
 from mray._ipc.connection import Connection, Message
 from mray._ipc.reactor import Reactor
 from mray._ipc.segment import unlink
@@ -36,7 +36,7 @@ from mray._runtime.bells import Bells
 from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
 from mray._runtime.cancelling import Cancelling
-from mray._runtime.deaths import node_error, owner_error
+from mray._runtime.deaths import node_error, note_end, owner_error
 from mray._runtime.leases import LeasePools
 from mray._runtime.process_snapshot import listener
 from mray._runtime.requests import Answer, Requests
@@ -58,6 +58,8 @@ class Client:
         self.reactor = Reactor()
         self.reactor.guard.lock, self.reactor.guard.again = self.lock, self.reactor.defer
         self.facts: dict[str, Any] = {}
+        #: The job that a driver brings to a session which is not its own (see `mray._runtime.jobs`).
+        self.wishes: dict[str, Any] | None = None
         self.node: Connection
         #: Why nothing works any more, once the node is lost or the session is over.
         self.fatal: BaseException | None = None
@@ -119,13 +121,14 @@ class Client:
         path = os.path.join(self.session_dir, "node.sock")
         self.node = self.reactor.connect(path, self._on_node_message, self._on_node_hangup)
         self._listener = self.reactor.listen(self.address_of(self.process), lambda _c: None, self._on_peer_message, self._on_peer_hangup)
-        self.node.send((m.HELLO, self.role, self.process, os.getpid()))
+        self.node.send((m.HELLO, self.role, self.process, os.getpid(), *(() if self.wishes is None else (self.wishes,))))
         while not self.facts:
             self.reactor.turn(None)
             if self.fatal is not None:
                 raise self.fatal
 
     def _on_welcome(self, _node: Connection, facts: dict[str, Any]) -> None:
+        set_job(bytes.fromhex(facts["job_id"]))
         table = SessionTable.open(facts["table"])
         self.reactor.join_table(table, facts["row"])
         self.store = open_store(self, table, facts)
@@ -186,7 +189,8 @@ class Client:
         if caller is not None:
             caller.on_state(state, process, incarnation, cause)
 
-    def _on_worker_gone(self, _node: Connection, process: str) -> None:
+    def _on_worker_gone(self, _node: Connection, process: str, text: str, pid: int, status: int | None) -> None:
+        note_end(process, text, pid, status)
         connection = self.peers.get(process)
         if connection is not None and not connection.closed:
             self.read_rest(connection)
@@ -296,6 +300,7 @@ class Client:
         with self.lock:
             if self.peers.get(connection.process) is connection:
                 del self.peers[connection.process]
+            note_end(connection.process, f"the {connection.role}" if connection.role else "", connection.pid)
             self.borrowing.peer_gone(connection)
             self.tensors.peer_gone(connection)
             self.on_peer_gone(connection.process)

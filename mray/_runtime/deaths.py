@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mray._common import messages as m
+from mray._ipc.process import status_of_dead
 from mray._objects.remote_error import unpickle_error
 from mray.exceptions import (
     ActorDiedError,
@@ -94,9 +95,29 @@ def refused_error(text: str) -> BaseException:
     return RuntimeEnvSetupError(text) if m.NO_PROCESS in text else TaskUnschedulableError(text)
 
 
+def note_end(process: str, what: str, pid: int, status: int | None = None) -> None:
+    """Remember how a process of the session has ended, for those who read what it owned."""
+    if status is None and pid:
+        status = status_of_dead(pid)
+    known = _ends.pop(process, "")
+    how = describe_status(status) or ("" if known else "has ended")
+    if how:
+        known = " ".join(filter(None, (f"{what or 'its process'} (pid {pid})" if pid else what, how)))
+    _ends[process] = known
+    if len(_ends) > _MOST_ENDS:
+        del _ends[next(iter(_ends))]
+
+
+#: What is known of processes that have ended, the oldest first.
+_ends: dict[str, str] = {}
+_MOST_ENDS = 1000
+
+
 def owner_error(process: str, object_id: bytes | None = None) -> BaseException:
     """What reading an object raises whose owner has died."""
-    return OwnerDiedError(object_id.hex() if object_id else "", detail=f"(process {process})" if process else "")
+    end = _ends.get(process)
+    detail = f"Its owner, process {process}{': ' if end else ''}{end or ''}." if process else ""
+    return OwnerDiedError(object_id.hex() if object_id else "", detail=detail)
 
 
 def lost_error(object_id: bytes) -> BaseException:

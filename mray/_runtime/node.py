@@ -5,20 +5,24 @@ carries out the scheduler's instructions, and keeps the session's table.
 
 ::
 
-    driver, workers ──messages──▶ Node ──events──▶ Scheduler
+   drivers, workers ──messages──▶ Node ──events──▶ Scheduler
                     ◀──messages──  │  ◀─instructions─┘
                                    └── Supervisor ── zygote, workers' pipes and ends
 
-It ends when the driver says so or is dead (its pidfd and its socket tell), and then ends everything below it and removes the
-session's names. If it dies itself, the kernel ends the workers and the zygote removes the names.
+A private session ends when its driver says so or is dead (its pidfd and its socket tell), a persistent one with SIGTERM, which is what
+`mray stop` sends; the node then ends everything below it and removes the session's names. If it dies itself, the kernel ends the workers
+and the zygote removes the names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+import signal
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -26,16 +30,18 @@ from typing import Any
 from mray._common import messages as m
 from mray._common import settings
 from mray._ipc import process as processes
-from mray._ipc.connection import Connection, Message, peer_is_ours
+from mray._ipc.connection import Connection, Message, peer_is_ours, peer_pid
 from mray._ipc.reactor import Reactor
-from mray._ipc.reaper import remove_session, segment_prefix, session_of, unlink_owned
+from mray._ipc.reaper import is_published, remove_session, segment_prefix, session_of, unlink_owned, withdraw
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime import snapshot
+from mray._runtime.jobs import Job, Jobs
 from mray._runtime.key_values import KeyValues
 from mray._runtime.memory_monitor import MemoryMonitor
 from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.jobs import job_of
 from mray._scheduler.policy import GRAVES
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
@@ -72,11 +78,12 @@ class Node:
         self._supervisor = Supervisor(self.reactor, session_dir, options, lifeline, lock, self._worker_died, self._printed)
         self._memory = MemoryMonitor(self, options["memory_monitor"])
         self._connections: dict[str, Connection] = {}
-        self._driver: Connection | None = None
+        self.jobs = Jobs()
+        #: Of a session that has one driver, which it ends with.
+        self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._code: dict[bytes, bytes] = {}
         self._key_values = KeyValues()
         self._held_output: list[tuple[Any, ...]] = []
-        self._unshown = 0
         #: The user is told when so many bytes have gone to disk.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
         #: What is shown of the last workers that died.
@@ -93,6 +100,8 @@ class Node:
             "gpus": list(options["gpus"]),
             "env": dict(default),
             "preload": list(options["preload"]),
+            "persistent": self._only_job is None,
+            "node_pid": os.getpid(),
         }
         self._words: dict[int, Callable[..., events.Event]] = {
             m.LEASE_REQUEST: lambda p, request, demand: events.LeaseRequested(p, request, demand),
@@ -119,7 +128,8 @@ class Node:
         self._watch_driver(self._options["driver_pid"])
         self._supervisor.adopt_zygote(zygote_pid, zygote)
         self._memory.start()
-        self._apply(events.PrestartAllowed())
+        if self._only_job is not None:
+            self._apply(events.PrestartAllowed(self._only_job.id))
         while self.ending is None:
             self.reactor.turn(None)
             self.reactor.flush()
@@ -138,17 +148,28 @@ class Node:
                 sock.close()
 
     def _watch_driver(self, pid: int) -> None:
+        """The process that has started this one: the driver, or `mray start`, which goes when others can find the session."""
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
             pidfd = -1
         # Once it is dead its children have another parent; from then on its pid may be somebody else's.
         if os.getppid() != pid:
-            self._end("the driver is dead")
+            self._starter_died(pidfd)
         elif pidfd >= 0:
-            self.reactor.add_fd(pidfd, lambda _events: self._end("the driver is dead"))
+            self.reactor.add_fd(pidfd, lambda _events: self._starter_died(pidfd))
 
-    def _end(self, why: str) -> None:
+    def _starter_died(self, pidfd: int) -> None:
+        if self._only_job is not None:
+            self.finish("the driver is dead")
+        elif not is_published(self._session_dir):
+            self.finish("mray start has died")
+        elif pidfd >= 0:
+            self.reactor.remove_fd(pidfd)
+            os.close(pidfd)
+
+    def finish(self, why: str) -> None:
+        """End the session, soon."""
         if self.ending is None:
             self.ending = why
 
@@ -180,18 +201,24 @@ class Node:
             self._ask_to_trim(connection.process)
         elif code == m.SPILLED:
             self._spilled()
-        elif code == m.SHUTDOWN and connection is self._driver:
-            self._end("shutdown")
+        elif code == m.SHUTDOWN and connection.role == m.ROLE_DRIVER:
+            self._driver_leaves(connection)
         elif code != m.HELLO:
             raise ValueError(f"no message of ours: {code}")
 
-    def _hello(self, connection: Connection, code: int, role: str, process: str, pid: int) -> None:
+    def _hello(
+        self, connection: Connection, code: int, role: str, process: str, pid: int, wishes: dict[str, Any] | None = None
+    ) -> None:
         if code != m.HELLO:
             raise ValueError("the first message must be HELLO")
         if role == m.ROLE_OBSERVER:
             connection.role, connection.pid = role, pid
             return
-        known = process in self._supervisor.workers if role == m.ROLE_WORKER else role == m.ROLE_DRIVER and self._driver is None
+        if role == m.ROLE_WORKER:
+            known = process in self._supervisor.workers
+        else:
+            only = self._only_job
+            known = role == m.ROLE_DRIVER and (wishes is not None if only is None else only.connection is None)
         if not known or process in self._connections:
             raise ValueError(f"no process of this session: {role} {process}")
         connection.role, connection.process, connection.pid = role, process, pid
@@ -202,14 +229,74 @@ class Node:
             self._rows += 1
             self._table.set_rows_in_use(self._rows)
         self._row_of[process] = row
-        connection.send((m.WELCOME, {**self._facts, "process": process, "row": row}))
+        job = self._admit(connection, wishes) if role == m.ROLE_DRIVER else self.jobs.by_id[job_of(self._supervisor.workers[process].work)]
+        connection.send((m.WELCOME, {**self._facts, **job.facts, "process": process, "row": row}))
         if role == m.ROLE_DRIVER:
-            self._driver = connection
             for message in self._held_output:
                 connection.post(message)
             self._held_output.clear()
             connection.flush()
-        self._apply(events.MemberJoined(process, pid))
+        self._apply(events.MemberJoined(process, pid, job.id))
+        if role == m.ROLE_DRIVER and wishes is not None:
+            self._apply(events.PrestartAllowed(job.id, wishes["env"]))
+
+    # ------------------------------------------------------------------------------------ drivers
+    def _admit(self, connection: Connection, wishes: dict[str, Any] | None) -> Job:
+        """A driver has come; to a persistent session with a job of its own."""
+        job = self._only_job
+        if job is None:
+            assert wishes is not None
+            job = self.jobs.admit(wishes, connection.pid, connection.process)
+            with contextlib.suppress(OSError):  # it is dead already, and its socket will say so
+                # A child that it forks may hold its socket open for longer than it lives.
+                job.pidfd = os.pidfd_open(peer_pid(connection.socket))
+                self.reactor.add_fd(job.pidfd, lambda _events: self._driver_gone(job))
+        job.process, job.connection = connection.process, connection
+        return job
+
+    def _driver_leaves(self, connection: Connection) -> None:
+        """SHUTDOWN: its work ends, and with a private session everything."""
+        job = self.jobs.of_driver(connection)
+        if self._only_job is not None:
+            self.finish("shutdown")
+        elif job is not None and not job.leaving:
+            job.leaving = True
+            self._end_job(job)
+
+    def _driver_gone(self, job: Job) -> None:
+        """The driver of one job among several has hung up or is dead."""
+        connection = job.connection
+        if connection is None:
+            return
+        self._hear_out(connection)
+        connection.close()
+        if job.pidfd >= 0:
+            self.reactor.remove_fd(job.pidfd)
+            os.close(job.pidfd)
+            job.pidfd = -1
+        if not job.ended:
+            self._end_job(job)
+        job.connection = None
+        self._forget_process(job.process)
+        self._look_at(job)
+
+    def _end_job(self, job: Job) -> None:
+        """Nobody wants anything more of it, its detached actors apart."""
+        job.ended = time.time()
+        self._connections.pop(job.process, None)
+        cause = (m.CAUSE_CRASH, f"the driver of job {job.id}", job.pid, processes.status_of_dead(job.pid), None)
+        self._apply(events.MemberDied(job.process, cause))
+        self._look_at(job)
+
+    def _look_at(self, job: Job) -> None:
+        """Whether anything of a job that has ended still runs."""
+        if not job.ended:
+            return
+        works = {worker.work for worker in self._supervisor.workers.values() if job_of(worker.work) == job.id}
+        if job.leaving and job.connection is not None and job.id not in works:
+            job.connection.send((m.LEFT,))
+        if job.connection is None and not works and not any(job_of(work) == job.id for work in self._scheduler.works):
+            self.jobs.forget(job)
 
     def _query(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:
         if what == "trim":
@@ -279,22 +366,34 @@ class Node:
                 self._tell_spilled_at *= 2
             objects = self._table.total(SPILLED_OBJECTS, self._rows)
             text = f"Spilled {spilled >> 20} MiB, {objects} objects. Set {settings.VERBOSE_SPILL_LOGS.name}=0 to disable this message.\n"
-            self._printed(0, 2, "mray", text)
+            self._printed("", 0, 2, "mray", text)
 
     # ------------------------------------------------------------------------------------ deaths
     def _hung_up(self, connection: Connection) -> None:
-        if connection is self._driver:
-            self._end("the driver has hung up")
-        elif connection.process:
+        job = self.jobs.of_driver(connection)
+        if job is not None and self._only_job is not None:
+            self.finish("the driver has hung up")
+        elif job is not None:
+            self._driver_gone(job)
+        elif connection.process and connection.role == m.ROLE_WORKER:
             # Its end is near; if it does not come, the worker has lost its way.
             process = connection.process
             self.reactor.call_later(_EXIT_GRACE, lambda: self._supervisor.kill(process))
 
-    def _worker_died(self, process: str, pid: int, status: int | None, last_lines: bytes) -> None:
+    def _worker_died(self, process: str, work: str, pid: int, status: int | None, last_lines: bytes) -> None:
         self._memory.gone(process)
         connection = self._connections.pop(process, None)
         if connection is not None:
             self._hear_out(connection)
+        self._forget_process(process)
+        self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
+        self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
+        job = self.jobs.by_id.get(job_of(work))
+        if job is not None:
+            self._look_at(job)
+
+    def _forget_process(self, process: str) -> None:
+        """What a process that is gone has had: its row, its socket, its objects."""
         row = self._row_of.pop(process, None)
         if row is not None:
             self._table.clear(row)
@@ -305,8 +404,6 @@ class Node:
             pass
         # Its objects died with it; what it produced for others carries their names.
         unlink_owned(self._session_dir, process)
-        self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
-        self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
 
     def _hear_out(self, connection: Connection) -> None:
         """What a dead process had still sent comes before its death."""
@@ -345,18 +442,25 @@ class Node:
             connection.post((m.FUNCTION, spec["function"], code))
 
     # ------------------------------------------------------------------------------------ output
-    def _printed(self, pid: int, stream: int, name: str, text: str) -> None:
-        """Lines of a worker for the driver's screen."""
+    def _printed(self, work: str, pid: int, stream: int, name: str, text: str) -> None:
+        """Lines of a worker for the screen of its job's driver; of nobody's work for all."""
         message = (m.OUTPUT, pid, stream, name, text)
-        driver = self._driver
-        if driver is None:
+        only = self._only_job
+        if only is not None and only.connection is None:
             self._held_output.append(message)
             return
+        for job in self.jobs.there():
+            if not work or job.id == job_of(work):
+                self._show(job, message, text)
+
+    def _show(self, job: Job, message: Message, text: str) -> None:
+        driver = job.connection
+        assert driver is not None
         if driver.unsent > _OUTPUT_BACKLOG:
-            self._unshown += text.count("\n")
+            job.unshown += text.count("\n")
             return
-        if self._unshown:
-            lines, self._unshown = self._unshown, 0
+        if job.unshown:
+            lines, job.unshown = job.unshown, 0
             logs = os.path.join(self._session_dir, "logs")
             driver.post((m.OUTPUT, 0, 2, "mray", f"{lines} lines came faster than they were read; they are in {logs}\n"))
         driver.post(message)
@@ -367,16 +471,22 @@ class Node:
         """The node is at fault: show the user the end of its log, which is about to go."""
         with open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
             text = log.read()[-4000:]
-        self._printed(0, 2, "mray", f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
+        self._printed("", 0, 2, "mray", f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
 
     def end(self) -> None:
         """End every process of the session, say the last words, remove every name."""
+        withdraw(self._session_dir)
+        if self._only_job is None:
+            for job in self.jobs.there():
+                assert job.connection is not None
+                job.connection.send((m.ENDING, self.ending or "the node is at fault"))
         self._supervisor.end_all()
         kept = remove_session(self._session_dir)
         if kept is not None:
-            self._printed(0, 2, "mray", f"the profiles of this session are in {kept}\n")
-        if self._driver is not None:
-            self._driver.drain(_LAST_WORDS)
+            self._printed("", 0, 2, "mray", f"the profiles of this session are in {kept}\n")
+        for job in self.jobs.there():
+            assert job.connection is not None
+            job.connection.drain(_LAST_WORDS)
 
 
 def _new_process() -> str:
@@ -394,6 +504,8 @@ def run(
     processes.Title().set("node")
     code = 0
     node = Node(session_dir, options, lifeline, lock)
+    if options["persistent"]:
+        signal.signal(signal.SIGTERM, lambda *_args: node.finish("it was stopped (SIGTERM to its node)"))
     try:
         node.serve(socket.socket(fileno=listener), zygote_pid, zygote)
     except BaseException as error:  # the session ends in order even when the node is at fault

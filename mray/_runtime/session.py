@@ -17,7 +17,7 @@ import resource
 import select
 import socket
 import stat
-import tempfile
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from mray._common.memory_options import monitor_options, retry_options
 from mray._device import discovery
 from mray._ipc import reaper
 from mray._ipc.process import describe_exit, kill
+from mray._runtime.address import parent_of
 from mray._runtime.breakpoints import has_terminal
 from mray._runtime.client import Client
 from mray._runtime.deaths import node_error
@@ -37,8 +38,6 @@ from mray.exceptions import RaySystemError
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
 
-#: Longest path of a session's directory: the names of sockets in it must fit into 107 bytes.
-_LONGEST_DIRECTORY = 80
 #: Seconds that the node may take to end before it is ended. It waits for nothing but the kernel, and for profilers.
 _END_SECONDS = 20.0
 #: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
@@ -98,15 +97,39 @@ def start_session(options: SessionOptions) -> Session:
     for module in options.preload:
         if importlib.util.find_spec(module) is None:
             raise ImportError(f"init(preload=...): there is no module named {module!r}")
-    _allow_descriptors()
-    chosen = choose_options(options)
-    directory, lock = make_directory(options.temp_dir or settings.TMPDIR.get())
-    process = os.urandom(8).hex()
+    allow_descriptors()
+    directory, lock, pid = launch_node(options.temp_dir, choose_options(options))
     try:
-        if options.object_spilling_directory is not None:
-            reaper.spill_elsewhere(directory, options.object_spilling_directory)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with listener:
+        client = Client(directory, os.urandom(8).hex(), m.ROLE_DRIVER)
+        session = Session(directory, pid, lock, client)
+    except BaseException:
+        end_node(directory, lock, pid)
+        raise
+    # The driver needs it for its first task; imported now, it costs nothing, because the node is not ready yet.
+    importlib.import_module("cloudpickle")
+    try:
+        client.join()
+    except BaseException as error:
+        session._ended = True
+        log_text = end_node(directory, lock, pid)
+        if isinstance(error, Exception):
+            raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
+        raise
+    client.reactor.guard.install()
+    return session
+
+
+def launch_node(temp_dir: str | None, chosen: dict[str, Any]) -> tuple[str, int, int]:
+    """Make a session's directory and start its node; the directory, the descriptor of its lock, and the node's pid.
+
+    The node's socket takes connections from now on; they are answered when it is there.
+    """
+    directory, lock = make_directory(temp_dir or settings.TMPDIR.get())
+    try:
+        spill = chosen.pop("object_spilling_directory")
+        if spill is not None:
+            reaper.spill_elsewhere(directory, spill)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(os.path.join(directory, "node.sock"))
             listener.listen(4096)
             chosen["facts"]["session_name"] = os.path.basename(directory)
@@ -119,31 +142,24 @@ def start_session(options: SessionOptions) -> Session:
             finally:
                 os.close(log)
                 os.close(null)
-        client = Client(directory, process, m.ROLE_DRIVER)
-        session = Session(directory, pid, lock, client)
     except BaseException:
         reaper.remove_session(directory)
         os.close(lock)
         raise
-    # The driver needs it for its first task; imported now, it costs nothing, because the node is not ready yet.
-    importlib.import_module("cloudpickle")
-    try:
-        client.join()
-    except BaseException as error:
-        session._ended = True
-        log_text = last_lines(directory)
-        kill(pid)
-        reap_node(pid, _END_SECONDS)
-        reaper.clean_after_node(directory)
-        os.close(lock)
-        if isinstance(error, Exception):
-            raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
-        raise
-    client.reactor.guard.install()
-    return session
+    return directory, lock, pid
 
 
-def _allow_descriptors() -> None:
+def end_node(directory: str, lock: int, pid: int) -> str:
+    """The session could not start: end what there is of it. Returns the end of the node's log."""
+    log_text = last_lines(directory)
+    kill(pid)
+    reap_node(pid, _END_SECONDS)
+    reaper.clean_after_node(directory)
+    os.close(lock)
+    return log_text
+
+
+def allow_descriptors() -> None:
     """Raise the soft limit of open files, for this process and all of the session: each actor is a connection, each view of an object
     a mapping.
     """
@@ -153,8 +169,11 @@ def _allow_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def choose_options(options: SessionOptions) -> dict[str, Any]:
-    """What the session's processes are started with: builtin values, everything that was left open decided."""
+def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict[str, Any]:
+    """What the session's processes are started with: builtin values, everything that was left open decided.
+
+    A `persistent` session begins without a job.
+    """
     cpus = discovery.cpu_count() if options.num_cpus is None else options.num_cpus
     machine = discovery.machine_gpus()
     gpus = discovery.gpu_ids(options.num_gpus, os.environ, machine)
@@ -172,43 +191,53 @@ def choose_options(options: SessionOptions) -> dict[str, Any]:
     resources["node:__internal_head__"] = 1.0
     resources.update({name: float(amount) for name, amount in (options.resources or {}).items()})
     resources.update({name: float(amount) for name, amount in settings.OVERRIDE_RESOURCES.get().items()})
-    runtime_env = reduce_environment(options.runtime_env)
+    job = None if persistent else choose_job(options)
     node_id = os.urandom(28).hex()
     return {
         "driver_pid": os.getpid(),
         "resources": {name: amount for name, amount in resources.items() if amount},
         "gpus": gpus,
-        "env": variables_of(runtime_env),
         "memory_monitor": {**monitor_options(options.system_config), "groups": discovery.memory_groups()},
+        "env": {} if job is None else job["env"],
+        "job": job,
+        "persistent": persistent,
+        "object_spilling_directory": options.object_spilling_directory,
         "preload": [*settings.PRELOAD.get(), *options.preload],
         "facts": {
             "node_id": node_id,
             "node_name": options.node_name or "127.0.0.1",
             "node_ip_address": "127.0.0.1",
             "labels": {**(options.labels or {}), **settings.OVERRIDE_LABELS.get()},
-            "namespace": options.namespace or settings.NAMESPACE.get() or os.urandom(16).hex(),
-            "job_id": "01000000",
             "object_store_memory": store,
             "oom_retries": retry_options(options.system_config),
             "oom_score": settings.WORKER_OOM_SCORE_ADJUSTMENT.get(),
             "spilling": options.object_spilling,
             "most_of_disk": settings.LOCAL_FS_CAPACITY_THRESHOLD.get(),
-            "log_to_driver": options.log_to_driver,
-            "terminal": options.log_to_driver and has_terminal(),
-            "logging_config": options.logging_config,
-            "runtime_env": runtime_env,
             "address": "",
         },
     }
 
 
+def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> dict[str, Any]:
+    """This driver's job, as the node wants it (see `mray._runtime.jobs`)."""
+    runtime_env = reduce_environment(options.runtime_env)
+    return {
+        "namespace": options.namespace or settings.NAMESPACE.get() or os.urandom(16).hex(),
+        "runtime_env": runtime_env,
+        "env": variables_of(runtime_env),
+        "log_to_driver": options.log_to_driver,
+        "terminal": options.log_to_driver and has_terminal(),
+        "logging_config": options.logging_config,
+        "entrypoint": " ".join(sys.orig_argv),
+        "place": place,
+    }
+
+
 def make_directory(base: str | None) -> tuple[str, int]:
     """A session directory that only its user can enter, and the descriptor of its lock. Sweeps dead sessions beside it."""
-    parent = private_directory(os.path.join(base or tempfile.gettempdir(), f"mray-{os.getuid()}"))
+    parent = private_directory(parent_of(base))
     moment = time.strftime("%Y-%m-%d_%H-%M-%S")
     name = f"session_{moment}_{os.getpid()}_{os.urandom(4).hex()}"
-    if len(os.path.join(parent, name)) > _LONGEST_DIRECTORY:
-        parent = private_directory(f"/tmp/mray-{os.getuid()}")
     reaper.sweep(parent)
     # It gets its name when it is locked: what has the name and no lock is dead.
     hidden = os.path.join(parent, "." + name)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
+from mray._scheduler.jobs import job_of, work_of
 from mray._scheduler.policy import PRIVATE_VARIABLES
 from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
 from mray._scheduler.resources import FREE, to_quantities
@@ -41,16 +42,20 @@ def snapshot(node: Node) -> dict[str, Any]:
     """Everything at this moment."""
     scheduler = node._scheduler
     facts = node._facts
+    jobs = node.jobs.listing()
+    first = jobs[0] if jobs and not facts["persistent"] else None
     return {
         "time": time.time(),
-        "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "namespace", "job_id", "session_dir")},
+        "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "session_dir", "persistent")},
+        "jobs": jobs,
         "session_name": facts["session_name"],
         "labels": facts["labels"],
         "object_store_memory": facts["object_store_memory"],
         "spilled_bytes": node._table.total(SPILLED_EVER, node._rows),
         "spilled_objects": node._table.total(SPILLED_OBJECTS, node._rows),
         "node_pid": os.getpid(),
-        "driver_pid": node._options["driver_pid"],
+        #: Of the only driver; 0 when there may be many.
+        "driver_pid": first["pid"] if first is not None else 0,
         "zygote_pid": node._supervisor._zygote_pid,
         "resources": scheduler.pool.quantities(),
         "available": scheduler.pool.available(),
@@ -88,6 +93,7 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
         "state": worker.state,
         "environment": {name: value for name, value in worker.environment if not name.startswith(PRIVATE_VARIABLES)},
         "tenant": tenant.label if tenant is not None else "",
+        "job": job_of(work_of(worker.environment)),
         "actor_id": tenant.id.hex() if isinstance(tenant, ActorRecord) else "",
         "gpus": [str(gpu) for gpu in worker.gpus or ()],
         "ends": list(worker.intended) if worker.intended is not None else None,

@@ -32,6 +32,7 @@ from mray._ipc.output import LineSplitter
 from mray._ipc.reactor import Reactor
 from mray._runtime.launch import PACKET, WORKER_VARIABLE, Wrapper, launch, new_channel
 from mray._runtime.wrapped import WrappedWorkers
+from mray._scheduler.jobs import WORK_VARIABLE, job_of
 from mray._scheduler.policy import PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
 
 #: Zygotes that may die in a row without having forked a worker.
@@ -61,10 +62,12 @@ class Stream:
 class WorkerProcess:
     """A worker as the node's kernel side sees it."""
 
-    __slots__ = ("noted", "pid", "process", "streams", "tail", "write_ends")
+    __slots__ = ("noted", "pid", "process", "streams", "tail", "work", "write_ends")
 
-    def __init__(self, process: str) -> None:
+    def __init__(self, process: str, work: str = "") -> None:
         self.process = process
+        #: What it was started for (see `mray._scheduler.jobs`).
+        self.work = work
         #: 0 until it has been forked.
         self.pid = 0
         self.streams: list[Stream] = []
@@ -86,10 +89,10 @@ class Supervisor:
         options: dict[str, Any],
         lifeline: tuple[int, int],
         lock: int,
-        on_died: Callable[[str, int, int | None, bytes], None],
-        on_output: Callable[[int, int, str, str], None],
+        on_died: Callable[[str, str, int, int | None, bytes], None],
+        on_output: Callable[[str, int, int, str, str], None],
     ) -> None:
-        """`on_died` is told process, pid, status (None: unknown) and last lines; `on_output` pid, stream, name and whole lines."""
+        """`on_died` is told process, work, pid, status (None: unknown) and last lines; `on_output` work, pid, stream, name, whole lines."""
         self._reactor = reactor
         self._session_dir = session_dir
         self._options = options
@@ -98,7 +101,6 @@ class Supervisor:
         self._lock = lock
         self._on_died = on_died
         self._on_output = on_output
-        self._job = str(options["facts"]["job_id"])
         self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._wrapped_died, self._wrapper_finished)
         self.workers: dict[str, WorkerProcess] = {}
         self._by_pid: dict[int, WorkerProcess] = {}
@@ -176,7 +178,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------------ starting workers
     def spawn(self, process: str, environment: dict[str, str]) -> None:
         """Start a worker with these variables."""
-        worker = self.workers[process] = WorkerProcess(process)
+        worker = self.workers[process] = WorkerProcess(process, environment.get(WORK_VARIABLE, ""))
         for number in (1, 2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(read_end, False)
@@ -215,7 +217,7 @@ class Supervisor:
                 self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0)
         except OSError as error:
             shown = {name: value for name, value in own.items() if not name.startswith(PRIVATE_VARIABLES)}
-            self._trouble(f"a worker could not be started with env_vars {shown}: {error}\n")
+            self._trouble(f"a worker could not be started with env_vars {shown}: {error}\n", worker.work)
             self._reactor.call_later(0, lambda: self._never_started(worker))
             return
         if wrapper is None:
@@ -228,7 +230,7 @@ class Supervisor:
         del self.workers[worker.process]
         for stream in worker.streams:
             self._close(worker, stream)
-        self._on_died(worker.process, 0, 127, b"")
+        self._on_died(worker.process, worker.work, 0, 127, b"")
 
     @staticmethod
     def _close_write_ends(worker: WorkerProcess) -> None:
@@ -249,9 +251,9 @@ class Supervisor:
         """A worker has joined the session, and says its pid."""
         self._wrapped.joined(process, pid)
 
-    def _trouble(self, text: str) -> None:
+    def _trouble(self, text: str, work: str = "") -> None:
         """Tell the user, on the driver's stderr."""
-        self._on_output(0, 2, "mray", text)
+        self._on_output(work, 0, 2, "mray", text)
 
     def kill(self, process: str) -> None:
         """End a worker at once; `on_died` follows."""
@@ -304,8 +306,8 @@ class Supervisor:
 
     def _died(self, worker: WorkerProcess, pid: int, status: int | None) -> None:
         if worker.noted:
-            self._on_output(pid, NOTE_STREAM, "", '{"kind": "gone"}')
-        self._on_died(worker.process, pid, status, _last_lines(worker.tail))
+            self._on_output(worker.work, pid, NOTE_STREAM, "", '{"kind": "gone"}')
+        self._on_died(worker.process, worker.work, pid, status, _last_lines(worker.tail))
 
     def _wrapped_died(self, worker: WorkerProcess, status: int | None) -> None:
         """Its wrapper may live on, and print."""
@@ -403,12 +405,12 @@ class Supervisor:
             with contextlib.suppress(OSError):  # a full disk must not end the session
                 os.write(stream.log, text)
             worker.tail = (worker.tail + text)[-_TAIL_BYTES:]
-            self._on_output(self._shown_pid(worker), stream.number, name, text.decode("utf-8", "replace"))
+            self._on_output(worker.work, self._shown_pid(worker), stream.number, name, text.decode("utf-8", "replace"))
         notes = stream.splitter.notes
         if notes:
             worker.noted = True
             for each in notes:
-                self._on_output(self._shown_pid(worker), NOTE_STREAM, stream.splitter.name, each.decode("utf-8", "replace"))
+                self._on_output(worker.work, self._shown_pid(worker), NOTE_STREAM, stream.splitter.name, each.decode("utf-8", "replace"))
             notes.clear()
 
     def _shown_pid(self, worker: WorkerProcess) -> int:
@@ -417,7 +419,7 @@ class Supervisor:
     def _open_log(self, worker: WorkerProcess, stream: Stream) -> int:
         """The file that keeps what a worker prints, named as Ray names it; -1 when it cannot be."""
         suffix = "out" if stream.number == 1 else "err"
-        name = f"worker-{worker_id_of(worker.process).hex()}-{self._job}-{self._shown_pid(worker)}.{suffix}"
+        name = f"worker-{worker_id_of(worker.process).hex()}-{job_of(worker.work)}-{self._shown_pid(worker)}.{suffix}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
             return os.open(os.path.join(self._session_dir, "logs", name), flags, 0o600)

@@ -24,6 +24,7 @@ from mray._common.messages import (
     EXIT,
     HELD,
 )
+from mray._scheduler.jobs import detached_work, job_of
 from mray._scheduler.policy import GRAVES, PRIVATE_VARIABLES, TOMBSTONES
 from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Tenant
 from mray._scheduler.resources import to_quantities
@@ -40,6 +41,7 @@ class Floor(Protocol):
 
     default_environment: Environment
     members: dict[str, Member]
+    works: set[str]
 
     def tell(self, process: str, message: tuple[Any, ...]) -> None: ...
     def shortage(self, tenant: Tenant) -> str | None: ...
@@ -47,6 +49,7 @@ class Floor(Protocol):
     def withdraw(self, tenant: Tenant) -> None: ...
     def kill(self, tenant: Tenant, kind: str, text: str, *, may_restart: bool = False) -> None: ...
     def await_creation(self, actor: bytes) -> None: ...
+    def end_work(self, work: str, *, at_once: bool) -> None: ...
 
 
 class Actors:
@@ -77,7 +80,8 @@ class Actors:
                 announced.spec = spec
                 floor.enqueue(announced)
             return
-        actor = ActorRecord(actor_id, member.process, spec, floor.default_environment)
+        work = detached_work(member.work, actor_id) if spec.get("detached") else member.work
+        actor = ActorRecord(actor_id, member.process, spec, floor.default_environment, work)
         if actor.name is not None:
             taken = self._names.get((actor.namespace, actor.name))
             if taken is not None:
@@ -85,6 +89,8 @@ class Actors:
                 return
             self._names[actor.namespace, actor.name] = actor
         self.records[actor_id] = actor
+        if actor.detached:
+            floor.works.add(work)
         member.owned.add(actor_id)
         self._hold(member, actor)
         watchers, holders = self._early.pop(actor_id, (set(), set()))
@@ -299,6 +305,8 @@ class Actors:
                 members[process].watched.discard(actor.id)
         if actor.owner in members:
             members[actor.owner].owned.discard(actor.id)
+        if actor.detached:
+            self._floor.end_work(actor.work, at_once=False)
 
     def member_died(self, member: Member) -> None:
         """A process is dead: its actors die, its handles are gone."""
@@ -341,6 +349,7 @@ class Actors:
             "pid": actor.worker.pid if actor.worker is not None else cause[2] if cause is not None and actor.state == DEAD else 0,
             "process": actor.worker.process if actor.worker is not None else "",
             "owner": actor.owner,
+            "job": job_of(actor.work),
             "incarnation": actor.incarnation,
             "restarts_left": actor.restarts_left,
             "detached": actor.detached,

@@ -18,13 +18,15 @@ class Event:
 
 
 class MemberJoined(Event):
-    """A process said hello: the driver, or a worker that is ready for its first work."""
+    """A process said hello: a driver, or a worker that is ready for its first work."""
 
-    __slots__ = ("pid", "process")
+    __slots__ = ("job", "pid", "process")
 
-    def __init__(self, process: str, pid: int) -> None:
+    def __init__(self, process: str, pid: int, job: str = "") -> None:
         self.process = process
         self.pid = pid
+        #: Of a driver; a worker belongs to what it was started for.
+        self.job = job
 
 
 class MemberDied(Event):
@@ -61,9 +63,13 @@ class MemoryRanLow(Event):
 
 
 class PrestartAllowed(Event):
-    """Workers can be forked now: some may be started ahead of need."""
+    """Workers can be forked now: some may be started ahead of need, for a job whose tasks have these variables."""
 
-    __slots__ = ()
+    __slots__ = ("job", "variables")
+
+    def __init__(self, job: str = "", variables: dict[str, str] | None = None) -> None:
+        self.job = job
+        self.variables = variables
 
 
 class LeaseRequested(Event):

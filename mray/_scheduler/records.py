@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mray._scheduler.jobs import stamped
 from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
 
 #: Variables in the order of their names.
@@ -98,7 +99,8 @@ class Lease(Tenant):
     def __init__(self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment) -> None:
         # A lease that holds nothing else holds one of our own resource, so that their number is bounded.
         amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
-        super().__init__(amounts, amounts, environment_of(demand.get("env"), default), str(demand.get("label", "a task")))
+        environment = stamped(environment_of(demand.get("env"), default), client.work)
+        super().__init__(amounts, amounts, environment, str(demand.get("label", "a task")))
         self.id = number
         self.client = client
         self.request = request
@@ -127,15 +129,16 @@ class ActorRecord(Tenant):
         "spec",
         "state",
         "watchers",
+        "work",
     )
 
-    def __init__(self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment) -> None:
+    def __init__(self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment, work: str = "") -> None:
         amounts = to_amounts(spec.get("resources") or {})
         placement = spec.get("placement")
         super().__init__(
             amounts,
             amounts if placement is None else to_amounts(placement),
-            environment_of(spec.get("env"), default),
+            stamped(environment_of(spec.get("env"), default), work),
             str(spec.get("label", "an actor")),
         )
         self.id = actor
@@ -144,6 +147,8 @@ class ActorRecord(Tenant):
         self.name: str | None = spec.get("name")
         self.namespace = str(spec.get("namespace") or "")
         self.detached = bool(spec.get("detached"))
+        #: What its process does its work for: its own if it is detached, else its creator's.
+        self.work = work
         #: -1: without end.
         self.restarts_left = int(spec.get("max_restarts") or 0)
         self.state = PENDING
@@ -178,13 +183,15 @@ class WorkerRecord:
 
 
 class Member:
-    """What one process of the session (the driver or a worker) asks for, as a client."""
+    """What one process of the session (a driver or a worker) asks for, as a client."""
 
-    __slots__ = ("held", "leases", "owned", "pid", "process", "requests", "watched")
+    __slots__ = ("held", "leases", "owned", "pid", "process", "requests", "watched", "work")
 
-    def __init__(self, process: str, pid: int) -> None:
+    def __init__(self, process: str, pid: int, work: str = "") -> None:
         self.process = process
         self.pid = pid
+        #: What it belongs to (see `mray._scheduler.jobs`).
+        self.work = work
         #: Granted leases and those that wait for a worker or resources, by id and by request.
         self.leases: dict[int, Lease] = {}
         self.requests: dict[int, Lease] = {}

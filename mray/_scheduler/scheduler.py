@@ -32,6 +32,7 @@ from mray._common.messages import (
 from mray._scheduler import events
 from mray._scheduler.actors import Actors
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.jobs import stamped, work_of
 from mray._scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
 from mray._scheduler.queue import DemandQueue
 from mray._scheduler.records import (
@@ -45,10 +46,13 @@ from mray._scheduler.records import (
     Member,
     Tenant,
     WorkerRecord,
+    environment_of,
 )
 from mray._scheduler.resources import CPU, FREE, GpuId, Holding, ResourcePool, describe, to_quantities
 from mray._scheduler.workers import WorkerPool
 from mray.exceptions import describe_status
+
+OWNER_GONE = "the driver, or the detached actor, that it worked for has ended"
 
 
 class Scheduler:
@@ -67,6 +71,8 @@ class Scheduler:
         self.actors = Actors(self)
         #: Every joined process, by name.
         self.members: dict[str, Member] = {}
+        #: Works that are not over (see `mray._scheduler.jobs`).
+        self.works: set[str] = set()
         self.leases: dict[int, Lease] = {}
         self.default_environment = default_environment
         self._lease_number = 0
@@ -109,14 +115,18 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------ members
     def _member_joined(self, event: events.MemberJoined) -> None:
-        self.members[event.process] = Member(event.process, event.pid)
         worker = self.workers.workers.get(event.process)
-        if worker is not None:
-            self.workers.joined(worker, event.pid)
-            if worker.intended is None:
-                self._settle(worker)
-            else:
-                worker.state = LEAVING
+        if worker is None:
+            self.members[event.process] = Member(event.process, event.pid, event.job)
+            self.works.add(event.job)
+            return
+        self.members[event.process] = Member(event.process, event.pid, work_of(worker.environment))
+        self.workers.joined(worker, event.pid)
+        if worker.intended is None:
+            self._settle(worker)
+        else:  # its end was ordered before there was a process to end
+            worker.state = LEAVING
+            self._out.append(KillWorker(worker.process))
 
     def _member_died(self, event: events.MemberDied) -> None:
         member = self.members.pop(event.process, None)
@@ -125,10 +135,25 @@ class Scheduler:
                 self._abandon(lease)
             self.actors.member_died(member)
             for process in self.members:
-                self.tell(process, (WORKER_GONE, event.process))
+                self.tell(process, (WORKER_GONE, event.process, event.cause[1], event.cause[2], event.cause[3]))
         worker = self.workers.workers.get(event.process)
         if worker is not None:
             self._worker_died(worker, event.cause)
+        elif member is not None:
+            self.end_work(member.work, at_once=True)
+
+    def end_work(self, work: str, *, at_once: bool) -> None:
+        """A driver or a detached actor is gone, and so is what was done for it. Without `at_once`, who is ending already ends in order."""
+        if not work or work not in self.works:
+            return
+        self.works.discard(work)
+        for worker in self.workers.of(work):
+            if worker.intended is None or at_once:
+                self.workers.withdraw(worker)
+                worker.intended = worker.intended or (CAUSE_OWNER, OWNER_GONE)
+                if worker.state != STARTING:
+                    worker.state = LEAVING
+                    self._out.append(KillWorker(worker.process))
 
     def _worker_died(self, worker: WorkerRecord, cause: Cause) -> None:
         tenant = worker.tenant
@@ -189,9 +214,11 @@ class Scheduler:
                 worker.state = LEAVING
                 self._out.append(KillWorker(process))
 
-    def _prestart(self, _event: events.PrestartAllowed) -> None:
-        for _ in range(prestart_count(self._cpus) - len(self.workers.workers)):
-            self._spawn(self.default_environment)
+    def _prestart(self, event: events.PrestartAllowed) -> None:
+        self.works.add(event.job)
+        environment = stamped(environment_of(event.variables, self.default_environment), event.job)
+        for _ in range(prestart_count(self._cpus) - len(self.workers.of(event.job))):
+            self._spawn(environment)
 
     # ------------------------------------------------------------------------------------ leases
     def _lease_requested(self, event: events.LeaseRequested) -> None:
@@ -395,12 +422,21 @@ class Scheduler:
         if worker.state == LEAVING:
             worker.tenant = None
             return
+        work = work_of(worker.environment)
+        if work and work not in self.works:  # it was asked for in the last moment of its work
+            worker.state = LEAVING
+            worker.intended = (CAUSE_OWNER, OWNER_GONE)
+            self._out.append(KillWorker(worker.process))
+            return
         tenant = self.workers.next_tenant(worker, self._gpus_of)
         if tenant is not None:
             self._assign(worker, tenant)
             return
         self.workers.rest(worker)
-        for surplus in self.workers.surplus(idle_limit(self._cpus), self._may_go):
+        limit = idle_limit(self._cpus)
+        if self.workers.idle_count > limit:  # each driver may keep so many
+            limit *= max(1, sum("/" not in work for work in self.works))
+        for surplus in self.workers.surplus(limit, self._may_go):
             self._dismiss(surplus)
 
     def _may_go(self, worker: WorkerRecord) -> bool:

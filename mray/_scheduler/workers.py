@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from mray._scheduler.jobs import work_of
 from mray._scheduler.policy import SPAWN_ATTEMPTS
 from mray._scheduler.records import BUSY, IDLE, STARTING, Environment, Tenant, WorkerRecord
 from mray._scheduler.resources import GpuId
@@ -81,6 +82,10 @@ class WorkerPool:
             worker.gpus = gpus_of(tenant)
             return tenant
         return None
+
+    def of(self, work: str) -> list[WorkerRecord]:
+        """Those that were started for this work."""
+        return [worker for worker in self.workers.values() if work_of(worker.environment) == work]
 
     # ------------------------------------------------------------------------------------ their lives
     def joined(self, worker: WorkerRecord, pid: int) -> None:

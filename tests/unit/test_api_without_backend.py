@@ -56,7 +56,7 @@ class NotingBackend(Backend):
             "session_name": "session_1",
             "node_ip_address": "127.0.0.1",
             "namespace": "ns",
-            "job_id": ids.JOB,
+            "job_id": b"\x01\0\0\0",
             "address": "local",
         }
 

@@ -190,7 +190,7 @@ def test_a_lost_worker_is_reported_with_its_cause_and_its_resources_come_back():
     [(_, lease, worker, _, _)] = stage.grants()
     stage.die(worker)
     assert stage.heard(m.LEASE_LOST) == [(lease, CRASH)]
-    assert stage.heard(m.WORKER_GONE) == [(worker,)]
+    assert stage.heard(m.WORKER_GONE) == [(worker, *CRASH[1:4])]
     assert stage.available() == {"CPU": 2.0}
 
 

@@ -48,14 +48,18 @@ def _status(given: argparse.Namespace) -> int:
 def status_of(view: View) -> dict[str, Any]:
     """One session, as data."""
     node = view.node
-    job = next(GATHER["jobs"](view))
+    jobs = [job for job in GATHER["jobs"](view) if job["status"] == "RUNNING"]
     total, free = node["resources"], node["available"]
     return {
         "session": os.path.basename(view.directory),
         "session_dir": view.directory,
         "driver_pid": node["driver_pid"],
-        "entrypoint": job["entrypoint"],
-        "start_time": job["start_time"],
+        "persistent": node["facts"]["persistent"],
+        "node_pid": node["node_pid"],
+        "drivers": [
+            {**{name: job[name] for name in ("job_id", "entrypoint", "start_time", "namespace")}, "pid": int(job["driver_info"]["pid"])}
+            for job in jobs
+        ],
         "resources": {
             name: {"total": amount, "used": round(amount - free.get(name, 0.0), 4)}
             for name, amount in total.items()
@@ -73,11 +77,12 @@ def status_of(view: View) -> dict[str, Any]:
 
 
 def _in_words(status: dict[str, Any]) -> str:
-    since = datetime.fromtimestamp(status["start_time"] / 1000).isoformat(" ", "seconds") if status["start_time"] else "?"
-    lines = [
-        f"session {status['session']}",
-        f"  driver     pid {status['driver_pid']}, since {since}: {status['entrypoint'][:100]}",
-    ]
+    lines = [f"session {status['session']}"]
+    if status["persistent"]:
+        lines.append(f"  persistent node pid {status['node_pid']}; to end it: mray stop")
+    for driver in status["drivers"]:
+        since = datetime.fromtimestamp(driver["start_time"] / 1000).isoformat(" ", "seconds") if driver["start_time"] else "?"
+        lines.append(f"  driver     pid {driver['pid']}, since {since}: {driver['entrypoint'][:100]}")
     for name, amounts in status["resources"].items():
         if "memory" in name:
             if name == "object_store_memory":

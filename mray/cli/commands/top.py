@@ -135,13 +135,19 @@ def headline(now: Sample) -> list[str]:
     store = f"objects {_bytes(objects)} of {_bytes(node['object_store_memory'])}"
     workers = sum(not is_driver(process) for process in now.processes)
     lines = [
-        f"{os.path.basename(now.view.directory)}  driver {node['driver_pid']}",
+        f"{os.path.basename(now.view.directory)}  {drivers(node['jobs'])}",
         f"{', '.join(used)}; {store}; {workers} workers{waiting}; load {os.getloadavg()[0]:.2f}",
     ]
     for gpu in now.gpus:
         memory = f"{_bytes(gpu['used_bytes'])} of {_bytes(gpu['total_bytes'])}"
         lines.append(f"GPU {gpu['index']} {gpu['name']}: {memory}, {gpu['busy']:g} % busy")
     return [*lines, ""]
+
+
+def drivers(jobs: list[dict[str, Any]]) -> str:
+    """Who has the session."""
+    pids = [str(job["pid"]) for job in jobs if not job["end"]]
+    return f"driver{'s' * (len(pids) > 1)} {', '.join(pids)}" if pids else "no driver"
 
 
 def process_rows(now: Sample, before: Sample, elapsed: float) -> Iterator[tuple[str, ...]]:

@@ -6,13 +6,12 @@ In whoever asks; see `mray._runtime.observer`. A row is a dict with a key for ea
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from mray._common import messages as m
-from mray._common.ids import NO_ACTOR, worker_id_of
+from mray._common.ids import JOB_SIZE, NO_ACTOR, worker_id_of
 from mray._runtime.observer import ask_node, ask_processes
 from mray.exceptions import describe_status
 from mray.util.state._processes import facts_of
@@ -54,7 +53,6 @@ class View:
         facts = self.node["facts"]
         self.node_id: str = facts["node_id"]
         self.ip: str = facts["node_ip_address"]
-        self.job_id: str = facts["job_id"]
 
     def ask(self, *sections: str) -> dict[str, dict[str, Any]]:
         """process -> section -> what it tells; without those that did not answer."""
@@ -105,7 +103,7 @@ def actors(view: View) -> Iterator[Row]:
             "actor_id": actor["actor_id"].hex(),
             "class_name": actor["class_name"],
             "state": "DEPENDENCIES_UNREADY" if actor["announced"] else _ACTOR_STATES[actor["state"]],
-            "job_id": view.job_id,
+            "job_id": actor["job"],
             "name": actor["name"],
             "node_id": view.node_id if actor["pid"] else None,
             "pid": actor["pid"],
@@ -149,13 +147,13 @@ def tasks(view: View) -> Iterator[Row]:
 
 
 def _task(view: View, task_id: bytes, name: str, function: str, state: str, process: str) -> Row:
-    is_task = task_id[8:] == NO_ACTOR
+    is_task = task_id[8:-JOB_SIZE] == NO_ACTOR
     return {
         "task_id": task_id.hex(),
         "attempt_number": 0,
         "name": name,
         "state": state,
-        "job_id": view.job_id,
+        "job_id": task_id[-JOB_SIZE:].hex(),
         "actor_id": None if is_task else task_id[8:].hex(),
         "type": "NORMAL_TASK" if is_task else "ACTOR_TASK",
         "func_or_class_name": function,
@@ -177,7 +175,7 @@ def _pending_task(view: View, owner: str, call: Row, runs: bool, work: Row) -> R
     parent = work.get("task_id") or b""
     is_driver = view.processes[owner]["role"] == m.ROLE_DRIVER
     row.update(
-        parent_task_id=_DRIVER_TASK if is_driver else parent.hex(),
+        parent_task_id=_DRIVER_TASK + call["task_id"][-JOB_SIZE:].hex() if is_driver else parent.hex(),
         required_resources=call["resources"],
         owner_id=worker_id(owner),
         retries_left=call["retries"],
@@ -302,28 +300,22 @@ def nodes(view: View) -> Iterator[Row]:
 
 
 def jobs(view: View) -> Iterator[Row]:
-    pid = view.node["driver_pid"]
-    yield {
-        "job_id": view.job_id,
-        "submission_id": None,
-        "entrypoint": _command_line(pid),
-        "type": "DRIVER",
-        "status": "RUNNING",
-        "message": None,
-        "error_type": None,
-        "driver_info": {"id": view.job_id, "node_ip_address": view.ip, "pid": str(pid)},
-        "start_time": facts_of(pid).get("start_time_ms"),
-        "namespace": view.node["facts"]["namespace"],
-        "session_dir": view.node["facts"]["session_dir"],
-    }
-
-
-def _command_line(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return os.fsdecode(file.read().replace(b"\0", b" ")).strip()
-    except OSError:
-        return ""
+    for job in view.node["jobs"]:
+        ended = bool(job["end"])
+        yield {
+            "job_id": job["job_id"],
+            "submission_id": None,
+            "entrypoint": job["entrypoint"],
+            "type": "DRIVER",
+            "status": "RUNNING" if not ended else "SUCCEEDED" if job["left"] else "FAILED",
+            "message": None if not ended or job["left"] else "its driver has died without shutdown()",
+            "error_type": None,
+            "driver_info": {"id": job["job_id"], "node_ip_address": view.ip, "pid": str(job["pid"])},
+            "start_time": (facts_of(job["pid"]).get("start_time_ms") if not ended else None) or int(job["start"] * 1000),
+            "end_time": int(job["end"] * 1000) or None,
+            "namespace": job["namespace"],
+            "session_dir": view.node["facts"]["session_dir"],
+        }
 
 
 def placement_groups(_view: View) -> Iterator[Row]:

@@ -220,7 +220,7 @@ def list_jobs(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> list[JobState]:
-    """The driver, as Ray lists jobs."""
+    """The drivers, as Ray lists jobs; of a persistent session also the last thousand that are gone."""
     return list_records(JobState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 

@@ -279,7 +279,7 @@ class NodeState(StateSchema):
 
 @dataclass
 class JobState(StateSchema):
-    """The driver: there is one in a session."""
+    """A driver: the only one of its session, or one of those that have joined a persistent session."""
 
     KEY, WORDS = "job_id", ("job", "jobs")
 
@@ -287,11 +287,12 @@ class JobState(StateSchema):
     submission_id: str | None = column("None: nothing is submitted to mray.")
     entrypoint: str = column("The driver's command line.", filterable=False)
     type: str = column("DRIVER.")
-    status: str = column("RUNNING.")
-    message: str | None = column("None.", filterable=False)
+    status: str = column("RUNNING, SUCCEEDED (it has left) or FAILED (it died).")
+    message: str | None = column("Why it failed.", filterable=False)
     error_type: str | None = column("None.", filterable=False)
     driver_info: dict[str, Any] | None = column("The driver's id, address and pid.", filterable=False)
     start_time: int | None = column("When the driver was started.", detail=True, filterable=False, shown=_time)
+    end_time: int | None = column("When the driver ended.", detail=True, filterable=False, shown=_time)
     namespace: str | None = column("The namespace of its named actors.", detail=True, filterable=False)
     session_dir: str | None = column("The session's directory.", detail=True, filterable=False)
 

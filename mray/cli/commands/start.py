@@ -1,0 +1,136 @@
+"""``mray start``: a session that stays when this command, and any driver, has ended.
+
+It runs in the background, in a kernel session of its own, without a terminal; what its node says is in the session's ``logs/node.log``.
+Drivers join it with ``init(address="auto")``. One for each user and temporary directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+from typing import Any
+
+from mray._common.options import session_options
+from mray._runtime.address import Address
+from mray._runtime.persistent import AlreadyRunningError, start_persistent, stop_persistent
+from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser
+from mray.exceptions import RaySystemError
+
+SUMMARY = "start a session in the background that drivers join with init(address='auto')"
+
+#: Options of `ray start` that mean nothing on one host: whether they take a value.
+_MEANINGLESS = {
+    "--head": False,
+    "--disable-usage-stats": False,
+    "--no-monitor": False,
+    "--autoscaling-config": True,
+    "--port": True,
+    "--node-ip-address": True,
+    "--include-dashboard": True,
+    "--dashboard-host": True,
+    "--dashboard-port": True,
+    "--ray-client-server-port": True,
+    "--min-worker-port": True,
+    "--max-worker-port": True,
+    "--metrics-export-port": True,
+}
+
+
+def main(words: list[str]) -> int:
+    arguments = parser("start", SUMMARY, "What else `ray start --head` takes is accepted and means nothing on one host.")
+    arguments.add_argument("--num-cpus", type=float, metavar="N", help="CPUs to hand out (default: what this process may use)")
+    arguments.add_argument("--num-gpus", type=float, metavar="N", help="GPUs to hand out (default: those there are)")
+    arguments.add_argument("--resources", type=_object, metavar="JSON", help="resources of your own: '{\"name\": 2}'")
+    arguments.add_argument("--labels", type=_labels, metavar="LABELS", help="labels of the node: key=value,key=value")
+    arguments.add_argument("--memory", type=int, metavar="BYTES", help="main memory that tasks and actors may ask for")
+    arguments.add_argument("--object-store-memory", type=int, metavar="BYTES", help="shared memory that objects may take")
+    arguments.add_argument("--temp-dir", metavar="DIR", help="where the session makes its directory (absolute)")
+    arguments.add_argument("--preload", type=_names, default=(), metavar="MODULES", help="modules that every worker starts with: a,b")
+    arguments.add_argument("--node-name", metavar="NAME", help="the node's name in listings")
+    arguments.add_argument("--block", action="store_true", help="stay until the session ends; SIGINT and SIGTERM end it")
+    for option, takes_value in _MEANINGLESS.items():
+        arguments.add_argument(option, action="store" if takes_value else "store_true", help=argparse.SUPPRESS)
+    given = arguments.parse_args(words)
+    try:
+        options = session_options(
+            num_cpus=given.num_cpus,
+            num_gpus=given.num_gpus,
+            resources=given.resources,
+            labels=given.labels,
+            memory=given.memory,
+            object_store_memory=given.object_store_memory,
+            preload=given.preload,
+            temp_dir=given.temp_dir,
+            node_name=given.node_name,
+        )
+    except (ValueError, TypeError, AssertionError) as error:
+        print(f"mray start: {error}", file=sys.stderr)
+        return USAGE
+    try:
+        # From here on a Ctrl-C ends what has been started; afterwards it is deaf to the terminal.
+        address = start_persistent(options)
+    except AlreadyRunningError as error:
+        print(f"mray start: {error}", file=sys.stderr)
+        return NOT_FOUND
+    except (RaySystemError, OSError, ValueError) as error:
+        print(f"mray start: {error}", file=sys.stderr)
+        return NOT_FOUND
+    _tell(address, given.temp_dir)
+    return _stay(address) if given.block else DONE
+
+
+def _tell(address: Address, temp_dir: str | None) -> None:
+    where = f", _temp_dir={temp_dir!r}" if temp_dir is not None else ""
+    end = f"mray stop --temp-dir {temp_dir}" if temp_dir is not None else "mray stop"
+    print(
+        f"Ray runtime started: {address.session_dir} (node pid {address.node_pid}).\n\n"
+        f'To connect from Python on this host:\n  import mray\n  mray.init(address="auto"{where})\n\n'
+        f"To look at it: mray status. To end it: {end}",
+        flush=True,
+    )
+
+
+def _stay(address: Address) -> int:
+    """Until the session ends; 0 when it was told to."""
+    asked: list[int] = []
+    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write_end)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: asked.append(number))
+    pidfd = os.pidfd_open(address.node_pid)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.register(read_end, select.POLLIN)
+    poll.poll()
+    if asked:
+        stop_persistent(address)
+        return DONE
+    in_order = not os.path.exists(address.session_dir)
+    stop_persistent(address)
+    print("the session has ended" if in_order else f"mray start: the node process (pid {address.node_pid}) has died", file=sys.stderr)
+    return DONE if in_order else NOT_FOUND
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected a JSON object: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("expected a JSON object")
+    return value
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",") if pair]
+    if not all(equals for _key, equals, _value in pairs):
+        raise argparse.ArgumentTypeError("expected key=value,key=value")
+    return {key.strip(): value.strip() for key, _equals, value in pairs}
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,34 @@
+"""``mray stop``: end the session that ``mray start`` has started, with every process of it."""
+
+from __future__ import annotations
+
+import sys
+
+from mray._common import settings
+from mray._runtime.address import running
+from mray._runtime.persistent import STOP_SECONDS, stop_persistent
+from mray.cli.terminal import DONE, parser
+
+SUMMARY = "end the session that mray start has started"
+
+
+def main(words: list[str]) -> int:
+    arguments = parser("stop", SUMMARY, "Drivers that are connected are told. A second call finds nothing to end, which is fine.")
+    arguments.add_argument("--temp-dir", metavar="DIR", help="as mray start was given it")
+    arguments.add_argument("--force", "-f", action="store_true", help="SIGKILL at once")
+    arguments.add_argument(
+        "--grace-period",
+        "-g",
+        type=float,
+        default=STOP_SECONDS,
+        metavar="SECONDS",
+        help=f"how long the node may take before it is killed (default {STOP_SECONDS:g})",
+    )
+    given = arguments.parse_args(words)
+    found = running(given.temp_dir or settings.TMPDIR.get())
+    if found is None:
+        print("Did not find any active Ray processes.", file=sys.stderr)
+        return DONE
+    in_order = stop_persistent(found, given.grace_period, force=given.force)
+    print(f"Stopped the session in {found.session_dir}" + ("." if in_order else "; its node had to be killed."))
+    return DONE
