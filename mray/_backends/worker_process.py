@@ -6,7 +6,6 @@ Called in a process that the zygote has forked (or that was started by exec), wi
 from __future__ import annotations
 
 import faulthandler
-import os
 from typing import Any
 
 from mray._api.current import set_backend
@@ -20,7 +19,6 @@ from mray._runtime.client import Client
 from mray._runtime.environments import set_up
 from mray._runtime.jobs import take_place
 from mray._runtime.worker import Worker
-from mray._scheduler.jobs import WORK_VARIABLE
 
 
 def worker_main(start: dict[str, Any]) -> int:
@@ -35,7 +33,6 @@ def worker_main(start: dict[str, Any]) -> int:
     Breakpoints(client.session_dir, bool(client.facts["terminal"]), lambda: worker.executor.shown).install()
     if client.facts["logging_config"] is not None:
         LoggingConfig.from_dict(client.facts["logging_config"]).apply()
-    os.environ.pop(WORK_VARIABLE, None)
     if client.facts["place"] is not None:
         take_place(client.facts["place"])
     set_up(start["environment"], start["session_dir"])

@@ -26,6 +26,7 @@ from mray._common.options import RUNTIME_ENVIRONMENT, check_runtime_env
 from mray._ipc import process as processes
 from mray._objects.serializer import dumps
 from mray._runtime.profilers import wrapper_of
+from mray._scheduler.jobs import WORK_VARIABLE
 from mray._scheduler.policy import WRAPPER_VARIABLE
 
 #: Carries the rest of an environment among a worker's variables.
@@ -106,10 +107,11 @@ def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
 
 def set_up(variables: Mapping[str, str], session_dir: str) -> None:
     """In a new worker: make the environment true. Raises what the user's hook raises, and OSError for what has gone meanwhile."""
+    for name in (WORK_VARIABLE, VARIABLE):
+        os.environ.pop(name, None)
     text = variables.get(VARIABLE)
     if text is None:
         return
-    os.environ.pop(VARIABLE, None)
     setup = dict(marshal.loads(base64.b85decode(text)))
     excludes = tuple(setup.get("excludes") or ())
     folder = setup.get("working_dir")

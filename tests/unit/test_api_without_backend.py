@@ -16,6 +16,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -32,6 +33,7 @@ from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.signature import CallSignature
 from mray._common import ids
+from mray._runtime.persistent import find
 from mray.exceptions import RaySystemError
 
 
@@ -856,11 +858,20 @@ class TestInit:
         assert (options.temp_dir, options.preload, options.log_to_driver, options.backend) == ("/x", ("json",), False, "native")
 
     @pytest.mark.parametrize(
-        ("address", "kind"), [("auto", ConnectionError), ("ray://h:1", ConnectionError), ("1.2.3", ValueError), ("", ValueError)]
+        ("address", "kind"), [("auto", ConnectionError), ("ray://h:1", ConnectionError), ("/x/y", ConnectionError), ("1.2.3", ValueError)]
     )
-    def test_there_is_nothing_to_connect_to(self, address: str, kind: type[Exception]) -> None:
+    def test_there_is_nothing_to_connect_to(self, address: str, kind: type[Exception], tmp_path: Path) -> None:
         with pytest.raises(kind):
-            mray.init(address)
+            find(address, str(tmp_path))
+
+    def test_the_address_reaches_the_engine_and_what_only_a_new_session_can_have(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        mray.init("auto", num_cpus=1)
+        assert self.options.address == "auto"
+        assert self.options.conflict == "When connecting to an existing cluster, num_cpus and num_gpus must not be provided."
+        current.set_backend(None)
+        monkeypatch.setenv("RAY_ADDRESS", "local")
+        mray.init(namespace="n")
+        assert (self.options.address, self.options.conflict) == ("local", None)
 
     def test_the_first_call_starts_a_session(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("RAY_ENABLE_AUTO_CONNECT", raising=False)
