@@ -94,7 +94,7 @@ class MemoryMonitor:
         self._ending.update(victim.process for victim in victims)
         said = self._in_words(victims, usage, limit)
         text = f"{said}\nTop 10 memory users: {largest(there)}\n{_ADVICE}"
-        node._printed(0, 2, "mray", said + "\n")
+        node._printed("", 0, 2, "mray", said + "\n")
         node._apply(events.MemoryRanLow([victim.process for victim in victims], text))
 
     def _in_words(self, victims: list[Suspect], usage: Usage, limit: int) -> str:
