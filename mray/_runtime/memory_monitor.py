@@ -8,7 +8,8 @@ are gone.
                                      none, or asked --> choose --> MemoryRanLow --> scheduler --> SIGKILL, causes
 
 How soon it looks again follows from how far the limit is: memory cannot fill up faster than the cores can touch it. So a machine with
-memory to spare is asked every few seconds, and one that is near its limit every 250 ms.
+memory to spare is asked every few seconds, and one that is near its limit every 250 ms; where memory is seen to fill up so fast that the
+limit would come sooner, half-way there.
 
 Rejected: the kernel's pressure stall information as the trigger. It tells of stalls, and without swap there are none until the very end;
 and it is missing in many containers.
@@ -16,6 +17,7 @@ and it is missing in many containers.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mray._ipc.table import POOLED, usable_cores
@@ -28,8 +30,11 @@ if TYPE_CHECKING:
 
 #: Bytes that a core can fill in a second, at most.
 _BYTES_PER_CORE = 4 << 30
-#: The longest time between two looks, as a multiple of the shortest.
+#: The longest time between two looks, as a multiple of the usual one.
 _SLOWEST = 16
+#: The shortest while memory fills up, and the longest while it is too full, in seconds.
+_HASTE = 0.01
+_URGENCY = 0.05
 #: Share of the memory that is to be free below the threshold when somebody has been ended.
 _MARGIN = 0.01
 _GIB = 1 << 30
@@ -48,6 +53,8 @@ class MemoryMonitor:
         #: Workers whose end has been ordered and not been seen.
         self._ending: set[str] = set()
         self._asked_to_trim = False
+        #: Bytes in use when it looked last, and when that was.
+        self._before = (0, 0.0)
 
     def start(self) -> None:
         """Begin to look, if it is wanted."""
@@ -64,13 +71,23 @@ class MemoryMonitor:
         except (OSError, ValueError):
             usage = Usage(0, 1)  # nothing to go by, at this moment
         limit = int(usage.total * self._threshold)
-        period = self._period
         if usage.used > limit:
             self._relieve(usage, limit)
+            pause = min(self._period, _URGENCY)
         else:
             self._asked_to_trim = False
-            period = min(max(period, (limit - usage.used) / (_BYTES_PER_CORE * usable_cores())), period * _SLOWEST)
-        self._node.reactor.call_later(period, self._look)
+            pause = self._pause(usage.used, limit - usage.used)
+        self._node.reactor.call_later(pause, self._look)
+
+    def _pause(self, used: int, room: int) -> float:
+        """Seconds until the next look, with so much room left."""
+        period, now = self._period, monotonic()
+        (used_before, then), self._before = self._before, (used, now)
+        pause = min(max(period, room / (_BYTES_PER_CORE * usable_cores())), period * _SLOWEST)
+        growth = used - used_before
+        if then and growth > 0:
+            pause = min(pause, max(_HASTE, room / growth * (now - then) / 2))
+        return pause
 
     def _relieve(self, usage: Usage, limit: int) -> None:
         node = self._node

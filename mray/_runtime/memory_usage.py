@@ -38,8 +38,8 @@ def read_usage(meminfo: str, groups: Iterable[Group]) -> Usage:
     """Of the machine or of the control group, whichever is nearer to its end. OSError, ValueError when the machine's cannot be read."""
     found = _of_machine(meminfo)
     for version, directory in groups:
-        group = _of_group(version, directory)
-        if group is not None and group.total < found.total and group.share >= found.share:
+        group = _of_group(version, directory, found.total)
+        if group is not None and group.share >= found.share:
             found = group
     return found
 
@@ -59,12 +59,14 @@ def _of_machine(meminfo: str) -> Usage:
     return Usage(total - available, total)
 
 
-def _of_group(version: int, directory: str) -> Usage | None:
-    """None when the group has no limit, or does not tell."""
+def _of_group(version: int, directory: str, most: int) -> Usage | None:
+    """None when the group's limit is no limit below `most`, or it does not tell."""
     in_use, limit, cache = _FILES[version]
     try:
         with open(os.path.join(directory, limit), "rb") as file:
             total = int(file.read())
+        if total >= most:
+            return None
         with open(os.path.join(directory, in_use), "rb") as file:
             used = int(file.read())
         with open(os.path.join(directory, "memory.stat"), "rb") as file:

@@ -259,3 +259,45 @@ def test_a_blocked_task_frees_its_cpus_but_not_its_custom_resources(ray_session,
     assert "custom" not in ray.available_resources()
     ray.get(gate.send.remote())
     ray.get(ref)
+
+
+def test_memory_bounds_how_many_run_at_once(fresh, init, tmp_path, eventually):
+    """A number of bytes that tasks and actors share, whatever they really take."""
+    ray = fresh
+    total = 1000 * 1024 * 1024
+    init(num_cpus=4, _memory=total, object_store_memory=100 * 1024 * 1024)
+    assert ray.cluster_resources()["memory"] == total
+    part = 400 * 1024 * 1024
+
+    @ray.remote(num_cpus=0, memory=part)
+    class Holder:
+        def here(self):
+            return ray.get_runtime_context().get_assigned_resources()["memory"]
+
+    @ray.remote(memory=part)
+    def task():
+        return True
+
+    holders = [Holder.remote() for _ in range(2)]
+    assert ray.get([holder.here.remote() for holder in holders]) == [part, part]
+    eventually(lambda: ray.available_resources().get("memory") == total - 2 * part)
+    ref = task.remote()
+    assert ray.wait([ref], timeout=0.5) == ([], [ref])
+    ray.kill(holders.pop())
+    assert ray.get(ref)
+
+
+@pytest.mark.differs("mray says at once what can never be given; Ray waits for ever and warns")
+def test_more_memory_than_there_is(fresh, init, engine):
+    ray = fresh
+    init(num_cpus=1, _memory=500 * 1024 * 1024, object_store_memory=100 * 1024 * 1024)
+
+    @ray.remote(memory=501 * 1024 * 1024)
+    def task():
+        return True
+
+    if engine == "mray":
+        with pytest.raises(ray.exceptions.TaskUnschedulableError, match="memory: 5.25"):
+            task.remote()
+    else:
+        assert ray.wait([ref := task.remote()], timeout=1) == ([], [ref])

@@ -249,6 +249,7 @@ class Watched:
         self._table.segment.unlink()
         self._rows = 2
         self._facts = {"node_ip_address": "127.0.0.1", "node_id": "ab"}
+        self.now = 1.0
         self.timers: list[tuple[float, Any]] = []
         self.reactor = SimpleNamespace(call_later=lambda seconds, call: self.timers.append((seconds, call)))
         self.trims = 0
@@ -268,7 +269,8 @@ class Watched:
 
     def tick(self) -> float:
         """Let the timer run; seconds until the next."""
-        (_seconds, call), self.timers = self.timers[0], self.timers[1:]
+        (seconds, call), self.timers = self.timers[0], self.timers[1:]
+        self.now += seconds
         call()
         ((seconds, _call),) = self.timers
         return seconds
@@ -277,6 +279,7 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(memory_monitor, "usable_cores", lambda: 2)
+    monkeypatch.setattr(memory_monitor, "monotonic", lambda: made[-1].now)
     made = []
 
     def make(**options: Any) -> Watched:
@@ -299,11 +302,28 @@ def test_the_further_the_limit_the_later_the_next_look(tmp_path: Path, watched: 
     node = watched()
     meminfo(tmp_path / "meminfo", 100 << 10, 99 << 10)
     assert node.tick() == 4.0
-    meminfo(tmp_path / "meminfo", 100 << 10, 18 << 10)
-    assert node.tick() == pytest.approx(1.0)
-    meminfo(tmp_path / "meminfo", 100 << 10, 11 << 10)
-    assert node.tick() == 0.25
+    for left, pause in ((19, 1.125), (18, 1.0), (11, 0.25)):
+        node = watched()
+        meminfo(tmp_path / "meminfo", 100 << 10, left << 10)
+        assert node.tick() == pytest.approx(pause)
+        assert node.tick() == pytest.approx(pause)
+        assert not node.events
+
+
+def test_the_faster_memory_fills_up_the_sooner_the_next_look(tmp_path: Path, watched: Any) -> None:
+    node = watched()
+    pauses = []
+    for used in (100, 500, 800, 890, 899):
+        meminfo(tmp_path / "meminfo", 1000, 1000 - used)
+        pauses.append(node.tick())
+    assert pauses[0] == 0.25
+    # 400 MiB in 250 ms leave 250 ms, and so on.
+    assert pauses[1] == pytest.approx(0.125)
+    assert pauses[2] == pytest.approx(0.125 / 300 * 100 / 2)
+    assert pauses[3:] == [0.01, 0.01]
     assert not node.events
+    meminfo(tmp_path / "meminfo", 1000, 500)
+    assert node.tick() == 0.25
 
 
 def test_what_is_kept_for_reuse_goes_before_any_worker(tmp_path: Path, watched: Any) -> None:
@@ -348,7 +368,7 @@ def test_without_workers_and_without_a_readable_file_it_goes_on_looking(tmp_path
     node = watched()
     assert node.tick() == 0.25
     meminfo(tmp_path / "meminfo", 1000, 50)
-    assert node.tick() == 0.25
+    assert node.tick() == 0.05
     assert not node.events
 
 
