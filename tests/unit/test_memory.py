@@ -261,7 +261,7 @@ class Watched:
     def _ask_to_trim(self, _asker: str) -> None:
         self.trims += 1
 
-    def _printed(self, _pid: int, _stream: int, _name: str, text: str) -> None:
+    def _printed(self, _work: str, _pid: int, _stream: int, _name: str, text: str) -> None:
         self.printed.append(text)
 
     def _apply(self, event: events.MemoryRanLow) -> None:
