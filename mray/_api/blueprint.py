@@ -138,6 +138,11 @@ class ActorBlueprint:
         """Without what the class was defined in."""
         return self.name.rpartition(".")[2]
 
+    def groups(self) -> list[str]:
+        """Concurrency groups that methods are put in by `mray.method`."""
+        groups = [(spec.options or {}).get("concurrency_group") for spec in self.methods.values()]
+        return [group for group in groups if group]
+
     @classmethod
     def of(cls, user_class: type) -> ActorBlueprint:
         """Of a class that the user wrote."""

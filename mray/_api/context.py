@@ -108,6 +108,8 @@ class RuntimeContext:
         """Whether `cancel` was called for the task this is called in. RuntimeError in the driver."""
         if self._mode() != "worker":
             raise RuntimeError(_only_in_worker(self._mode()))
+        if self._here("is_async"):
+            raise RuntimeError("This method is not supported in an async actor.")
         return bool(self._here("canceled"))
 
     def get_assigned_resources(self) -> dict[str, float]:

@@ -17,17 +17,20 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._common import messages as m
 from mray._common import options as option_rules
+from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._objects.remote_error import serialization_error
 from mray._runtime.calls import ActorCaller, Call, pack_arguments
 from mray._runtime.client import Client
+from mray._runtime.context import Context
 from mray._runtime.environments import merge_environments, variables_of
-from mray._runtime.executor import Context, ExitActor
+from mray._runtime.executor import ExitActor
 from mray._runtime.output import OutputPrinter
 from mray._runtime.persistent import JoinedSession, join_session
+from mray._runtime.running import current_call
 from mray._runtime.session import Session, start_session
 from mray._runtime.streams import listener, new_stream
-from mray.exceptions import ActorAlreadyExistsError, ActorUnschedulableError, RaySystemError, TaskUnschedulableError
+from mray.exceptions import ActorAlreadyExistsError, ActorUnschedulableError, AsyncioActorExit, RaySystemError, TaskUnschedulableError
 
 if TYPE_CHECKING:
     from mray._api.actor import ActorHandle, ActorMethodSpec
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
 #: Pickled functions and classes above this are refused, as Ray does.
 LARGEST_CODE = 95 * 1024 * 1024
 
-_NO_COROUTINES = "calls of async methods are not supported yet, except in compiled graphs"
 
 
 class _Plan:
@@ -243,7 +245,7 @@ class NativeBackend(Backend):
         if client.fatal is not None:
             raise client.fatal
         blueprint = actor_class._blueprint
-        _refuse_unsupported(blueprint, options)
+        concurrency = concurrency_of(blueprint.is_async, options, blueprint.groups())
         placement, resources = option_rules.actor_resources(options)
         self._refuse_impossible(placement, f"The actor {blueprint.class_name}", ActorUnschedulableError)
         namespace = options["namespace"] or client.facts["namespace"]
@@ -268,6 +270,7 @@ class NativeBackend(Backend):
             "name": options["name"],
             "namespace": namespace,
             "get_if_exists": options["get_if_exists"],
+            "concurrency": concurrency,
             "detached": options["lifetime"] == "detached",
             "max_restarts": options["max_restarts"],
             "max_task_retries": options["max_task_retries"],
@@ -325,8 +328,6 @@ class NativeBackend(Backend):
             raise client.fatal
         actor_id = handle._id
         task_id = new_task_id(actor_id)
-        if method.is_async:
-            raise NotImplementedError(f"{method.name}, num_returns={num_returns!r}: {_NO_COROUTINES}")
         if options is not None and options.get("tensor_transport"):
             check_enabled(handle, options["tensor_transport"], num_returns)
         call, returned = _new_call(client, task_id, method.name, num_returns, options)
@@ -358,6 +359,8 @@ class NativeBackend(Backend):
             call.options = {"retry": retry if retry is True or isinstance(retry, str) else _pickle_types(retry)}
         if options.get("name"):
             call.options = {**(call.options or {}), "name": options["name"]}
+        if options.get("concurrency_group"):
+            call.options = {**(call.options or {}), "group": options["concurrency_group"]}
         if options.get("tensor_transport"):
             keep_tensors(call, options["tensor_transport"])
 
@@ -412,6 +415,7 @@ class NativeBackend(Backend):
             "task_id": context.task_id,
             "task_name": context.task_name,
             "function_name": context.function_name,
+            "is_async": self._worker is not None and self._worker.lanes.is_async,
             "actor_id": context.actor_id,
             "actor_name": context.actor_name,
             "class_name": context.class_name,
@@ -423,14 +427,19 @@ class NativeBackend(Backend):
             "namespace": self.client.facts["namespace"],
             "restarted": context.restarted,
             "runtime_env": context.runtime_env or self._base_env,
-            "canceled": self._worker is not None and self._worker.interrupts.is_cancelled(context.task_id),
+            "canceled": self._worker is not None and self._worker.is_cancelled(),
         }
 
     def exit_actor(self) -> None:
         if self._worker is None or self._worker.executor.instance is None:
             raise TypeError("exit_actor API is called on a non-actor worker, or in a driver.")
-        self._worker.executor.exit_requested = True
-        raise ExitActor
+        verdict = ExitActor()
+        running = current_call.get()
+        if running is None:
+            self._worker.executor.verdicts[self._context.task_id] = verdict
+        else:
+            running.verdict = verdict
+        raise AsyncioActorExit if self._worker.lanes.is_async else verdict
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
         from mray._backends.timeline import timeline  # noqa: PLC0415  (rarely wanted)
@@ -476,12 +485,6 @@ def _new_call(client: Client, task_id: bytes, method: Any, num_returns: Any, opt
         entry.task = call
     refs = [ObjectRef(return_id(task_id, index + 1), entry) for index, entry in enumerate(entries)]
     return call, refs or None
-
-
-def _refuse_unsupported(blueprint: ActorBlueprint, options: dict[str, Any]) -> None:
-    """Concurrency inside an actor does not exist yet: say so instead of running calls one after the other."""
-    if (options["max_concurrency"] or 1) > 1 or options["concurrency_groups"]:
-        raise NotImplementedError(f"The actor {blueprint.class_name}: max_concurrency and concurrency_groups are not supported yet.")
 
 
 def _pickle_types(types: Any) -> bytes:

@@ -22,11 +22,15 @@ def to_the_end(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[...,
 
 
 def event_loop() -> Any:
-    """The event loop of this process's main thread, made with the first ``async def`` method."""
+    """The event loop of this process's main thread: that of the actor's ordinary calls, which run on meanwhile."""
     global _loop
     if _loop is None:
         import asyncio  # noqa: PLC0415  (slow to import, and rarely needed)
 
-        _loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(_loop)
+        from mray._ipc.event_loop import main_loop  # noqa: PLC0415  (it imports asyncio)
+
+        _loop = main_loop()
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(_loop)
     return _loop

@@ -131,6 +131,11 @@ class Reactor:
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
         self.bells = (*self.bells, fd)
 
+    def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
+        """Call `callback(events)` in the reading thread once whenever something new comes at `fd`; undone by `forget`."""
+        self._callbacks[fd] = callback
+        self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
+
     def unwatch_bell(self, fd: int) -> None:
         """Undo `watch_bell`, before the descriptor is closed."""
         self.bells = tuple(bell for bell in self.bells if bell != fd)
@@ -293,6 +298,31 @@ class Reactor:
             _survive(callback)
 
     # ------------------------------------------------------------------------------------ waiting
+    def fileno(self) -> int:
+        """Readable when there is something to read: for the selectors of event loops, which then call `look`."""
+        return self._epoll.fileno()
+
+    def look(self) -> bool:
+        """Read what has arrived and send what was posted, without waiting. False: another thread reads."""
+        self.activity += 1
+        held = self.guard.enter()
+        try:
+            if self._dirty:
+                self.flush()
+            if self._reader == threading.get_ident():
+                self._turn_and_tell(0)
+                return True
+            if not self._turn.acquire(False):
+                return False
+            self._reader = threading.get_ident()
+            try:
+                self._turn_and_tell(0)
+            finally:
+                self._give_turn()
+            return True
+        finally:
+            self.guard.leave(held)
+
     def wait_until(self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True) -> bool:
         """Wait until `predicate()` is true, reading meanwhile; from any thread.
 

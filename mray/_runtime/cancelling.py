@@ -38,7 +38,7 @@ from mray._runtime.calls import CANCELLED, Call
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
     from mray._runtime.client import Client
-    from mray._runtime.executor import Context
+    from mray._runtime.context import Context
 
 #: Where the actor stands in an object id, without its job.
 _ACTOR = slice(8, 20)

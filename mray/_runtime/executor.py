@@ -12,7 +12,7 @@ import pickle
 import sys
 from collections import deque
 from collections.abc import Callable
-from types import GeneratorType
+from types import CoroutineType, GeneratorType
 from typing import Any
 
 from mray._api.blueprint import METHOD_ATTRIBUTE
@@ -29,7 +29,9 @@ from mray._objects.store import read
 from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
+from mray._runtime.context import Context
 from mray._runtime.deaths import lost_error
+from mray._runtime.running import RunningCall
 from mray._runtime.stream_producer import Collected, Producers
 from mray.exceptions import RayTaskError, TaskCancelledError
 
@@ -41,23 +43,12 @@ class ExitActor(BaseException):
     """Raised by `exit_actor`: the actor ends once the call is answered. A user's ``except SystemExit`` does not stop it."""
 
 
-class Context:
-    """What the worker is doing; read by `Backend.context` in any of its threads."""
+class Cancelled(BaseException):
+    """Stands for how a coroutine ended that was cancelled: `error` is what came out of it."""
 
-    def __init__(self) -> None:
-        self.task_id: bytes | None = None
-        self.task_name: str | None = None
-        #: The function or method that runs: module and qualified name.
-        self.function_name: str | None = None
-        self.actor_id: bytes | None = None
-        self.actor_name: str | None = None
-        self.class_name: str | None = None
-        self.restarted = False
-        self.resources: dict[str, float] = {}
-        self.gpu_ids: list[Any] = []
-        self.runtime_env: dict[str, Any] = {}
-        self.max_task_retries = 0
-        self.namespace = ""
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Executor:
@@ -82,7 +73,11 @@ class Executor:
         self.shown = ""
         #: Set when the worker is to end after the current call: (cause kind, text).
         self.end: tuple[str, str] | None = None
-        self.exit_requested = False
+        #: What is raised in the place of whatever a call on the main thread returns or raises, by task id: it was cancelled, or has
+        #: called `exit_actor`.
+        self.verdicts: dict[bytes | None, BaseException] = {}
+        #: Called before the constructor with the actor's spec; returns what runs the constructor, if not this thread simply does.
+        self.prepare: Callable[[dict[str, Any]], Callable[..., None] | None] = lambda _spec: None
         #: (task id, name of the exception) of the last calls that failed; for observers.
         self.failures: deque[tuple[bytes, str]] = deque(maxlen=FAILURES)
 
@@ -184,14 +179,84 @@ class Executor:
             result = bound(*args, **kwargs)
             if type(result) is GeneratorType or (options is not None and "stream" in options):
                 result = self.producers.run(connection, task_id, num_returns, result, self.actor_prefix + method, options or {})
-            if self.exit_requested:
-                raise ExitActor
+            if self.verdicts:
+                self._judge(task_id)
         except BaseException as error:
             result = None
+            error = self.verdicts.pop(task_id, error)
             self._failed(connection, task_id, num_returns, error, self.actor_prefix + method, options)
         else:
             self._reply(connection, task_id, num_returns, result, self.actor_prefix + method, options)
         context.task_id = None
+
+    def _judge(self, task_id: bytes) -> None:
+        for name in (task_id, None):
+            if name in self.verdicts:
+                raise self.verdicts[name]
+
+    def cancel_running(self, task_id: bytes) -> None:
+        """A call on the main thread is cancelled: it goes on, may ask, and ends as cancelled. Reading thread."""
+        if self.context.task_id == task_id:
+            self.verdicts[task_id] = TaskCancelledError(TaskID(task_id))
+
+    def run_beside(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
+        """CALL, on a thread of a lane: see `mray._runtime.lanes`."""
+        task_id, method, num_returns, form, payload, _refs, arguments, options = fields
+        self._title.set(running.task_name)
+        try:
+            args, kwargs = self._open(connection, form, payload, arguments)
+            result = self._bound(method, options)(*args, **kwargs)
+            if type(result) is GeneratorType or (options is not None and "stream" in options):
+                result = self.producers.run(connection, task_id, num_returns, result, running.task_name, options or {})
+            if running.verdict is not None:
+                raise running.verdict
+            if running.canceled:
+                raise TaskCancelledError(TaskID(task_id))
+        except BaseException as error:
+            final = running.verdict or (TaskCancelledError(TaskID(task_id)) if running.canceled else error)
+            self._failed(connection, task_id, num_returns, final, running.task_name, options)
+        else:
+            self._reply(connection, task_id, num_returns, result, running.task_name, options)
+
+    async def run_in_loop(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
+        """CALL, in a task of an event loop."""
+        task_id, method, num_returns, form, payload, _refs, arguments, options = fields
+        self._title.set(running.task_name)
+        result: Any
+        try:
+            if running.canceled:  # before it began
+                raise TaskCancelledError(TaskID(task_id))
+            args, kwargs = self._open(connection, form, payload, arguments)
+            result = self._bound(method, options)(*args, **kwargs)
+            if type(result) is CoroutineType:
+                result = await result
+            if running.verdict is not None:
+                raise running.verdict
+            if running.canceled:  # and the method would not hear of it
+                raise TaskCancelledError(TaskID(task_id))
+        except BaseException as error:
+            from asyncio import CancelledError  # noqa: PLC0415  (only async actors have it loaded)
+
+            final = running.verdict or (Cancelled(error) if running.canceled or isinstance(error, CancelledError) else error)
+            self._failed(connection, task_id, num_returns, final, running.task_name, options)
+        else:
+            self._reply(connection, task_id, num_returns, result, running.task_name, options)
+
+    def _bound(self, method: str, options: dict[str, Any] | None) -> Callable[..., Any]:
+        bound = self._methods.get(method)
+        if bound is None:
+            bound = self._method(method)
+        if options is not None and "tensor_transport" in options:
+            bound = self.client.tensors.in_place(bound, options["tensor_transport"])
+        return bound
+
+    def _open(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
+        """As `_unpack`, in any thread: what is borrowed meanwhile is said to be, and acknowledged."""
+        if form == m.SEGMENT:
+            args, kwargs = self._read_borrowed(payload[:3], payload[3], connection.process)
+        else:
+            args, kwargs = deserialize(form, payload)
+        return self._fill_in(args, kwargs, arguments)
 
     def _method(self, name: str) -> Callable[..., Any]:
         if name == "__ray_call__":
@@ -344,10 +409,14 @@ class Executor:
         if isinstance(error, KeyboardInterrupt):
             wrapped: BaseException = TaskCancelledError(TaskID(task_id))
             self._interrupts.ended(task_id)
+        elif isinstance(error, Cancelled):
+            cancelled = TaskCancelledError(TaskID(task_id))
+            cancelled.__context__ = error.error
+            wrapped = self._wrap(cancelled, name)
         elif isinstance(error, TaskCancelledError):
             wrapped = error
         else:
-            if options is not None and "retry" in options and self._is_retried(error, options["retry"]):
+            if options is not None and "retry" in options and self._is_retried(error, name, options["retry"]):
                 self.settle()
                 connection.post((m.ATTEMPT, task_id))
                 return
@@ -364,7 +433,7 @@ class Executor:
         """The error of a generator as its last item, pickled; None when it is more than an error (see `_failed`)."""
         if isinstance(error, (ExitActor, SystemExit, KeyboardInterrupt, TaskCancelledError)):
             return None
-        if "retry" in options and self._is_retried(error, options["retry"]):
+        if "retry" in options and self._is_retried(error, name, options["retry"]):
             return None
         self.failures.append((task_id, type(error).__name__))
         return pickle_error(self._wrap(error, name))
@@ -381,12 +450,12 @@ class Executor:
             actor_repr=self.repr_now() if context.actor_id else None,
         )
 
-    def _is_retried(self, error: BaseException, wanted: Any) -> bool:
+    def _is_retried(self, error: BaseException, name: str, wanted: Any) -> bool:
         """Whether the caller asked for errors like this one to be retried."""
         if wanted is True:
             return isinstance(error, Exception)
         if isinstance(wanted, str):  # declared at the method, whose class is here
-            method = getattr(type(self.instance), (self.context.function_name or "").rpartition(".")[2], None)
+            method = getattr(type(self.instance), name.rpartition(".")[2], None)
             wanted = getattr(method, METHOD_ATTRIBUTE, {}).get("retry_exceptions", ())
             return isinstance(error, tuple(wanted))
         return isinstance(error, tuple(pickle.loads(wanted)))
@@ -423,10 +492,14 @@ class Executor:
             except Exception as error:
                 raise import_error(error, spec["class_name"], actor=True) from None
             self._qualified = f"{cls.__module__}.{cls.__qualname__}."
+            construct = self.prepare(spec)
             args, kwargs = self._constructor_arguments(spec)
             instance = cls.__new__(cls)
             self.instance = instance
-            instance.__init__(*args, **kwargs)
+            if construct is None:
+                instance.__init__(*args, **kwargs)
+            else:
+                construct(instance.__init__, args, kwargs)
             self.settle()
         except ExitActor:
             self.end = (m.CAUSE_EXIT, "exit_actor() was called.")

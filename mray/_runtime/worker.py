@@ -27,8 +27,11 @@ from mray._ipc.connection import Connection, Message
 from mray._objects.remote_error import pickle_error
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
-from mray._runtime.executor import Context, Executor, gpu_environment
+from mray._runtime.context import Context
+from mray._runtime.executor import Executor, gpu_environment
+from mray._runtime.lanes import Lanes
 from mray._runtime.process_snapshot import work_of
+from mray._runtime.running import current_call
 from mray.exceptions import TaskCancelledError
 
 #: A call that took longer has its reply sent at once, in seconds.
@@ -63,6 +66,9 @@ class Worker:
         self.context = Context()
         self.interrupts = Interrupts(client, self.context)
         self.executor = Executor(client, self.context, self.interrupts)
+        #: Where calls run, of an actor that runs several at once; it takes CALL over then.
+        self.lanes = Lanes(self)
+        self.executor.prepare = self.lanes.prepare
         #: (connection, message) in the order of arrival.
         self.inbox: deque[tuple[Connection, Message]] = deque()
         #: Graphs of the actor that lives here; set by whoever wires the process.
@@ -88,6 +94,8 @@ class Worker:
                 **self.executor.producers.words,
             }
         )
+        #: Whether the main thread has something else to do than graphs. (One C call: it is asked before and after each sleep.)
+        self._pending: Callable[[], object] = self.inbox.__len__
         client._node_words.update({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
         client.on_node_lost = self._node_lost
         client.on_block = self._block
@@ -147,6 +155,9 @@ class Worker:
         return taken
 
     def _on_cancel(self, connection: Connection, task_id: bytes, force: bool, recursive: bool) -> None:
+        if self.lanes.exist:
+            self.lanes.cancel(connection, task_id, recursive)
+            return
         for item in tuple(self.inbox):
             if item[1][0] in (m.TASK, m.CALL) and item[1][1] == task_id:
                 with contextlib.suppress(ValueError):
@@ -160,8 +171,18 @@ class Worker:
                     else:
                         connection.send((m.REPLIES, task_id, [(m.FAILED, payload, None)] * returns))
                 return
-        if self.executor.instance is None:
+        if self.executor.instance is not None:
+            self.executor.cancel_running(task_id)
+        else:
             self.interrupts.cancel(task_id, force, recursive)
+
+    def is_cancelled(self) -> bool:
+        """Whether the call that asks was cancelled. Any thread."""
+        running = current_call.get()
+        if running is not None:
+            return running.canceled
+        task_id = self.context.task_id
+        return self.interrupts.is_cancelled(task_id) or isinstance(self.executor.verdicts.get(task_id), TaskCancelledError)
 
     def _node_lost(self) -> BaseException | None:
         os._exit(1)
@@ -174,8 +195,6 @@ class Worker:
         executor = self.executor
         context = self.context
         note = self.recent.append
-        # One C call: it is asked before and after each sleep.
-        pending: Callable[[], object] = inbox.__len__
         reactor.guard.dismiss()
         while True:
             if inbox:
@@ -200,17 +219,21 @@ class Worker:
             service = self.service
             if service is not None:
                 # It spins by itself. While it is busy for long the relief thread reads, and `pending` tells.
-                service.run(pending)
+                service.run(self._pending)
                 if inbox:
                     continue
-            self._await(pending, service)
+            self._await(inbox.__len__, service)
 
     def _await(self, pending: Callable[[], object], service: Service | None) -> None:
-        self.executor.idle_title()
+        if not self.lanes.running:
+            self.executor.idle_title()
         _flush_output()
         wait_until = self.client.reactor.wait_until
+        loop = self.lanes.main
         try:
-            if service is None or not service.is_active:
+            if loop is not None:
+                loop.run_while_idle(pending if service is None or not service.is_active else lambda: pending() or service.ready())
+            elif service is None or not service.is_active:
                 wait_until(pending)
             else:
                 ready = service.ready
@@ -259,6 +282,9 @@ class Worker:
         _set_threads(context.resources.get("CPU", 0), context.runtime_env)
         self.client.reactor.guard.admit()
         failure = self.executor.become(actor_id, spec, incarnation)
+        loop = self.lanes.main
+        if loop is not None:
+            self._pending = lambda: self.inbox or loop.is_due()
         node = self.client.node
         if failure is None:
             node.send((m.ACTOR_READY, actor_id))
@@ -301,8 +327,9 @@ class Worker:
 
     # ------------------------------------------------------------------------------------ ending
     def _leave(self, kind: str, text: str) -> None:
-        """End in order: user hooks, everything sent, then the process."""
+        """End in order: calls that run, user hooks, everything sent, then the process."""
         client = self.client
+        self.lanes.finish(kind)
         with client.lock:
             self._leaving = True
             self._give_back_all()

@@ -405,5 +405,4 @@ def test_async_methods_run_in_one_event_loop(ray_session):
     with pytest.raises(KeyError, match="5"):
         ray.get(graph.execute(5))
     graph.teardown()
-    with pytest.raises(NotImplementedError, match="calls of async methods are not supported yet, except in compiled graphs"):
-        a.wait.remote(1)
+    assert ray.get(a.wait.remote(1)) == 2  # an ordinary call, in the same loop

@@ -1,0 +1,51 @@
+"""How many calls of an actor run at once, and where: worked out of its options by whoever creates it.
+
+In the caller's process; the worker gets the result as builtin values (`Concurrency`). An actor that runs one call after the other on its
+main thread has none at all, so that nothing on the way of its calls asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+#: Calls that run at once in an async actor, when nobody says otherwise.
+MOST_COROUTINES = 1000
+#: The group of those who talk to an actor behind the back of its methods; every actor with groups has it, and Ray has a second.
+SYSTEM_GROUP = "_ray_system"
+_SYSTEM_GROUPS = (SYSTEM_GROUP, "_ray_system_error")
+
+#: (whether calls run in event loops, calls of the default group at once, group -> calls of it at once)
+Concurrency = tuple[bool, int, dict[str, int]]
+
+
+def concurrency_of(is_async: bool, options: Mapping[str, Any], groups_of_methods: Iterable[str]) -> Concurrency | None:
+    """What an actor with these complete options needs; None: one call after the other.
+
+    ValueError when calls are to run in order and beside each other; AssertionError for a method in a group that is not declared.
+    """
+    most = options["max_concurrency"] or (MOST_COROUTINES if is_async else 1)
+    groups = dict(options["concurrency_groups"] or {})
+    for group in groups_of_methods:
+        if group not in groups and group not in _SYSTEM_GROUPS:
+            raise AssertionError(f"A method is in the concurrency group {group!r}, which is not declared: the class has {sorted(groups)}.")
+    in_order = options["allow_out_of_order_execution"] is False
+    if is_async and in_order:
+        raise ValueError(
+            "If you're using async actors, Ray can't execute actor tasks in order. "
+            "Set `allow_out_of_order_execution=True` to allow out-of-order execution."
+        )
+    if most > 1 and in_order:
+        raise ValueError(
+            "If you're using multi-threaded actors, Ray can't execute actor tasks in order. "
+            "Set `allow_out_of_order_execution=True` to allow out-of-order execution."
+        )
+    if not (is_async or most > 1 or groups):
+        return None
+    return is_async, most, {**groups, **dict.fromkeys(_SYSTEM_GROUPS, 1)}
+
+
+def runs_out_of_order(is_async: bool, options: Mapping[str, Any]) -> bool:
+    """Whether a call may overtake one that waits for its arguments."""
+    wanted = options.get("allow_out_of_order_execution")
+    return bool(is_async or (options.get("max_concurrency") or 1) > 1) if wanted is None else bool(wanted)

@@ -1,0 +1,121 @@
+"""An asyncio event loop on the thread that reads: its selector waits in the reactor.
+
+    main thread of an async actor:  run ─▶ loop ─▶ LoopSelector.select ─▶ Reactor.wait_until ─▶ sockets, bells, timers
+                                                                 ▲                             and the loop's own descriptors
+
+So a message wakes the thread that will answer it, and no other; and while a coroutine computes, the relief thread reads as it does
+everywhere. The epoll that has the descriptors of the user's sockets lies inside the reactor's own, and reports when something new comes.
+
+Imports asyncio: for processes that have a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from mray._ipc.reactor import Reactor
+
+#: Seconds after which a loop that has been kept from running is due.
+FAIRNESS = 1e-3
+
+
+def _never() -> bool:
+    return False
+
+
+def _nothing() -> None:
+    pass
+
+
+class LoopSelector(selectors.EpollSelector):
+    """For the loop's thread, except `notify`."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        super().__init__()
+        self._reactor = reactor
+        #: Whether something has come for the loop since it last looked; and whether that may be descriptors of the user.
+        self.woken = False
+        self._readable = False
+        #: Called in each turn of the loop, after reading.
+        self.turn: Callable[[], object] = _nothing
+        #: Whether somebody else wants the thread.
+        self.wanted: Callable[[], object] = _never
+        self.stop: Callable[[], None] = _nothing
+        reactor.watch_edge(self.fileno(), self._on_readable)
+
+    def notify(self) -> None:
+        """Something has come for the loop. Any thread: the one that reads, or one that then wakes the reader."""
+        self.woken = True
+
+    def _on_readable(self, _events: int) -> None:
+        self._readable = self.woken = True
+
+    def _is_due(self) -> bool:
+        return self.woken or bool(self.wanted())
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        reactor = self._reactor
+        if self._readable or (timeout is not None and timeout <= 0):
+            reactor.look()
+        else:
+            reactor.wait_until(self._is_due, timeout)
+        # Before looking: what comes from here on sets it again.
+        self.woken = False
+        events: list[tuple[selectors.SelectorKey, int]] = []
+        if self._readable:
+            self._readable = False
+            events = super().select(0)
+            if events:
+                self._readable = True  # they are reported for as long as they are not read
+        self.turn()
+        if self.wanted():
+            self.stop()
+        return events
+
+    def close(self) -> None:
+        self._reactor.forget(self.fileno())
+        super().close()
+
+
+class MainLoop:
+    """The event loop of this process's main thread. Main thread only, except `notify`."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        global _main
+        self._selector = LoopSelector(reactor)
+        self.loop = asyncio.SelectorEventLoop(self._selector)
+        self._selector.stop = self.loop.stop
+        self.notify = self._selector.notify
+        self._left = 0.0
+        asyncio.set_event_loop(self.loop)
+        _main = self
+
+    def each_turn(self, turn: Callable[[], object]) -> None:
+        """Have `turn` called in every turn of the loop, after reading; it may start tasks."""
+        self._selector.turn = turn
+
+    def run_while_idle(self, wanted: Callable[[], object]) -> None:
+        """Run the loop until `wanted()`; one turn at least."""
+        selector = self._selector
+        selector.wanted = wanted
+        try:
+            self.loop.run_forever()
+        finally:
+            selector.wanted = _never
+            self._left = monotonic()
+
+    def is_due(self) -> bool:
+        """Whether the loop has something to do, or has not run for so long that it may have."""
+        return self._selector.woken or monotonic() - self._left > FAIRNESS
+
+
+_main: MainLoop | None = None
+
+
+def main_loop() -> Any:
+    """The event loop that an async actor has on its main thread; None in other processes."""
+    return None if _main is None else _main.loop

@@ -1,0 +1,24 @@
+"""`Context`: what a worker is doing, for whoever asks in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Context:
+    """What the worker is doing; read by `Backend.context` in any of its threads."""
+
+    def __init__(self) -> None:
+        self.task_id: bytes | None = None
+        self.task_name: str | None = None
+        #: The function or method that runs: module and qualified name.
+        self.function_name: str | None = None
+        self.actor_id: bytes | None = None
+        self.actor_name: str | None = None
+        self.class_name: str | None = None
+        self.restarted = False
+        self.resources: dict[str, float] = {}
+        self.gpu_ids: list[Any] = []
+        self.runtime_env: dict[str, Any] = {}
+        self.max_task_retries = 0
+        self.namespace = ""

@@ -1,0 +1,226 @@
+"""Lanes: where the calls of an actor run that runs several at once.
+
+    reading thread                                   lanes
+    CALL ── by its concurrency group ──▶ ThreadLane: at most n threads, a queue before them
+    CANCEL ── by task id ─────────────▶ LoopLane: at most n coroutines in an event loop; that of the default group is the main thread's
+
+An async actor has loops (its sync methods run in them too), any other one has threads. Each group has a lane of its own, so that a group
+whose calls all wait holds up no other. An actor that runs one call after the other has no lanes at all: its calls take the plain way
+through the inbox of the main thread (`mray._runtime.worker`), which also serves graphs and everything else beside the lanes.
+
+In a worker that is an actor. What a call is, and how it is answered, is the executor's; a lane only says where and when.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mray._common import messages as m
+from mray._common.concurrency import Concurrency
+from mray._common.ids import TaskID
+from mray._ipc.connection import Connection
+from mray._objects.remote_error import pickle_error
+from mray._runtime.running import LanesContext, RunningCall
+from mray._runtime.thread_lane import ThreadLane
+from mray.exceptions import TaskCancelledError
+
+if TYPE_CHECKING:
+    from mray._ipc.event_loop import MainLoop
+    from mray._runtime.worker import Worker
+
+#: The connection that a call came on, and the fields of CALL behind its code.
+Arrival = tuple[Connection, tuple[Any, ...]]
+
+#: Where the task id, the number of return values and the options stand in a CALL's fields.
+_TASK, _METHOD, _RETURNS, _OPTIONS = 0, 1, 2, 7
+
+
+class Lane(Protocol):
+    """One group's place to run."""
+
+    def submit(self, arrival: Arrival) -> None:
+        """A call has come. Reading thread, the client's lock held."""
+
+    def take(self, task_id: bytes) -> Arrival | None:
+        """Take a call back that has not begun. Any thread."""
+
+    def take_all(self) -> list[Arrival]:
+        """Take all of them back."""
+
+    def cancel(self, running: RunningCall) -> None:
+        """Interrupt a call that runs, if the lane can. Any thread."""
+
+
+class Lanes:
+    """All lanes of one actor."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.client = worker.client
+        self.executor = worker.executor
+        self.is_async = False
+        #: None: no lanes, the plain way.
+        self._lanes: dict[str, Lane] | None = None
+        #: Calls that run, by task id. Each is changed by the thread that runs it alone.
+        self.running: dict[bytes, RunningCall] = {}
+        #: The loop of the default group, of an async actor.
+        self.main: MainLoop | None = None
+        self._ending = False
+        self._lock = threading.Lock()
+
+    # ------------------------------------------------------------------------------------ beginning
+    @property
+    def exist(self) -> bool:
+        """Whether calls run beside each other here."""
+        return self._lanes is not None
+
+    def prepare(self, spec: dict[str, Any]) -> Callable[..., None] | None:
+        """Before the constructor runs: from now on calls go to lanes, if it is such an actor. Returns what runs the constructor."""
+        concurrency: Concurrency | None = spec.get("concurrency")
+        if concurrency is None:
+            return None
+        self.is_async, most, groups = concurrency
+        for group, size in {"": most, **groups}.items():
+            if size <= 0:
+                sys.stderr.write(f"max_concurrency must be greater than 0 (concurrency group {group!r})\n")
+                sys.stderr.flush()
+                raise SystemExit(1)
+        lanes: dict[str, Lane] = {}
+        if self.is_async:
+            from mray._ipc.event_loop import MainLoop  # noqa: PLC0415  (only async actors import asyncio)
+            from mray._runtime.loop_lane import GroupLoop, LoopLane  # noqa: PLC0415
+
+            self.main = MainLoop(self.client.reactor)
+            lane = LoopLane(self, most, self.main.loop, self.main.notify)
+            self.main.each_turn(lane.begin)
+            lanes[""] = lane
+            for group, size in groups.items():
+                lanes[group] = GroupLoop(self, size, group)
+        else:
+            lanes[""] = ThreadLane(self, most, "default")
+            for group, size in groups.items():
+                lanes[group] = ThreadLane(self, size, group)
+        self._lanes = lanes
+        # Everybody who asks what this worker does has this object.
+        self.worker.context.__class__ = LanesContext
+        self.client._peer_words[m.CALL] = self._on_call
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        return self._construct
+
+    def _construct(self, constructor: Callable[..., None], args: Any, kwargs: Any) -> None:
+        """Run the constructor: of an async actor inside its loop."""
+        if self.main is None:
+            constructor(*args, **kwargs)
+            return
+
+        async def run() -> None:
+            constructor(*args, **kwargs)
+
+        self.main.loop.run_until_complete(run())
+
+    # ------------------------------------------------------------------------------------ calls come
+    def _on_call(self, connection: Connection, *fields: Any) -> None:
+        """CALL, in the reading thread."""
+        lanes = self._lanes
+        assert lanes is not None
+        if self._ending:
+            return  # it fails with the actor's death, which is told at once
+        options = fields[_OPTIONS]
+        group = "" if options is None else options.get("group", "")
+        lane = lanes.get(group)
+        if lane is None:
+            declared = sorted(name for name in lanes if name and not name.startswith("_ray_system"))
+            error = ValueError(f"The actor has no concurrency group {group!r}; its class declares {declared}.")
+            self._refuse(connection, fields, self.executor._wrap(error, self.executor.actor_prefix + fields[_METHOD]))
+            return
+        lane.submit((connection, fields))
+
+    def _refuse(self, connection: Connection, fields: tuple[Any, ...], error: BaseException) -> None:
+        """Answer a call that does not run with an error."""
+        payload = pickle_error(error)
+        returns = fields[_RETURNS]
+        if returns == 1:
+            connection.send((m.REPLY, fields[_TASK], m.FAILED, payload, None))
+        else:
+            connection.send((m.REPLIES, fields[_TASK], [(m.FAILED, payload, None)] * returns))
+
+    def cancel(self, connection: Connection, task_id: bytes, recursive: bool) -> None:
+        """CANCEL, in the reading thread."""
+        for lane in (self._lanes or {}).values():
+            arrival = lane.take(task_id)
+            if arrival is not None:
+                self._refuse(connection, arrival[1], TaskCancelledError(TaskID(task_id)))
+                return
+        running = self.running.get(task_id)
+        if running is not None:
+            running.canceled = True
+            running.lane.cancel(running)
+            if recursive and self.is_async:
+                self.client.cancelling.cancel_children(task_id)
+
+    # ------------------------------------------------------------------------------------ calls run
+    def begin(self, lane: Lane, fields: tuple[Any, ...]) -> RunningCall:
+        """A call's turn has come. The lane's thread."""
+        task_id, method, options = fields[_TASK], fields[_METHOD], fields[_OPTIONS]
+        executor = self.executor
+        name = executor.actor_prefix + method
+        running = RunningCall(task_id, name if options is None else options.get("name") or name, executor._qualified + method, lane)
+        running.began = perf_counter()
+        self.running[task_id] = running
+        return running
+
+    def end(self, running: RunningCall) -> None:
+        """It is answered. The lane's thread."""
+        worker = self.worker
+        del self.running[running.task_id]
+        worker.recent.append((running.task_id, running.task_name, running.began, perf_counter()))
+        with self._lock:
+            worker.served += 1
+        end = self.executor.end
+        if end is not None and not self._ending:
+            self.leave(*end)
+        elif self._ending and not self.running:
+            self.client.reactor.wake()
+
+    # ------------------------------------------------------------------------------------ ending
+    def leave(self, kind: str, text: str) -> None:
+        """The actor ends. Nothing new begins, except what had come when its last handle went away. Any thread."""
+        self._ending = True
+        self.executor.end = None
+        if kind != m.CAUSE_SCOPE:
+            for lane in (self._lanes or {}).values():
+                lane.take_all()
+        self.worker.inbox.append((self.client.node, (m.EXIT, kind, text)))
+        if self.main is not None:
+            self.main.notify()
+        self.client.reactor.wake()
+
+    def finish(self, kind: str) -> None:
+        """Wait for what runs and, unless the actor ends by its own wish, for what is queued. Main thread."""
+        if self._lanes is None:
+            return
+        if kind == m.CAUSE_SCOPE:
+            self._wait(lambda: not self.running and not self._has_queued())
+        self._ending = True
+        for lane in self._lanes.values():
+            lane.take_all()
+        self._wait(lambda: not self.running)
+
+    def _has_queued(self) -> bool:
+        return any(getattr(lane, "queued", 0) for lane in (self._lanes or {}).values())
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        if self.main is not None:
+            self.main.run_while_idle(done)
+        else:
+            self.client.reactor.wait_until(done)
+
+    def _on_terminate(self, _number: int, _frame: Any) -> None:
+        """SIGTERM: as `exit_actor`, with another cause. Main thread, between any two byte codes."""
+        self.leave(m.CAUSE_CRASH, "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.")
+

@@ -1,0 +1,97 @@
+"""Threads for the calls of one concurrency group of an actor.
+
+    reading thread ── submit ──▶ queue ──▶ one of at most n threads: arguments, method, reply
+
+A thread is started when a call comes and none is idle, and is kept: what a method leaves in `threading.local` is there for the next call
+that runs on it. The thread that became idle last is woken first. Nothing is held while a method runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from mray._runtime.running import RunningCall, current_call
+
+if TYPE_CHECKING:
+    from mray._runtime.lanes import Arrival, Lanes
+
+
+class ThreadLane:
+    """A `Lane` of threads."""
+
+    def __init__(self, lanes: Lanes, size: int, name: str) -> None:
+        self._lanes = lanes
+        self._size = size
+        self._name = name
+        #: Guards all that follows. Invariant: held for some byte codes, and never while anything waits.
+        self._lock = threading.Lock()
+        self._queue: deque[Arrival] = deque()
+        #: A lock for each thread that has nothing to do; who releases it wakes the thread.
+        self._idle: list[threading.Lock] = []
+        self._threads = 0
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    def submit(self, arrival: Arrival) -> None:
+        with self._lock:
+            self._queue.append(arrival)
+            if self._idle:
+                self._idle.pop().release()
+                return
+            if self._threads >= self._size:
+                return
+            self._threads += 1
+            number = self._threads
+        threading.Thread(target=self._work, name=f"mray-{self._name}-{number}", daemon=True).start()
+
+    def take(self, task_id: bytes) -> Arrival | None:
+        with self._lock:
+            for arrival in self._queue:
+                if arrival[1][0] == task_id:
+                    self._queue.remove(arrival)
+                    return arrival
+        return None
+
+    def take_all(self) -> list[Arrival]:
+        with self._lock:
+            taken = list(self._queue)
+            self._queue.clear()
+        return taken
+
+    def cancel(self, running: RunningCall) -> None:
+        """A thread cannot be interrupted: the method may ask, with `is_canceled`."""
+
+    def _work(self) -> None:
+        bell = threading.Lock()
+        bell.acquire()
+        while True:
+            with self._lock:
+                arrival = self._queue.popleft() if self._queue else None
+                if arrival is None:
+                    self._idle.append(bell)
+                else:
+                    # Before the lock is given up: a call is in the queue or among those that run.
+                    running = self._lanes.begin(self, arrival[1])
+            if arrival is None:
+                bell.acquire()
+            else:
+                self._run(arrival, running)
+
+    def _run(self, arrival: Arrival, running: RunningCall) -> None:
+        connection, fields = arrival
+        lanes = self._lanes
+        token = current_call.set(running)
+        try:
+            lanes.executor.run_beside(connection, running, fields)
+        finally:
+            current_call.reset(token)
+            lanes.end(running)
+            # Either the reader sees the post before it sleeps, or it is seen to sleep here.
+            reactor = lanes.client.reactor
+            reactor.post_later(connection)
+            if reactor.asleep or not self._queue:
+                reactor.flush()

@@ -1,0 +1,352 @@
+"""Actors with ``async def`` methods: one event loop for everything that the actor does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+
+def test_methods_run_beside_each_other(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Gate:
+        def __init__(self) -> None:
+            self.open = asyncio.Event()
+
+        async def wait(self) -> str:
+            await self.open.wait()
+            return "through"
+
+        async def release(self) -> None:
+            self.open.set()
+
+    gate = Gate.remote()
+    waiting = [gate.wait.remote() for _ in range(50)]
+    ray.get(gate.release.remote())
+    assert ray.get(waiting) == ["through"] * 50
+
+
+def test_sync_methods_async_methods_and_the_constructor_share_one_thread_with_a_running_loop(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        def __init__(self) -> None:
+            self.at_first = threading.get_ident(), id(asyncio.get_running_loop())
+            self.ticks = 0
+            self.task = asyncio.get_running_loop().create_task(self.tick())
+
+        async def tick(self) -> None:
+            while True:
+                self.ticks += 1
+                await asyncio.sleep(0.001)
+
+        def sync(self) -> tuple[int, int]:
+            return threading.get_ident(), id(asyncio.get_running_loop())
+
+        async def asynchronous(self) -> tuple[int, int]:
+            while self.ticks < 3:
+                await asyncio.sleep(0.001)
+            return threading.get_ident(), id(asyncio.get_running_loop())
+
+        def first(self) -> tuple[int, int]:
+            return self.at_first
+
+    actor = Actor.remote()
+    assert len(set(ray.get([actor.sync.remote(), actor.asynchronous.remote(), actor.first.remote()]))) == 1
+
+
+def test_no_more_calls_run_than_max_concurrency_and_they_begin_in_order(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(max_concurrency=3)
+    class Actor:
+        def __init__(self) -> None:
+            self.now = self.most = 0
+            self.order: list[int] = []
+
+        async def call(self, number: int) -> None:
+            self.order.append(number)
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.002)
+            self.now -= 1
+
+        async def seen(self) -> tuple[int, list[int]]:
+            return self.most, self.order
+
+    actor = Actor.remote()
+    ray.get([actor.call.remote(number) for number in range(30)])
+    assert ray.get(actor.seen.remote()) == (3, list(range(30)))
+
+
+def test_a_coroutine_awaits_refs_and_waits_for_several(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    def double(value: int) -> int:
+        return 2 * value
+
+    @ray.remote
+    def fail() -> None:
+        raise KeyError("lost")
+
+    @ray.remote
+    class Actor:
+        async def awaits(self) -> list[Any]:
+            one = await double.remote(1)
+            several = await asyncio.gather(*[double.remote(number) for number in range(20)])
+            done, pending = await asyncio.wait([asyncio.ensure_future(double.remote(7))])
+            try:
+                await fail.remote()
+            except KeyError as error:
+                name = error.args[0].args if hasattr(error.args[0], "args") else error.args
+            return [one, several, [each.result() for each in done], len(pending), name]
+
+        def blocks(self, ref: list[Any]) -> int:
+            return ray.get(ref[0])
+
+    actor = Actor.remote()
+    assert ray.get(actor.awaits.remote()) == [2, [2 * number for number in range(20)], [14], 0, ("lost",)]
+    assert ray.get(actor.blocks.remote([double.remote(21)])) == 42
+
+
+def test_each_coroutine_has_its_own_runtime_context(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def who(self, ready: int) -> tuple[str | None, str | None, str | None]:
+            await asyncio.sleep(0.001 * ready)
+            context = ray.get_runtime_context()
+            child = await asyncio.create_task(self.child())
+            assert child == context.get_task_id()
+            return context.get_task_id(), context.get_task_name(), context.get_task_function_name()
+
+        async def child(self) -> str | None:
+            return ray.get_runtime_context().get_task_id()
+
+    actor = Actor.remote()
+    refs = [actor.who.remote(5 - number) for number in range(5)] + [actor.who.options(name="named").remote(1)]
+    told = ray.get(refs)
+    assert [task_id for task_id, _name, _function in told] == [ref.task_id().hex() for ref in refs]
+    assert [name for _task_id, name, _function in told] == ["Actor.who"] * 5 + ["named"]
+    assert all(function.endswith("Actor.who") for _task_id, _name, function in told)
+
+
+def test_an_error_of_a_coroutine_has_the_traceback_of_the_user(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def fail(self) -> None:
+            await asyncio.sleep(0)
+            raise ValueError("from the coroutine")
+
+        async def several(self) -> tuple[int, int]:
+            return 1, 2
+
+    actor = Actor.remote()
+    with pytest.raises(ValueError, match="from the coroutine") as caught:
+        ray.get(actor.fail.remote())
+    assert "Actor.fail()" in str(caught.value) and "in fail" in str(caught.value)
+    assert ray.get(list(actor.several.options(num_returns=2).remote())) == [1, 2]
+
+
+def test_cancelling_raises_cancelled_error_inside_and_queued_calls_never_run(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(max_concurrency=2)
+    class Actor:
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+            self.begun = asyncio.Event()
+
+        async def hang(self, name: str) -> None:
+            self.begun.set()
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                self.seen.append(name)
+                raise
+
+        async def swallow(self) -> int:
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                self.seen.append("swallowed")
+            return 5
+
+        async def begins(self) -> None:
+            await self.begun.wait()
+
+        async def told(self) -> list[str]:
+            return self.seen
+
+    actor = Actor.remote()
+    hanging = actor.hang.remote("first")
+    ray.get(actor.begins.remote())
+    swallowing = actor.swallow.remote()
+    queued = actor.hang.remote("queued")
+    ray.cancel(queued)
+    for ref in (hanging, swallowing):
+        ray.cancel(ref)
+    for ref in (hanging, swallowing, queued):
+        with pytest.raises(ray.exceptions.TaskCancelledError, match=f"{ref.task_id().hex()}.* was cancelled"):
+            ray.get(ref, timeout=30)
+    seen = ray.get(actor.told.remote())
+    assert "first" in seen and "queued" not in seen
+    with pytest.raises(ValueError, match="force=True is not supported"):
+        ray.cancel(actor.hang.remote("x"), force=True)
+
+
+def test_2500_calls_are_cancelled_at_once(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def hang(self) -> None:
+            await asyncio.sleep(1000)
+
+        async def ping(self) -> str:
+            return "alive"
+
+    actor = Actor.remote()
+    refs = [actor.hang.remote() for _ in range(2500)]
+    for ref in refs:
+        ray.cancel(ref)
+    for ref in refs:
+        with pytest.raises(ray.exceptions.TaskCancelledError):
+            ray.get(ref, timeout=60)
+    assert ray.get(actor.ping.remote()) == "alive"
+
+
+def test_is_canceled_is_not_for_async_actors(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def ask(self) -> bool:
+            return ray.get_runtime_context().is_canceled()
+
+    with pytest.raises(RuntimeError, match="This method is not supported in an async actor"):
+        ray.get(Actor.remote().ask.remote())
+
+
+def test_exit_actor_lets_what_runs_finish_and_cannot_be_caught(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        def __init__(self) -> None:
+            self.leaving = asyncio.Event()
+
+        async def slow(self) -> str:
+            await self.leaving.wait()
+            await asyncio.sleep(0.05)
+            return "finished"
+
+        async def leave(self) -> str:
+            self.leaving.set()
+            try:
+                ray.actor.exit_actor()
+            except ray.exceptions.AsyncioActorExit:
+                pass
+            return "caught"
+
+    actor = Actor.remote()
+    slow = actor.slow.remote()
+    with pytest.raises(ray.exceptions.ActorDiedError, match=r"exit_actor\(\)"):
+        ray.get(actor.leave.remote(), timeout=30)
+    assert ray.get(slow, timeout=30) == "finished"
+
+
+def test_sigterm_lets_running_methods_finish(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def slow(self) -> str:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.1)
+            return "finished"
+
+    actor = Actor.remote()
+    assert ray.get(actor.slow.remote(), timeout=30) == "finished"
+    with pytest.raises(ray.exceptions.ActorDiedError, match="SIGTERM"):
+        ray.get(actor.slow.remote(), timeout=30)
+
+
+def test_the_death_of_an_actor_reaches_hundreds_of_calls_in_flight(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def hang(self) -> None:
+            await asyncio.sleep(1000)
+
+        async def die(self) -> None:
+            os._exit(17)
+
+    actor = Actor.remote()
+    refs = [actor.hang.remote() for _ in range(300)]
+    actor.die.remote()
+    for ref in refs:
+        with pytest.raises(ray.exceptions.ActorDiedError, match="exit code 17|The actor died unexpectedly"):
+            ray.get(ref, timeout=30)
+
+
+def test_a_driver_awaits_many_refs(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def echo(self, value: int) -> int:
+            return value
+
+    actor = Actor.remote()
+
+    async def gather(count: int) -> list[int]:
+        return list(await asyncio.gather(*[actor.echo.remote(number) for number in range(count)]))
+
+    async def first(count: int) -> int:
+        done, pending = await asyncio.wait([asyncio.ensure_future(actor.echo.remote(number)) for number in range(count)])
+        assert not pending
+        return sum(future.result() for future in done)
+
+    before = threading.active_count()
+    assert asyncio.run(gather(2000)) == list(range(2000))
+    assert asyncio.run(first(100)) == sum(range(100))
+    assert threading.active_count() <= before + 2
+
+
+def test_a_timeout_while_awaiting_loses_nothing(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        def __init__(self) -> None:
+            self.open = asyncio.Event()
+
+        async def wait(self) -> int:
+            await self.open.wait()
+            return 3
+
+        async def release(self) -> None:
+            self.open.set()
+
+    async def ask() -> int:
+        actor = Actor.remote()
+        ref = actor.wait.remote()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ref, 0.05)
+        await actor.release.remote()
+        return await ref
+
+    assert asyncio.run(ask()) == 3
