@@ -35,6 +35,8 @@ class LoopLane:
         #: Calls that may begin.
         self._room = size
         self._queue: deque[Arrival] = deque()
+        #: Held while a call goes from the queue to those that run, so that whoever cancels it finds it in one of them.
+        self._lock = threading.Lock()
         #: The loop itself holds its tasks weakly.
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.get_ident()
@@ -44,23 +46,22 @@ class LoopLane:
         return len(self._queue)
 
     def submit(self, arrival: Arrival) -> None:
-        self._queue.append(arrival)
+        with self._lock:
+            self._queue.append(arrival)
         self._wake()
 
     def take(self, task_id: bytes) -> Arrival | None:
-        for arrival in tuple(self._queue):
-            if arrival[1][0] == task_id:
-                try:
+        with self._lock:
+            for arrival in self._queue:
+                if arrival[1][0] == task_id:
                     self._queue.remove(arrival)
-                except ValueError:  # it has begun meanwhile
-                    return None
-                return arrival
+                    return arrival
         return None
 
     def take_all(self) -> list[Arrival]:
-        taken = []
-        while self._queue:
-            taken.append(self._queue.popleft())
+        with self._lock:
+            taken = list(self._queue)
+            self._queue.clear()
         return taken
 
     def cancel(self, running: RunningCall) -> None:
@@ -78,12 +79,12 @@ class LoopLane:
         """Start what has come, as far as there is room."""
         queue = self._queue
         while queue and self._room > 0:
-            try:
+            with self._lock:
+                if not queue:  # taken back meanwhile
+                    return
                 connection, fields = queue.popleft()
-            except IndexError:  # taken back meanwhile
-                return
+                running = self._lanes.begin(self, fields)
             self._room -= 1
-            running = self._lanes.begin(self, fields)
             running.task = task = self._loop.create_task(self._run(connection, running, fields))
             self._tasks.add(task)
 
