@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from time import monotonic
 from typing import Any
 
@@ -45,6 +45,8 @@ class LoopSelector(selectors.EpollSelector):
         #: Whether somebody else wants the thread.
         self.wanted: Callable[[], object] = _never
         self.stop: Callable[[], None] = _nothing
+        #: What the loop is going to call: reading may add to it (the future that somebody awaits is done), and nothing else tells.
+        self.ready: Sized = ()
         reactor.watch_edge(self.fileno(), self._on_readable)
 
     def notify(self) -> None:
@@ -55,7 +57,7 @@ class LoopSelector(selectors.EpollSelector):
         self._readable = self.woken = True
 
     def _is_due(self) -> bool:
-        return self.woken or bool(self.wanted())
+        return self.woken or bool(self.ready) or bool(self.wanted())
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         reactor = self._reactor
@@ -89,6 +91,7 @@ class MainLoop:
         self._selector = LoopSelector(reactor)
         self.loop = asyncio.SelectorEventLoop(self._selector)
         self._selector.stop = self.loop.stop
+        self._selector.ready = vars(self.loop)["_ready"]
         self.notify = self._selector.notify
         self._left = 0.0
         asyncio.set_event_loop(self.loop)
