@@ -235,6 +235,14 @@ class Reactor:
             with contextlib.suppress(RuntimeError):
                 self._relief_alarm.release()
 
+    def want_tick(self) -> None:
+        """Something is held back by a thread that goes on with user code: have the relief thread tick, though somebody sleeps."""
+        if self._relief_reads:
+            self.wake()
+        elif self._relief_dormant:
+            with contextlib.suppress(RuntimeError):
+                self._relief_alarm.release()
+
     def wake(self) -> None:
         """Make the reader look again; from any thread."""
         if not self.closed:

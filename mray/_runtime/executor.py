@@ -431,7 +431,7 @@ class Executor:
 
     def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None:
         """The error of a generator as its last item, pickled; None when it is more than an error (see `_failed`)."""
-        if isinstance(error, (ExitActor, SystemExit, KeyboardInterrupt, TaskCancelledError)):
+        if not isinstance(error, Exception) or isinstance(error, TaskCancelledError):
             return None
         if "retry" in options and self._is_retried(error, name, options["retry"]):
             return None

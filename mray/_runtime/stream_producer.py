@@ -1,7 +1,8 @@
 """Producers: generators that run in a worker, and the way of their items to the caller.
 
-In the worker, in whatever thread runs the call; the other end is `mray._runtime.streams`. An item leaves at once, unless it comes so soon
-after the last departure that several can leave together: then with a later item, when user code waits, or with the relief thread's tick.
+In the worker, in whatever thread or event loop runs the call; the other end is `mray._runtime.streams`. An item leaves at once, unless it
+comes so soon after the last departure that several can leave together: then with a later item, when user code waits, or with the relief
+thread's tick.
 
 A producer runs ahead of its reader as far as the memory of the reader's process goes, unless the caller asked for back-pressure; but what
 the kernel does not take, because nobody reads at the other end, holds it up.
@@ -9,10 +10,11 @@ the kernel does not take, because nobody reads at the other end, holds it up.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,8 @@ TOGETHER_SECONDS = 150e-6
 #: ... until there are so many items or bytes.
 TOGETHER_ITEMS = 128
 TOGETHER_BYTES = 64 * 1024
+#: How often a producer that waits in an event loop looks for what it is not told, in seconds.
+LOOP_SECONDS = 0.02
 #: Bytes that may lie unsent before the producer waits for the reader's process to read.
 MOST_UNSENT = 1 << 20
 
@@ -40,14 +44,12 @@ Item = tuple[int, Any, Any]
 class Producer:
     """One generator at work. `add` and `pause` belong to the thread that runs it; the rest may be called by any."""
 
-    def __init__(self, executor: Executor, connection: Connection, task_id: bytes, name: str, options: dict[str, Any]) -> None:
+    def __init__(self, executor: Executor, connection: Connection, task_id: bytes, options: dict[str, Any]) -> None:
         arrived, window, taken, dropped = options["stream"]
         self._executor = executor
         self._reactor = executor.client.reactor
         self._connection = connection
         self._task_id = task_id
-        self._name = name
-        self._options = options
         #: Items yielded so far; those before `_skipped` have arrived in an earlier attempt.
         self._yielded = 0
         self._skipped = arrived
@@ -63,6 +65,8 @@ class Producer:
         #: Number of the first of them. Invariant: only touched under `_lock`.
         self._first = arrived
         self._departed = 0.0
+        #: Called by the reading thread when the caller has said something.
+        self.on_word: Callable[[], object] | None = None
         #: Under which the reactor remembers it among what is to be flushed.
         self.fd = -1 - id(self)
 
@@ -97,7 +101,7 @@ class Producer:
         elif len(self._held) == 1:
             reactor.flush_later(self.fd, self)
             if reactor.asleep:
-                reactor.wake()  # so that the relief thread ticks
+                reactor.want_tick()
 
     def flush(self) -> None:
         """Give what is held to the kernel."""
@@ -128,6 +132,23 @@ class Producer:
             self.flush()
             self._reactor.wait_until(self.may_go_on)
 
+    async def pause_in_loop(self) -> None:
+        """As `pause`, for a generator in an event loop; and now and then let the loop do something else."""
+        import asyncio  # noqa: PLC0415  (only async actors have it loaded)
+
+        if self._yielded % TOGETHER_ITEMS == 0:
+            await asyncio.sleep(0)
+        if not self.may_go_on():
+            self.flush()
+            loop, word = asyncio.get_running_loop(), asyncio.Event()
+            self.on_word = lambda: loop.call_soon_threadsafe(word.set)
+            while not self.may_go_on():
+                # No message tells that the socket has room again, or has hung up.
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(word.wait(), LOOP_SECONDS)
+                word.clear()
+            self.on_word = None
+
 
 class Collected(list[Item]):
     """What a generator with a fixed number of return values has yielded, and why the rest is missing."""
@@ -147,12 +168,25 @@ class Producers:
         producer = self._running.get(task_id)
         if producer is not None:
             producer.taken = count
+            self._told(producer)
 
-    def _on_stop(self, _connection: Connection, task_id: bytes) -> None:
+    def _on_stop(self, _connection: Connection | None, task_id: bytes) -> None:
         # One that has not begun is told again when its first items arrive.
         producer = self._running.get(task_id)
         if producer is not None:
             producer.stopped = True
+            self._told(producer)
+
+    @staticmethod
+    def _told(producer: Producer) -> None:
+        on_word = producer.on_word
+        if on_word is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                on_word()
+
+    def stop(self, task_id: bytes) -> None:
+        """Have a generator end at its next yield, as if nobody read it any more. Reading thread."""
+        self._on_stop(None, task_id)
 
     def run(
         self, connection: Connection, task_id: bytes, num_returns: int, generator: Any, name: str, options: dict[str, Any]
@@ -191,12 +225,35 @@ class Producers:
                 values.failure = failure
         return values[0] if num_returns == 1 else values
 
+    async def run_in_loop(
+        self, connection: Connection, task_id: bytes, num_returns: int, generator: Any, name: str, options: dict[str, Any]
+    ) -> Any:
+        """As `run`, in a task of an event loop, for generators of both kinds."""
+        if "stream" not in options or not isinstance(generator, AsyncIterator):
+            return self.run(connection, task_id, num_returns, generator, name, options)
+        with self._producer(connection, task_id, name, options) as producer:
+            async for value in generator:
+                producer.add(value)
+                await producer.pause_in_loop()
+                if producer.is_unread():
+                    close = getattr(generator, "aclose", None)
+                    if close is not None:
+                        await close()
+                    break
+        return None
+
     def _stream(self, connection: Connection, task_id: bytes, generator: Any, name: str, options: dict[str, Any]) -> None:
         if not isinstance(generator, Iterator):
             raise ValueError(f"{name} is called as a generator and returned {type(generator)}; it has to return a generator.")
-        producer = self._running[task_id] = Producer(self._executor, connection, task_id, name, options)
-        try:
+        with self._producer(connection, task_id, name, options) as producer:
             self._drive(producer, generator)
+
+    @contextlib.contextmanager
+    def _producer(self, connection: Connection, task_id: bytes, name: str, options: dict[str, Any]) -> Iterator[Producer]:
+        """A producer while it runs; what ends it early becomes the last item, or is raised."""
+        producer = self._running[task_id] = Producer(self._executor, connection, task_id, options)
+        try:
+            yield producer
         except BaseException as error:
             failure = self._executor.item_failure(error, task_id, name, options)
             if failure is None:
