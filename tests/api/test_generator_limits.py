@@ -58,7 +58,7 @@ def test_the_producer_waits_while_so_many_items_are_unread(ray_session, log, eve
     for taken in range(6):
         eventually(lambda taken=taken: len([w for w in said(ray, log) if w != "end"]) == min(6, taken + window))
         assert ray.get(next(generator)) == taken
-    eventually(lambda: said(ray, log)[-1] == "end")
+    eventually(lambda: said(ray, log)[-1:] == ["end"])
     with pytest.raises(StopIteration):
         next(generator)
 
@@ -336,7 +336,7 @@ def test_the_death_of_the_reader_ends_the_producer(ray_session, log, eventually)
     ray.kill(reader)
     # The talker is free for others again.
     assert ray.get(talker.pid.remote(), timeout=60) > 0
-    eventually(lambda: said(ray, log)[-1] == "end")
+    eventually(lambda: said(ray, log)[-1:] == ["end"])
 
 
 # ------------------------------------------------------------------------------------------- resources
