@@ -118,10 +118,29 @@ class Backend(ABC):
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
         """The (weak) handle of a named actor; ValueError if there is none."""
 
+    # -- placement groups ------------------------------------------------------------------------
+    def create_placement_group(
+        self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
+    ) -> bytes:
+        """Begin a reservation; returns its id. RaySystemError when the name is taken. Arguments are checked."""
+        raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
+
+    def remove_placement_group(self, group_id: bytes) -> None:
+        """End a reservation and who runs in it; nothing happens when there is none."""
+        raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
+
+    def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
+        """A ref that becomes `value` once the group is created."""
+        raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
+
+    def wait_placement_group(self, group_id: bytes, timeout: float | None) -> bool:
+        """Whether the group is created in this time; an exception when it is removed."""
+        raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
+
     # -- what there is ---------------------------------------------------------------------------
     @abstractmethod
     def query(self, what: str, *arguments: Any) -> Any:
-        """A listing of the node: ``cluster_resources, available_resources, nodes, named_actors, actors``."""
+        """A listing of the node: ``cluster_resources, available_resources, nodes, named_actors, actors, placement_groups``."""
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
         """See `mray.timeline`."""

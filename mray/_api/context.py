@@ -14,7 +14,7 @@ from mray._api.blueprint import ActorBlueprint
 from mray._api.current import current_backend
 from mray._api.init import as_hex, warn_deprecated
 from mray._common import settings
-from mray._common.ids import ActorID, JobID, NodeID, TaskID, WorkerID
+from mray._common.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 from mray._common.log import logger
 
 
@@ -127,13 +127,14 @@ class RuntimeContext:
         return {"GPU": [str(gpu) for gpu in self._here("gpu_ids") or ()]}
 
     def get_placement_group_id(self) -> str | None:
-        """``None``: there are no placement groups yet."""
+        """The placement group that the task or actor runs in; ``None`` for none."""
         value = as_hex(self._here("placement_group_id"))
         return None if value is None else str(value)
 
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:
-        return False
+        """Whether tasks and actors that are started here go into the same placement group."""
+        return bool(self._here("captures_children"))
 
     @property
     def runtime_env(self) -> dict[str, Any]:
@@ -173,8 +174,10 @@ class RuntimeContext:
         return None if value is None else ActorID.from_hex(value)
 
     @property
-    def current_placement_group_id(self) -> None:
+    def current_placement_group_id(self) -> PlacementGroupID:
         warn_deprecated("get_placement_group_id()")
+        value = self.get_placement_group_id()
+        return PlacementGroupID.nil() if value is None else PlacementGroupID.from_hex(value)
 
     # ----------------------------------------------------------------------------------- plumbing
     @staticmethod

@@ -14,6 +14,7 @@ from mray._api.actor import make_handle
 from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
+from mray._backends.placement import PlacementCalls, Refused, affinity_of, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._common import messages as m
 from mray._common import options as option_rules
@@ -77,7 +78,7 @@ class _Creation:
             self._backend.send_creation(call, self.spec, 0, self.actor_id)
 
 
-class NativeBackend(Backend):
+class NativeBackend(PlacementCalls, Backend):
     """One process's share of the native engine."""
 
     def __init__(self, client: Client, session: Session | JoinedSession | None, worker: Worker | None = None) -> None:
@@ -157,10 +158,17 @@ class NativeBackend(Backend):
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
         cache = function.export_cache
         plan = cache.get("plan")
-        environment = self._context.runtime_env or self._base_env
-        if plan is None or plan[0] is not self or plan[1] is not options or plan[2] is not environment:
-            plan = cache["plan"] = (self, options, environment, self._plan(function, options, environment))
-        plan = plan[3]
+        context = self._context
+        environment = context.runtime_env or self._base_env
+        if (
+            plan is None
+            or plan[0] is not self
+            or plan[1] is not options
+            or plan[2] is not environment
+            or plan[3] is not context.placement
+        ):
+            plan = cache["plan"] = (self, options, environment, context.placement, self._plan(function, options, environment))
+        plan = plan[4]
         task_id = new_task_id()
         client = self.client
         call, returned = _new_call(client, task_id, plan.code, plan.num_returns, options)
@@ -183,7 +191,9 @@ class NativeBackend(Backend):
         code = self._code(function, "function", function.function)
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
-        self._refuse_impossible(resources, f"The task {label}", TaskUnschedulableError)
+        place = place_of(options, self._context.placement, function.name, resources, resources)
+        if place is None:
+            self._refuse_impossible(resources, f"The task {label}", TaskUnschedulableError)
         merged = merge_environments(environment, options["runtime_env"])
         retriable = options["max_retries"] != 0
         demand: dict[str, Any] = {
@@ -202,9 +212,17 @@ class NativeBackend(Backend):
         retry = options["retry_exceptions"]
         if retry and options["max_retries"]:
             call_options["retry"] = True if retry is True else _pickle_types(retry)
-        key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable)
+        group = affinity = None
+        if place is not None:
+            demand["group"] = group = place[0]
+            demand["options"]["placement"] = place[1]
+        if options["cpu_affinity"] is not None:
+            demand["affinity"] = affinity = affinity_of(options, self.client.facts)
+        refused = refusal(options, self.client.facts)
+        where = (group, place and place[1][1], repr(affinity))
+        key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable, where)
         with self.client.lock:
-            pool = self.client.leases.pool(key, demand, single)
+            pool: Any = self.client.leases.pool(key, demand, single) if refused is None else Refused(refused)
         return _Plan(pool, (*code, function.name), options, label, call_options or None)
 
     def _code(self, owner: Any, kind: str, value: Any) -> tuple[bytes, bytes]:
@@ -247,7 +265,9 @@ class NativeBackend(Backend):
         blueprint = actor_class._blueprint
         concurrency = concurrency_of(blueprint.is_async, options, blueprint.groups())
         placement, resources = option_rules.actor_resources(options)
-        self._refuse_impossible(placement, f"The actor {blueprint.class_name}", ActorUnschedulableError)
+        place = place_of(options, self._context.placement, blueprint.name, resources, placement)
+        if place is None:
+            self._refuse_impossible(placement, f"The actor {blueprint.class_name}", ActorUnschedulableError)
         namespace = options["namespace"] or client.facts["namespace"]
         if options["get_if_exists"]:
             existing = self._named(options["name"], namespace)
@@ -275,7 +295,11 @@ class NativeBackend(Backend):
             "max_restarts": options["max_restarts"],
             "max_task_retries": options["max_task_retries"],
             "public": pickle.dumps((blueprint.wire(), options), 5) if options["name"] else b"",
+            "affinity": affinity_of(options, client.facts),
+            "refusal": refusal(options, client.facts),
         }
+        if place is not None:
+            spec["group"], spec["current_group"] = place
         with client.lock:
             caller = client.actor(actor_id)
             caller.class_name = spec["class_name"]
@@ -426,6 +450,8 @@ class NativeBackend(Backend):
             "gpu_ids": context.gpu_ids,
             "namespace": self.client.facts["namespace"],
             "restarted": context.restarted,
+            "placement_group_id": context.placement and context.placement[0],
+            "captures_children": bool(context.placement and context.placement[1]),
             "runtime_env": context.runtime_env or self._base_env,
             "canceled": self._worker is not None and self._worker.is_cancelled(),
         }

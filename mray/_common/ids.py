@@ -84,6 +84,10 @@ def new_actor_id() -> bytes:
     return os.urandom(ACTOR_SIZE - JOB_SIZE) + _job
 
 
+def new_placement_group_id() -> bytes:
+    return os.urandom(18 - JOB_SIZE) + _job
+
+
 def new_unique_id() -> bytes:
     """For nodes, workers and code."""
     return os.urandom(OBJECT_SIZE)

@@ -106,6 +106,9 @@ SHUTDOWN = 62  # -                                        a driver: end all of i
 TRIM = 63  # -                                           store is full: ask everyone to give free segments back
 SPILLED = 65  # -                                        an object was written to disk: the session's table says how much is there
 CODE = 64  # function id, pickle                           code that outlives its caller (classes of actors)
+GROUP_CREATE = 65  # request, placement group id, spec        spec: a dict, see `mray._scheduler.placement`; answered by ANSWER at once
+GROUP_AWAIT = 66  # request, placement group id               answered once it is created, is removed, or can never be created
+GROUP_REMOVE = 67  # request, placement group id
 
 # ----------------------------------------------------------------------------------- worker to the node
 ACTOR_READY = 70  # actor id                              its constructor returned
@@ -147,7 +150,10 @@ CAUSE_OWNER = "owner"  # the process that created it died
 CAUSE_INIT = "init"  # the constructor raised
 CAUSE_MEMORY = "memory"  # the node ended it because memory ran low; the text says how low
 CAUSE_NODE = "node"  # the node died, or the session ended
+CAUSE_GROUP = "group"  # its placement group was removed
 CAUSE_REFUSED = "refused"  # could never be placed on this machine, or given a process
 
 #: Stands in the text of a refusal when the processes of an environment die as they start.
 NO_PROCESS = "no worker process could be started"
+#: Begins the text of a refusal when the placement group that was named is not there any more.
+GROUP_REMOVED = "placement group was removed"

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._common import settings
+from mray._common.labels import wrong_with_fallbacks, wrong_with_selector
+from mray._common.placement import check_place_options, wrong_with_affinity, wrong_with_strategy
 from mray._common.spilling import is_spilling, spill_directory
 from mray._common.tensor_transports import check_tensor_transport
 
@@ -127,13 +129,11 @@ def _lifetime(_name: str, value: Any) -> str | None:
 
 
 def _fallbacks(_name: str, value: Any) -> str | None:
-    for item in value or ():
-        if not isinstance(item, Mapping):
-            return f"Each fallback must be a dict, got {type(item)}."
-        for key in item:
-            if key != "label_selector":
-                return f"Unsupported option found: '{key}'. Only ['label_selector'] is currently supported."
-    return None
+    return wrong_with_fallbacks(value)
+
+
+def _selector(_name: str, value: Any) -> str | None:
+    return wrong_with_selector(value)
 
 
 def _task_store(_name: str, value: Any) -> str | None:
@@ -150,7 +150,7 @@ _Dict = (dict, type(None))
 _STRATEGIES = ("PlacementGroupSchedulingStrategy", "NodeAffinitySchedulingStrategy", "NodeLabelSchedulingStrategy")
 
 _COMMON: dict[str, Option] = {
-    "label_selector": Option(_Dict, None),
+    "label_selector": Option(_Dict, None, _selector),
     "fallback_strategy": Option((list, type(None)), None, _fallbacks),
     "accelerator_type": Option(_Text, None),
     "memory": Option(_Number, None, _quantity),
@@ -163,7 +163,8 @@ _COMMON: dict[str, Option] = {
     "placement_group_capture_child_tasks": Option(_Bool, None),
     "resources": Option(_Dict, None, _resources),
     "runtime_env": Option(_Dict, None, _runtime_env),
-    "scheduling_strategy": Option((type(None), str, *_STRATEGIES), None),
+    "scheduling_strategy": Option((type(None), str, *_STRATEGIES), None, wrong_with_strategy),
+    "cpu_affinity": Option((list, str, type(None)), None, wrong_with_affinity),
     "enable_task_events": Option(bool, True),
     "_labels": Option(_Dict, None),
 }
@@ -233,6 +234,7 @@ def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_optio
     if in_options and "max_calls" in given:
         raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
     _check(TASK_OPTIONS, given, "remote functions")
+    check_place_options(given)
     check_generator_returns(given.get("num_returns"), is_generator)
 
 
@@ -256,6 +258,7 @@ def check_generator_returns(num_returns: Any, is_generator: bool) -> None:
 def check_actor_options(given: Mapping[str, Any]) -> None:
     """TypeError or ValueError for options that an actor cannot have."""
     _check(ACTOR_OPTIONS, given, "actors")
+    check_place_options(given)
     if given.get("get_if_exists") and not given.get("name"):
         raise ValueError("The actor name must be specified to use `get_if_exists`.")
 

@@ -22,3 +22,5 @@ class Context:
         self.runtime_env: dict[str, Any] = {}
         self.max_task_retries = 0
         self.namespace = ""
+        #: Its placement group, whether its children follow it there, the group's bundles. The same object as long as it is the same place.
+        self.placement: tuple[bytes, bool, list[dict[str, float]]] | None = None

@@ -22,6 +22,7 @@ from mray.exceptions import (
     OwnerDiedError,
     RayTaskError,
     RuntimeEnvSetupError,
+    TaskPlacementGroupRemoved,
     TaskUnschedulableError,
     WorkerCrashedError,
     describe_status,
@@ -38,6 +39,7 @@ _ACTOR_REASONS = {
     m.CAUSE_EXIT: "The actor is dead because its worker process has exited by intention: exit_actor() was called.",
     m.CAUSE_SCOPE: "The actor is dead because all references to the actor were removed.",
     m.CAUSE_OWNER: "The actor is dead because its owner has died.",
+    m.CAUSE_GROUP: "The actor is dead because its placement group was removed.",
     m.CAUSE_NODE: "The actor is dead because its node process has died, or the session has ended.",
 }
 
@@ -51,6 +53,9 @@ def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: s
         failure = unpickle_error(pickled)
         if isinstance(failure, RayTaskError):
             return ActorDiedError(failure, actor_id=actor_id.hex(), class_name=class_name)
+    if kind == m.CAUSE_GROUP and not pid:
+        text = "Could not create the actor because its associated placement group was removed."  # it never ran
+        return ActorUnschedulableError(text)
     if kind == m.CAUSE_REFUSED:
         return RuntimeEnvSetupError(text) if m.NO_PROCESS in text else ActorUnschedulableError(text)
     reason = text if text.startswith("The actor") else f"{_ACTOR_REASONS.get(kind, 'The actor is dead.')} {text}".rstrip()
@@ -78,6 +83,8 @@ def worker_error(task: str, cause: Cause | None) -> BaseException:
     kind, text, pid, status, _payload = cause or _UNKNOWN
     if kind == m.CAUSE_MEMORY:
         return OutOfMemoryError(text)
+    if kind == m.CAUSE_GROUP:
+        return TaskPlacementGroupRemoved()
     return WorkerCrashedError(task or None, pid or None, status, (text + _last_output(cause)).lstrip())
 
 
@@ -91,7 +98,9 @@ def _last_output(cause: Cause | None) -> str:
 
 
 def refused_error(text: str) -> BaseException:
-    """What a task raises that this machine can never run, or that gets no process."""
+    """What a task raises that this machine can never run, that gets no process, or whose placement group is gone."""
+    if m.GROUP_REMOVED in text:
+        return TaskPlacementGroupRemoved()
     return RuntimeEnvSetupError(text) if m.NO_PROCESS in text else TaskUnschedulableError(text)
 
 

@@ -102,6 +102,8 @@ class Node:
             "preload": list(options["preload"]),
             "persistent": self._only_job is None,
             "node_pid": os.getpid(),
+            # Where its processes may run: workers inherit it.
+            "cpus": sorted(os.sched_getaffinity(0)),
         }
         self._words: dict[int, Callable[..., events.Event]] = {
             m.LEASE_REQUEST: lambda p, request, demand: events.LeaseRequested(p, request, demand),
@@ -117,6 +119,9 @@ class Node:
             m.ACTOR_READY: lambda p, actor: events.ActorConstructed(p, actor),
             m.ACTOR_FAILED: lambda p, actor, error: events.ActorFailed(p, actor, error),
             m.EXITING: lambda p, kind, text: events.WorkerLeft(p, kind, text),
+            m.GROUP_CREATE: lambda p, request, group, spec: events.GroupRequested(p, request, group, spec),
+            m.GROUP_AWAIT: lambda p, request, group: events.GroupAwaited(p, request, group),
+            m.GROUP_REMOVE: lambda p, request, group: events.GroupDismissed(p, request, group),
             m.NAME_LOOKUP: lambda p, request, name, namespace: events.NameLookedUp(p, request, name, namespace),
         }
 

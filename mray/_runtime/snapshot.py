@@ -65,6 +65,7 @@ def snapshot(node: Node) -> dict[str, Any]:
         "dead_workers": list(node.graves),
         "leases": [_lease(lease) for lease in scheduler.leases.values()],
         "demands": [_demand(tenant) for tenant in scheduler.queue.waiting()],
+        "placement_groups": scheduler.groups.listing(),
         "processes": list(_processes(node)),
     }
 

@@ -269,6 +269,9 @@ class Worker:
         context.resources = resources
         context.gpu_ids = gpus
         context.runtime_env = (options or {}).get("runtime_env") or {}
+        placement = (options or {}).get("placement")
+        if placement != context.placement:
+            context.placement = placement
         self._lease_cpus = bool(resources.get("CPU"))
         gpu_environment(gpus)
         _set_threads(resources.get("CPU", 0), context.runtime_env)
@@ -278,6 +281,7 @@ class Worker:
         context.gpu_ids = list(spec.get("gpu_ids") or ())
         context.resources = dict(spec.get("resources") or {})
         context.runtime_env = spec.get("runtime_env") or {}
+        context.placement = spec.get("current_group")
         gpu_environment(context.gpu_ids)
         _set_threads(context.resources.get("CPU", 0), context.runtime_env)
         self.client.reactor.guard.admit()

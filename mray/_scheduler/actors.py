@@ -16,17 +16,20 @@ from mray._common.messages import (
     ACTOR_STATE,
     ANSWER,
     CAUSE_CRASH,
+    CAUSE_GROUP,
     CAUSE_INIT,
     CAUSE_KILL,
     CAUSE_OWNER,
     CAUSE_REFUSED,
     CAUSE_SCOPE,
     EXIT,
+    GROUP_REMOVED,
     HELD,
 )
 from mray._scheduler.jobs import detached_work, job_of
+from mray._scheduler.placement import belongs_to
 from mray._scheduler.policy import GRAVES, PRIVATE_VARIABLES, TOMBSTONES
-from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Tenant
+from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Site, Tenant
 from mray._scheduler.resources import to_quantities
 
 KILL_TEXT = "The actor is dead because it was killed by `ray.kill`."
@@ -50,6 +53,8 @@ class Floor(Protocol):
     def kill(self, tenant: Tenant, kind: str, text: str, *, may_restart: bool = False) -> None: ...
     def await_creation(self, actor: bytes) -> None: ...
     def end_work(self, work: str, *, at_once: bool) -> None: ...
+    def actor_died(self, actor: bytes) -> None: ...
+    def site_of(self, where: Any) -> Site | None: ...
 
 
 class Actors:
@@ -81,7 +86,7 @@ class Actors:
                 floor.enqueue(announced)
             return
         work = detached_work(member.work, actor_id) if spec.get("detached") else member.work
-        actor = ActorRecord(actor_id, member.process, spec, floor.default_environment, work)
+        actor = ActorRecord(actor_id, member.process, spec, floor.default_environment, work, floor.site_of(spec.get("group")))
         if actor.name is not None:
             taken = self._names.get((actor.namespace, actor.name))
             if taken is not None:
@@ -102,9 +107,9 @@ class Actors:
                 self._watch(floor.members[process], actor)
         if request:
             floor.tell(member.process, (ANSWER, request, True, None))
-        shortage = floor.shortage(actor)
+        shortage = spec.get("refusal") or floor.shortage(actor)
         if shortage is not None:
-            self.bury(actor, (CAUSE_REFUSED, shortage, 0, None, None))
+            self.bury(actor, (CAUSE_GROUP if GROUP_REMOVED in shortage else CAUSE_REFUSED, shortage, 0, None, None))
         elif not actor.announced:
             floor.enqueue(actor)
 
@@ -245,6 +250,15 @@ class Actors:
             self._withdraw(actor)
             self.bury(actor, (CAUSE_KILL, KILL_TEXT, 0, None, None))
 
+    def evict(self, actor: ActorRecord, kind: str, text: str) -> None:
+        """End an actor whose place is gone."""
+        actor.restarts_left = 0
+        if actor.worker is not None:
+            self._floor.kill(actor, kind, text)
+        else:
+            self._withdraw(actor)
+            self.bury(actor, (kind, text, 0, None, None))
+
     def worker_died(self, actor: ActorRecord, cause: Cause, may_restart: bool) -> None:
         """The process of an actor is dead; the floor has taken resources and worker away from it."""
         kind = cause[0]
@@ -307,6 +321,7 @@ class Actors:
             members[actor.owner].owned.discard(actor.id)
         if actor.detached:
             self._floor.end_work(actor.work, at_once=False)
+        self._floor.actor_died(actor.id)
 
     def member_died(self, member: Member) -> None:
         """A process is dead: its actors die, its handles are gone."""
@@ -354,6 +369,7 @@ class Actors:
             "restarts_left": actor.restarts_left,
             "detached": actor.detached,
             "resources": to_quantities(actor.amounts),
+            "placement_group_id": belongs_to(actor),
             "environment": {name: value for name, value in actor.environment if not name.startswith(PRIVATE_VARIABLES)},
             "holders": len(actor.holders),
             "cause": list(cause[:4]) if cause is not None else None,

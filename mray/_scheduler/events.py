@@ -191,6 +191,40 @@ class ActorFailed(Event):
         self.error = error
 
 
+class GroupRequested(Event):
+    """A process asked for a placement group."""
+
+    __slots__ = ("group", "process", "request", "spec")
+
+    def __init__(self, process: str, request: int, group: bytes, spec: dict[str, Any]) -> None:
+        self.process = process
+        self.request = request
+        self.group = group
+        self.spec = spec
+
+
+class GroupAwaited(Event):
+    """A process wants to know when the placement group is created."""
+
+    __slots__ = ("group", "process", "request")
+
+    def __init__(self, process: str, request: int, group: bytes) -> None:
+        self.process = process
+        self.request = request
+        self.group = group
+
+
+class GroupDismissed(Event):
+    """Somebody called remove_placement_group."""
+
+    __slots__ = ("group", "process", "request")
+
+    def __init__(self, process: str, request: int, group: bytes) -> None:
+        self.process = process
+        self.request = request
+        self.group = group
+
+
 class NameLookedUp(Event):
     __slots__ = ("name", "namespace", "process", "request")
 

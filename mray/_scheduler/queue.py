@@ -1,8 +1,8 @@
 """Who waits for resources: one first-in-first-out queue per scheduling class.
 
-A class is what makes two demands interchangeable: resources and environment. Only the head of a class is ever tried, and a
-class that did not fit sleeps until the resource it lacked is given back, so an event costs the same whether one demand waits
-or 100,000.
+A class is what makes two demands interchangeable: resources, environment, placement group, CPUs. Only the head of a class is ever
+tried, and a class that did not fit sleeps until the resource it lacked is given back, so an event costs the same whether one demand
+waits or 100,000.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from mray._scheduler.records import ClassKey, Lease, Tenant
+from mray._scheduler.records import ClassKey, Lease, Site, Tenant
 from mray._scheduler.resources import Amounts, ResourcePool
 
 
 class _Class:
-    __slots__ = ("clients", "placement", "queue", "waits_for")
+    __slots__ = ("clients", "needs", "queue", "site", "waits_for")
 
-    def __init__(self, placement: Amounts) -> None:
-        self.placement = placement
+    def __init__(self, needs: Amounts, site: Site | None) -> None:
+        self.needs = needs
+        #: What its tenants draw from instead of the machine.
+        self.site = site
         #: May hold tenants that are over: they are dropped when they reach the head.
         self.queue: deque[Tenant] = deque()
         #: How many in `queue` are not over, per client. Invariant: never empty, and no count is 0.
         self.clients: dict[str, int] = {}
-        #: The resource that its head lacked, or ``None`` when it should be tried.
+        #: The resource (or the scope of the placement group) that its head lacked, or ``None`` when it should be tried.
         self.waits_for: str | None = None
 
     def left(self, tenant: Tenant) -> None:
@@ -53,8 +55,7 @@ class DemandQueue:
         key = tenant.key
         scheduling_class = self._classes.get(key)
         if scheduling_class is None:
-            placement = {name: max(units, tenant.placement.get(name, 0)) for name, units in tenant.amounts.items()}
-            scheduling_class = self._classes[key] = self._ready[key] = _Class({**tenant.placement, **placement})
+            scheduling_class = self._classes[key] = self._ready[key] = _Class(tenant.needs, tenant.site)
         scheduling_class.queue.append(tenant)
         client = tenant.client_process
         scheduling_class.clients[client] = scheduling_class.clients.get(client, 0) + 1
@@ -90,7 +91,8 @@ class DemandQueue:
         while self._ready:
             key, scheduling_class = next(iter(self._ready.items()))
             del self._ready[key]
-            lacking = pool.lacking(scheduling_class.placement)
+            site = scheduling_class.site
+            lacking = pool.lacking(scheduling_class.needs) if site is None else site.lacking(scheduling_class.needs)
             if lacking is not None:
                 scheduling_class.waits_for = lacking
                 self._asleep.setdefault(lacking, {})[key] = scheduling_class

@@ -8,13 +8,15 @@ A *demand* (`mray._common.messages.LEASE_REQUEST`) is a dict:
 ``env``        dict of variables the worker must have been started with, or ``None`` for the session's own
 ``label``      what it is for, in words ("task f"), for texts
 ``retriable``  whether its tasks are tried again when their worker is ended
+``group``      absent, or (placement group id, index of the bundle or -1)
+``affinity``   absent, "auto", or a list of CPUs (see `mray._scheduler.affinity`)
 
 An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and passes everything to the worker as it is:
 
 ``label``          the class's name, for texts
 ``resources``      name to float: held while the actor lives
 ``placement``      name to float: must be free when it is placed (defaults to `resources`)
-``env``            as in a demand
+``env, group, affinity``  as in a demand
 ``name, namespace``  ``name`` is ``None`` for an anonymous actor
 ``get_if_exists``  answer with the actor that has the name instead of refusing
 ``detached``       lives until the session ends or it is killed
@@ -27,7 +29,8 @@ An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and p
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from mray._scheduler.jobs import stamped
 from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
@@ -35,8 +38,8 @@ from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
 #: Variables in the order of their names.
 Environment = tuple[tuple[str, str], ...]
 
-#: Resources held, resources needed when placed, environment.
-ClassKey = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], Environment]
+#: Resources held, resources needed when placed, environment, what else makes demands differ: placement group and bundle, CPUs.
+ClassKey = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], Environment, tuple[Any, ...]]
 
 #: kind, text, pid, signal or exit status (negative: a signal), pickled exception
 Cause = tuple[str, str, int, int | None, bytes | None]
@@ -61,6 +64,18 @@ def environment_of(variables: dict[str, str] | None, default: Environment) -> En
     return tuple(sorted(variables.items()))
 
 
+class Site(Protocol):
+    """What a tenant draws from instead of the machine: see `mray._scheduler.placement`."""
+
+    #: What makes demands for it interchangeable, and the name under which tenants wait for it.
+    key: Any
+    scope: str
+
+    def lacking(self, amounts: Amounts) -> str | None: ...
+    def shortage(self, amounts: Amounts) -> str | None: ...
+    def take(self, tenant: Tenant) -> Holding: ...
+
+
 class Tenant:
     """What holds resources and a worker: a `Lease` or an `ActorRecord`.
 
@@ -68,22 +83,44 @@ class Tenant:
     no worker), or a worker's `tenant` (holding and worker); an actor that is only announced is in none.
     """
 
-    __slots__ = ("amounts", "began", "environment", "holding", "key", "label", "over", "placement", "worker")
+    __slots__ = ("affinity", "amounts", "began", "cpus", "environment", "holding", "key", "label", "over", "placement", "site", "worker")
 
-    def __init__(self, amounts: Amounts, placement: Amounts, environment: Environment, label: str) -> None:
+    def __init__(
+        self, amounts: Amounts, placement: Amounts, environment: Environment, label: str, site: Site | None = None, affinity: Any = None
+    ) -> None:
         #: Held while it lives.
         self.amounts = amounts
         #: Must be free when it is placed.
         self.placement = placement
         self.environment = environment
         self.label = label
+        #: What it draws from instead of the machine.
+        self.site = site
+        #: "auto", a tuple of CPUs, or ``None``; and the CPUs that its worker is pinned to while it has one.
+        self.affinity = tuple(affinity) if isinstance(affinity, list) else affinity
+        self.cpus: tuple[int, ...] = ()
         #: Its scheduling class: tenants with equal keys are interchangeable.
-        self.key: ClassKey = (tuple(sorted(amounts.items())), tuple(sorted(placement.items())), environment)
+        self.key: ClassKey = (
+            tuple(sorted(amounts.items())),
+            tuple(sorted(placement.items())),
+            environment,
+            (site.key if site is not None else None, self.affinity),
+        )
         self.holding: Holding | None = None
         self.worker: WorkerRecord | None = None
         self.over = False
         #: Number of its assignment to a worker, among all.
         self.began = 0
+
+    @property
+    def needs(self) -> Amounts:
+        """What must be free when it is placed, and what it holds then: the larger of both."""
+        return {**self.placement, **{name: max(units, self.placement.get(name, 0)) for name, units in self.amounts.items()}}
+
+    @property
+    def sources(self) -> Iterable[str]:
+        """The names under which others wait for what it holds."""
+        return self.amounts if self.site is None else (self.site.scope,)
 
     @property
     def client_process(self) -> str:
@@ -96,11 +133,14 @@ class Lease(Tenant):
 
     __slots__ = ("client", "id", "request", "retriable")
 
-    def __init__(self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment) -> None:
+    def __init__(
+        self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment, site: Site | None = None
+    ) -> None:
         # A lease that holds nothing else holds one of our own resource, so that their number is bounded.
         amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
         environment = stamped(environment_of(demand.get("env"), default), client.work)
-        super().__init__(amounts, amounts, environment, str(demand.get("label", "a task")))
+        label = str(demand.get("label", "a task"))
+        super().__init__(amounts, amounts, environment, label, site, demand.get("affinity"))
         self.id = number
         self.client = client
         self.request = request
@@ -132,7 +172,9 @@ class ActorRecord(Tenant):
         "work",
     )
 
-    def __init__(self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment, work: str = "") -> None:
+    def __init__(
+        self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment, work: str = "", site: Site | None = None
+    ) -> None:
         amounts = to_amounts(spec.get("resources") or {})
         placement = spec.get("placement")
         super().__init__(
@@ -140,6 +182,8 @@ class ActorRecord(Tenant):
             amounts if placement is None else to_amounts(placement),
             stamped(environment_of(spec.get("env"), default), work),
             str(spec.get("label", "an actor")),
+            site,
+            spec.get("affinity"),
         )
         self.id = actor
         self.owner = owner

@@ -6,7 +6,7 @@ it fills most, a whole number takes whole devices, and no device is ever shared 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from mray._scheduler.policy import choose_device
 
@@ -50,9 +50,11 @@ def describe(amounts: Mapping[str, int]) -> str:
 class Holding:
     """What one tenant has taken."""
 
-    __slots__ = ("amounts", "devices", "lent")
+    __slots__ = ("amounts", "devices", "lent", "pool")
 
-    def __init__(self, amounts: Amounts, devices: tuple[tuple[int, int], ...]) -> None:
+    def __init__(self, pool: ResourcePool, amounts: Amounts, devices: tuple[tuple[int, int], ...]) -> None:
+        #: Where it goes back to.
+        self.pool = pool
         self.amounts = amounts
         #: (index of the device, units of it) per GPU.
         self.devices = devices
@@ -61,18 +63,25 @@ class Holding:
 
 
 class ResourcePool:
-    """All resources of the machine."""
+    """All resources of the machine, or (`mray._scheduler.placement.BundlePool`) of one bundle."""
 
     def __init__(self, quantities: Mapping[str, float], gpu_ids: Iterable[GpuId] = ()) -> None:
-        self.gpu_ids: tuple[GpuId, ...] = tuple(gpu_ids)
-        self.total = to_amounts(quantities)
-        self.total.pop(GPU, None)
-        if self.gpu_ids:
-            self.total[GPU] = len(self.gpu_ids) * UNIT
+        ids = tuple(gpu_ids)
+        total = to_amounts(quantities)
+        total.pop(GPU, None)
+        if ids:
+            total[GPU] = len(ids) * UNIT
+        self._fill(total, ids, (UNIT,) * len(ids))
+
+    def _fill(self, total: Amounts, gpu_ids: tuple[GpuId, ...], devices: tuple[int, ...]) -> None:
+        self.gpu_ids = gpu_ids
+        self.total = total
         #: Invariant: 0 <= free <= total, except that CPUs go below zero when a blocked tenant wakes up.
-        self.free = dict(self.total)
-        #: Invariant: 0 <= free <= UNIT, and the sum is ``free["GPU"]``.
-        self.device_free = [UNIT] * len(self.gpu_ids)
+        self.free = dict(total)
+        #: What there is of each device: `UNIT`, or less when a bundle has a fraction.
+        self.device_total = devices
+        #: Invariant: 0 <= free <= total, and the sum is ``free["GPU"]``.
+        self.device_free = list(devices)
 
     # ------------------------------------------------------------------------------------ asking
     def shortage(self, amounts: Mapping[str, int]) -> str | None:
@@ -83,7 +92,20 @@ class ResourcePool:
         gpus = amounts.get(GPU, 0)
         if gpus > UNIT and gpus % UNIT:
             return "more than one GPU must be asked for in whole numbers"
+        if gpus and choose_device(self.device_total, gpus, UNIT) is None:
+            return f"its share of a GPU is smaller than {from_units(gpus)}"
         return None
+
+    def shortage_of_all(self, wanted: Sequence[Amounts]) -> str | None:
+        """Why these can never be given all at once, or ``None``."""
+        for amounts in wanted:
+            shortage = self.shortage(amounts)
+            if shortage is not None:
+                return shortage
+        empty = ResourcePool({})
+        empty._fill(dict(self.total), self.gpu_ids, self.device_total)
+        outcome = empty.try_take_all(wanted)
+        return None if isinstance(outcome, list) else f"it has {describe(self.total)}, not enough {outcome} for all of them"
 
     def lacking(self, amounts: Mapping[str, int]) -> str | None:
         """The name of a resource of which not enough is free now, or ``None``."""
@@ -121,10 +143,27 @@ class ResourcePool:
             devices = tuple((index, min(gpus, UNIT)) for index in chosen)
             for index, units in devices:
                 self.device_free[index] -= units
-        return Holding(amounts, devices)
+        return Holding(self, amounts, devices)
 
-    def give(self, holding: Holding) -> None:
-        """Give everything back."""
+    def try_take_all(self, wanted: Sequence[Amounts]) -> list[Holding] | str:
+        """Take all of these or nothing: the holdings in the same order, or the name of a resource that is lacking.
+
+        Large shares of GPUs go first and each onto the fullest device that has room. (That packs fractions well and not always perfectly;
+        what it cannot pack into an empty machine counts as impossible.)
+        """
+        taken: dict[int, Holding] = {}
+        for index in sorted(range(len(wanted)), key=lambda index: -wanted[index].get(GPU, 0)):
+            lacking = self.lacking(wanted[index])
+            if lacking is not None:
+                for holding in taken.values():
+                    self.give(holding)
+                return lacking
+            taken[index] = self.take(wanted[index])
+        return [taken[index] for index in range(len(wanted))]
+
+    def give(self, holding: Holding) -> tuple[str, ...]:
+        """Give everything back; the names under which tenants wait for it."""
+        names = tuple(holding.amounts)
         free = self.free
         for name, units in holding.amounts.items():
             if not (holding.lent and name in LENDABLE):
@@ -134,9 +173,10 @@ class ResourcePool:
         holding.amounts = {}
         holding.devices = ()
         holding.lent = False
+        return names
 
     def lend(self, holding: Holding) -> tuple[str, ...]:
-        """The holder is blocked: others may use its CPUs. Returns the names of what that freed."""
+        """The holder is blocked: others may use its CPUs. Returns the names under which tenants wait for it."""
         if holding.lent:
             return ()
         names = tuple(name for name in LENDABLE if name in holding.amounts)
@@ -167,5 +207,5 @@ class ResourcePool:
             assert self.free[name] + used.get(name, 0) == total, (name, self.free[name], used.get(name, 0), total)
             assert name in LENDABLE or self.free[name] >= 0, (name, self.free[name])
         for index, units in enumerate(devices):
-            assert self.device_free[index] + units == UNIT, (index, self.device_free[index], units)
-            assert 0 <= self.device_free[index] <= UNIT, (index, self.device_free[index])
+            assert self.device_free[index] + units == self.device_total[index], (index, self.device_free[index], units)
+            assert 0 <= self.device_free[index] <= self.device_total[index], (index, self.device_free[index])

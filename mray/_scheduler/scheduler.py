@@ -33,6 +33,8 @@ from mray._scheduler import events
 from mray._scheduler.actors import Actors
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
 from mray._scheduler.jobs import stamped, work_of
+from mray._scheduler.listings import listing_of
+from mray._scheduler.placement import GroupRecord, Groups
 from mray._scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
 from mray._scheduler.queue import DemandQueue
 from mray._scheduler.records import (
@@ -44,6 +46,7 @@ from mray._scheduler.records import (
     Environment,
     Lease,
     Member,
+    Site,
     Tenant,
     WorkerRecord,
     environment_of,
@@ -69,6 +72,7 @@ class Scheduler:
         self.queue = DemandQueue()
         self.workers = WorkerPool(new_process)
         self.actors = Actors(self)
+        self.groups = Groups(self)
         #: Every joined process, by name.
         self.members: dict[str, Member] = {}
         #: Works that are not over (see `mray._scheduler.jobs`).
@@ -101,6 +105,9 @@ class Scheduler:
             events.ActorKilled: self._actor_killed,
             events.ActorConstructed: self._actor_constructed,
             events.ActorFailed: self._actor_failed,
+            events.GroupRequested: self._group_requested,
+            events.GroupAwaited: self._group_awaited,
+            events.GroupDismissed: self._group_dismissed,
             events.NameLookedUp: self._name_looked_up,
             events.Queried: self._queried,
         }
@@ -134,6 +141,7 @@ class Scheduler:
             for lease in list(member.leases.values()):
                 self._abandon(lease)
             self.actors.member_died(member)
+            self.groups.member_died(event.process)
             for process in self.members:
                 self.tell(process, (WORKER_GONE, event.process, event.cause[1], event.cause[2], event.cause[3]))
         worker = self.workers.workers.get(event.process)
@@ -194,7 +202,7 @@ class Scheduler:
         worker.state = LEAVING
         tenant = worker.tenant
         if tenant is not None and tenant.holding is not None:
-            self._given_back(self.pool.lend(tenant.holding))
+            self.given_back(tenant.holding.pool.lend(tenant.holding))
         # It may stay for long, until nobody holds what it owns: nobody is to wait for it.
         if isinstance(tenant, Lease):
             self._recall(tenant)
@@ -226,7 +234,8 @@ class Scheduler:
         if member is None:
             return
         self._lease_number += 1
-        lease = Lease(self._lease_number, member, event.request, event.demand, self.default_environment)
+        site = self.groups.site(event.demand.get("group"))
+        lease = Lease(self._lease_number, member, event.request, event.demand, self.default_environment, site)
         shortage = self.shortage(lease)
         if shortage is not None:
             self.tell(event.process, (LEASE_REFUSED, event.request, shortage))
@@ -276,7 +285,7 @@ class Scheduler:
         self._no_longer_recallable(lease)
 
     def _no_longer_recallable(self, lease: Lease) -> None:
-        for name in lease.amounts:
+        for name in lease.sources:
             recallable = self._recallable.get(name)
             if recallable is not None:
                 recallable.pop(lease.id, None)
@@ -291,12 +300,12 @@ class Scheduler:
     def _task_blocked(self, event: events.TaskBlocked) -> None:
         holding = self._lease_holding(event.process)
         if holding is not None:
-            self._given_back(self.pool.lend(holding))
+            self.given_back(holding.pool.lend(holding))
 
     def _task_unblocked(self, event: events.TaskUnblocked) -> None:
         holding = self._lease_holding(event.process)
         if holding is not None:
-            self.pool.take_back(holding)
+            holding.pool.take_back(holding)
 
     def _lease_holding(self, process: str) -> Holding | None:
         """What the task in this worker holds; actors keep what they have while they wait."""
@@ -337,15 +346,60 @@ class Scheduler:
     def _name_looked_up(self, event: events.NameLookedUp) -> None:
         self.actors.look_up(event.process, event.request, event.name, event.namespace)
 
+    # ------------------------------------------------------------------------------------ placement groups
+    def _group_requested(self, event: events.GroupRequested) -> None:
+        if event.process in self.members:
+            self.groups.create(event.process, event.request, event.group, event.spec)
+
+    def _group_awaited(self, event: events.GroupAwaited) -> None:
+        if event.process in self.members:
+            self.groups.wait(event.process, event.request, event.group)
+
+    def _group_dismissed(self, event: events.GroupDismissed) -> None:
+        self.groups.remove(event.group)
+        self.tell(event.process, (ANSWER, event.request, True, None))
+
+    def tenants(self) -> list[Tenant]:
+        """All leases and actors that are not over."""
+        return [*self.leases.values(), *self.actors.records.values()]
+
+    def root_of(self, process: str) -> tuple[str, bytes | None]:
+        """Whose end is the end of what a process makes: the actor in it, or else the driver that its task comes from."""
+        while True:
+            worker = self.workers.workers.get(process)
+            tenant = worker.tenant if worker is not None else None
+            if isinstance(tenant, ActorRecord):
+                return process, tenant.id
+            if not isinstance(tenant, Lease):
+                return process, None
+            process = tenant.client.process
+
+    def evict(self, tenant: Tenant, kind: str, text: str) -> None:
+        """End a tenant wherever it is."""
+        if isinstance(tenant, ActorRecord):
+            self.actors.evict(tenant, kind, text)
+        elif tenant.worker is not None:
+            self.kill(tenant, kind, text)
+        elif isinstance(tenant, Lease):
+            self.withdraw(tenant)
+            self._refuse(tenant, text)
+
+    def actor_died(self, actor: bytes) -> None:
+        self.groups.actor_died(actor)
+
+    def site_of(self, where: Any) -> Site | None:
+        return self.groups.site(where)
+
     # ------------------------------------------------------------------------------------ the floor of the actors
     def tell(self, process: str, message: tuple[Any, ...]) -> None:
         self._out.append(Tell(process, message))
 
     def shortage(self, tenant: Tenant) -> str | None:
         """Why this machine can never satisfy the tenant, or ``None``."""
-        wanted = {**tenant.placement, **tenant.amounts}
-        for name, units in tenant.placement.items():
-            wanted[name] = max(wanted[name], units)
+        wanted = tenant.needs
+        if tenant.site is not None:
+            shortage = tenant.site.shortage(wanted)
+            return f"{tenant.label}: {shortage}" if shortage is not None else None
         shortage = self.pool.shortage(wanted)
         if shortage is None:
             return None
@@ -386,8 +440,11 @@ class Scheduler:
     def _place(self) -> None:
         """Give what is free to those who wait, then recall leases for those who still do."""
         while (tenant := self.queue.next(self.pool)) is not None:
-            tenant.holding = self.pool.take(tenant.amounts)
-            self._seat(tenant)
+            tenant.holding = self.pool.take(tenant.amounts) if tenant.site is None else tenant.site.take(tenant)
+            if isinstance(tenant, GroupRecord):
+                self.groups.created(tenant)
+            else:
+                self._seat(tenant)
         for name in self.queue.lacked().keys() & self._recallable.keys():
             for lease in list(self._recallable.get(name, {}).values()):
                 if self.queue.others_want(name, lease):
@@ -407,7 +464,7 @@ class Scheduler:
 
     def _gpus_of(self, tenant: Tenant) -> tuple[GpuId, ...]:
         assert tenant.holding is not None
-        return self.pool.ids_of(tenant.holding)
+        return tenant.holding.pool.ids_of(tenant.holding)
 
     def _start_missing(self, environment: Environment) -> None:
         for _ in range(self.workers.missing(environment)):
@@ -462,7 +519,7 @@ class Scheduler:
             resources = to_quantities({name: units for name, units in tenant.amounts.items() if name != FREE})
             self.tell(tenant.client.process, (LEASE_GRANT, tenant.request, tenant.id, worker.process, resources, gpu_ids))
             tenant.client.requests.pop(tenant.request, None)
-            for name in tenant.amounts:
+            for name in tenant.sources:
                 self._recallable.setdefault(name, {})[tenant.id] = tenant
             self._place_needed = self._place_needed or bool(self.queue.lacked())
         elif isinstance(tenant, ActorRecord):
@@ -472,52 +529,25 @@ class Scheduler:
     def _vacate(self, tenant: Tenant) -> None:
         """Take resources and worker away from a tenant."""
         if tenant.holding is not None:
-            names = tuple(tenant.holding.amounts)
-            self.pool.give(tenant.holding)
+            names = tenant.holding.pool.give(tenant.holding)
             tenant.holding = None
-            self._given_back(names)
+            self.given_back(names)
         if tenant.worker is not None:
             tenant.worker.tenant = None
             tenant.worker = None
 
-    def _given_back(self, names: tuple[str, ...]) -> None:
+    def given_back(self, names: tuple[str, ...]) -> None:
+        """Something is free under these names."""
         self.queue.given_back(names)
         self._place_needed = True
 
     # ------------------------------------------------------------------------------------ listings
     def _queried(self, event: events.Queried) -> None:
-        listing = getattr(self, f"_list_{event.what}", None)
+        listing = listing_of(self, event.what)
         if listing is None:
             self.tell(event.process, (ANSWER, event.request, False, f"the node knows no listing {event.what!r}"))
             return
         self.tell(event.process, (ANSWER, event.request, True, listing(*event.arguments)))
-
-    def _list_cluster_resources(self) -> dict[str, float]:
-        return self.pool.quantities()
-
-    def _list_available_resources(self) -> dict[str, float]:
-        return self.pool.available()
-
-    def _list_named_actors(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
-        return self.actors.named(all_namespaces, namespace)
-
-    def _list_actors(self) -> list[dict[str, Any]]:
-        return self.actors.listing()
-
-    def _list_workers(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "process": worker.process,
-                "pid": worker.pid,
-                "state": worker.state,
-                "environment": dict(worker.environment),
-                "tenant": worker.tenant.label if worker.tenant is not None else "",
-            }
-            for worker in self.workers.workers.values()
-        ]
-
-    def _list_demands(self) -> list[dict[str, Any]]:
-        return [{"label": tenant.label, "resources": to_quantities(tenant.placement)} for tenant in self.queue.waiting()]
 
     # ------------------------------------------------------------------------------------ for tests
     def validate(self) -> None:
@@ -527,7 +557,9 @@ class Scheduler:
         self.actors.validate()
         tenants: list[Tenant] = [*self.leases.values(), *self.actors.records.values()]
         tenants += [worker.tenant for worker in self.workers.workers.values() if worker.tenant and worker.tenant not in tenants]
-        self.pool.validate(tenant.holding for tenant in tenants if tenant.holding is not None)
+        self.groups.validate(tenants)
+        holdings = [*self.groups.reserved(), *(tenant.holding for tenant in tenants if tenant.holding is not None)]
+        self.pool.validate(holding for holding in holdings if holding.pool is self.pool)
         queued = set(map(id, self.queue.waiting()))
         waiting = set(map(id, self.workers.waiting()))
         for tenant in tenants:

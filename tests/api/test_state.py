@@ -260,6 +260,16 @@ def test_the_node_is_listed_with_its_resources(session: ModuleType, state: Modul
     assert state.list_placement_groups() == []
 
 
+def test_placement_groups_are_listed_with_their_bundles(session: ModuleType, state: ModuleType) -> None:
+    group = session.util.placement_group([{"CPU": 1}, {"CPU": 1}], name="listed")
+    assert group.wait(30)
+    (listed,) = state.list_placement_groups(detail=True, filters=[("name", "=", "listed")])
+    assert (listed.placement_group_id, listed.state, listed.is_detached) == (group.id.hex(), "CREATED", False)
+    assert [bundle["unit_resources"] for bundle in listed.bundles] == [{"CPU": 1}, {"CPU": 1}]
+    session.util.remove_placement_group(group)
+    assert state.get_placement_group(group.id.hex()).state == "REMOVED"
+
+
 def test_summaries_count_by_class_name_and_state(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
     cls = worker_class(session)
     actors = [cls.remote() for _ in range(3)]

@@ -85,6 +85,14 @@ RAY: dict[str, str] = {
     "mray.util.debug": "disable_log_once_globally enable_periodic_logging log_once reset_log_once",
     "mray.util.metrics": "Counter Gauge Histogram",
     "mray.util.helpers": "as_completed map_unordered",
+    "mray.util.placement_group": """
+        PlacementGroup VALID_PLACEMENT_GROUP_STRATEGIES check_placement_group_index get_current_placement_group get_placement_group
+        placement_group placement_group_table remove_placement_group validate_placement_group
+    """,
+    "mray.util.scheduling_strategies": """
+        DoesNotExist Exists In LabelMatchExpressionsT NodeAffinitySchedulingStrategy NodeLabelSchedulingStrategy NotIn
+        PlacementGroupSchedulingStrategy SchedulingStrategyT
+    """,
     "mray.util.serialization": "StandaloneSerializationContext deregister_serializer register_serializer",
     "mray.util.state": """
         get_actor get_job get_log get_node get_objects get_placement_group get_task get_worker list_actors list_cluster_events list_jobs
@@ -103,10 +111,6 @@ RAY: dict[str, str] = {
     "mray.util.state.exception": "DataSourceUnavailable RayStateApiException ServerUnavailable",
     "mray.util.queue": "Empty Full Queue",
     "mray.util.actor_pool": "ActorPool",
-    "mray.util.scheduling_strategies": """
-        DoesNotExist Exists In NodeAffinitySchedulingStrategy NodeLabelSchedulingStrategy NotIn
-        PlacementGroupSchedulingStrategy
-    """,
     "mray.experimental": """
         CommunicatorMetadata RDTManager TensorTransportManager TensorTransportMetadata deregister_nixl_memory get_local_object_locations
         get_object_locations register_nixl_memory register_nixl_memory_pool register_tensor_transport set_nixl_cuda_stream set_resource

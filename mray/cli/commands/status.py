@@ -72,6 +72,7 @@ def status_of(view: View) -> dict[str, Any]:
         "actors": dict(Counter(row["state"] for row in GATHER["actors"](view))),
         "workers": dict(Counter(worker["state"] for worker in node["workers"])),
         "dead_workers": len(node["dead_workers"]),
+        "placement_groups": dict(Counter(group["state"] for group in node["placement_groups"] if group["state"] != "REMOVED")),
         "demands": node["demands"],
     }
 
@@ -96,6 +97,8 @@ def _in_words(status: dict[str, Any]) -> str:
     lines.append(f"  actors     {_counts(status['actors'])}")
     ended = f", {status['dead_workers']} have ended" if status["dead_workers"] else ""
     lines.append(f"  workers    {_counts(status['workers'])}{ended}")
+    if status["placement_groups"]:
+        lines.append(f"  groups     {_counts(status['placement_groups'])} (placement groups)")
     waiting = Counter((demand["label"], str(demand["resources"])) for demand in status["demands"])
     lines += [f"  waiting    {count} x {label} for {resources}" for (label, resources), count in waiting.items()]
     return "\n".join(lines)

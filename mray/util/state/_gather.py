@@ -14,6 +14,7 @@ from mray._common import messages as m
 from mray._common.ids import JOB_SIZE, NO_ACTOR, worker_id_of
 from mray._runtime.observer import ask_node, ask_processes
 from mray.exceptions import describe_status
+from mray.util.placement_group import scheduling_state
 from mray.util.state._processes import facts_of
 
 Row = dict[str, Any]
@@ -112,7 +113,7 @@ def actors(view: View) -> Iterator[Row]:
             "serialized_runtime_env": json.dumps({"env_vars": actor["environment"]} if actor["environment"] else {}),
             "death_cause": None if cause is None else dict(zip(("kind", "text", "pid", "status"), cause, strict=False)),
             "is_detached": actor["detached"],
-            "placement_group_id": None,
+            "placement_group_id": actor["placement_group_id"].hex() if actor["placement_group_id"] else None,
             "repr_name": "" if shown in (actor["class_name"], f"<{actor['class_name']}>") else shown,
             "num_restarts": actor["incarnation"],
             "worker_id": worker_id(actor["process"]),
@@ -318,8 +319,21 @@ def jobs(view: View) -> Iterator[Row]:
         }
 
 
-def placement_groups(_view: View) -> Iterator[Row]:
-    yield from ()
+def placement_groups(view: View) -> Iterator[Row]:
+    for group in view.node["placement_groups"]:
+        created = group["state"] == "CREATED"
+        yield {
+            "placement_group_id": group["placement_group_id"].hex(),
+            "name": group["name"],
+            "creator_job_id": group["job"],
+            "state": group["state"],
+            "bundles": [
+                {"bundle_id": index, "node_id": view.node_id if created else None, "unit_resources": bundle}
+                for index, bundle in enumerate(group["bundles"])
+            ],
+            "is_detached": group["detached"],
+            "stats": {"scheduling_state": scheduling_state(group), "reason": group["impossible"]},
+        }
 
 
 # ------------------------------------------------------------------------------------------------ graphs

@@ -233,7 +233,7 @@ def list_placement_groups(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> list[PlacementGroupState]:
-    """Nothing: there are no placement groups yet."""
+    """Placement groups, also the last 1,000 that were removed."""
     return list_records(PlacementGroupState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
@@ -316,7 +316,7 @@ def get_job(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TI
 def get_placement_group(
     id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
 ) -> PlacementGroupState | None:
-    """None: there are no placement groups yet."""
+    """The placement group with this id, in full; None when there is none."""
     return _get(PlacementGroupState, id, address, timeout)
 
 

@@ -161,7 +161,7 @@ class ActorState(StateSchema):
         "Why it is dead, or why it was restarted: kind, text, pid, status.", detail=True, filterable=False
     )
     is_detached: bool | None = column("Whether it outlives its handles.", detail=True, filterable=False)
-    placement_group_id: str | None = column("There are no placement groups: always empty.", detail=True)
+    placement_group_id: str | None = column("The placement group it lives in.", detail=True)
     repr_name: str | None = column("What its own `__repr__` says, or empty.", detail=True)
     num_restarts: int | None = column("How often it was restarted.", detail=True, filterable=False)
     worker_id: str | None = column("The process that it lives in.", detail=True)
@@ -299,17 +299,17 @@ class JobState(StateSchema):
 
 @dataclass
 class PlacementGroupState(StateSchema):
-    """A placement group: there are none yet, and the listing is empty."""
+    """A placement group, also one of the last 1,000 that were removed."""
 
     KEY, WORDS = "placement_group_id", ("placement-group", "placement-groups")
 
     placement_group_id: str = column("The group's id.")
     name: str = column("Its name.")
     creator_job_id: str = column("The job that made it.")
-    state: str = column("PENDING, CREATED, REMOVED or RESCHEDULING.")
+    state: str = column("PENDING, CREATED or REMOVED.")
     bundles: list[dict[str, Any]] | None = column("Its bundles.", detail=True, filterable=False)
     is_detached: bool | None = column("Whether it outlives its creator.", detail=True)
-    stats: dict[str, Any] | None = column("How it was scheduled.", detail=True, filterable=False)
+    stats: dict[str, Any] | None = column("How far its scheduling is, and why it can never be created.", detail=True, filterable=False)
 
 
 @dataclass

@@ -1,0 +1,79 @@
+"""`PlacementGroup`: a reservation of resources as a user holds it.
+
+In every process. It is a name: whoever has it may put tasks and actors into the group, wait for it and remove it. It keeps nothing alive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mray._api.current import current_backend
+from mray._api.object_ref import ObjectRef
+from mray._common.ids import PlacementGroupID
+
+
+class PlacementGroup:
+    """A reservation, made by `mray.util.placement_group`. Equal to every other one of the same id; hashable; picklable.
+
+    Attributes: `id`, a `PlacementGroupID`.
+    """
+
+    def __init__(self, id: PlacementGroupID, bundle_cache: list[dict[str, float]] | None = None) -> None:  # Ray's names
+        self.id = id
+        self.bundle_cache = bundle_cache
+
+    @staticmethod
+    def empty() -> PlacementGroup:
+        """The group that stands for none."""
+        return PlacementGroup(PlacementGroupID.nil())
+
+    @property
+    def is_empty(self) -> bool:
+        return self.id.is_nil()
+
+    @property
+    def bundle_specs(self) -> list[dict[str, float]]:
+        """What was asked for: resource name to quantity, bundle by bundle. May ask the node, for at most a round trip."""
+        if not self.bundle_cache:
+            for row in current_backend().query("placement_groups"):
+                if row["placement_group_id"] == self.id.binary():
+                    self.bundle_cache = row["bundles"]
+        return self.bundle_cache or []
+
+    @property
+    def bundle_count(self) -> int:
+        return len(self.bundle_specs)
+
+    def ready(self) -> ObjectRef:
+        """A ref whose value is this group, as soon as all its bundles are reserved. Needs no resources; returns at once.
+
+        `get` of it raises TaskPlacementGroupRemoved when the group is removed, and TaskUnschedulableError, at once, when this machine can
+        never give what it asks for. Any thread.
+        """
+        backend = current_backend()
+        if self.is_empty:
+            return backend.put(self)
+        return backend.placement_group_ready(self.id.binary(), self)
+
+    def wait(self, timeout_seconds: float = 30) -> bool:
+        """Wait until all bundles are reserved: True, or False after `timeout_seconds` (negative: no limit).
+
+        False at once, with a warning, when this machine can never give what it asks for; an exception when the group is removed. A task
+        that waits here gives its CPUs back meanwhile. Any thread.
+        """
+        return current_backend().wait_placement_group(self.id.binary(), None if timeout_seconds < 0 else timeout_seconds)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementGroup) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlacementGroup, (self.id, self.bundle_cache)
+
+
+def current_group() -> PlacementGroup | None:
+    """The group in which the calling task or actor runs."""
+    group_id = current_backend().context().get("placement_group_id")
+    return None if group_id is None else PlacementGroup(PlacementGroupID(group_id))

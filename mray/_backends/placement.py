@@ -1,0 +1,181 @@
+"""Places: placement groups and what tasks and actors ask about where they run, for the native engine.
+
+In every process that submits. Everything is checked here, at the call; the node's scheduler (`mray._scheduler.placement`) holds the groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mray._api.object_ref import ObjectRef
+from mray._api.placement_group import PlacementGroup
+from mray._common import messages as m
+from mray._common.ids import PlacementGroupID, new_object_id, new_placement_group_id
+from mray._common.labels import selects
+from mray._common.log import logger
+from mray._common.placement import NODE_ID_LABEL, check_fit, is_group_strategy, why_no_node
+from mray._objects.remote_error import pickle_error
+from mray._runtime.calls import freeze_value
+from mray.exceptions import RaySystemError, TaskPlacementGroupRemoved, TaskUnschedulableError
+
+if TYPE_CHECKING:
+    from mray._runtime.calls import Call
+    from mray._runtime.client import Client
+
+
+#: The group of a task or actor, whether its children follow it there, its bundles.
+Current = tuple[bytes, bool, list[dict[str, float]]]
+
+
+class PlacementCalls:
+    """The methods of the native backend that concern placement groups."""
+
+    client: Client
+
+    def create_placement_group(
+        self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
+    ) -> bytes:
+        client = self.client
+        labels = labels_of(client.facts)
+        unmet = [selector for selector in selectors or () if not selects(selector, labels)]
+        impossible = f"this machine has the labels {labels}, and a bundle asks for {unmet[0]}" if unmet else None
+        group_id = new_placement_group_id()
+        spec = {
+            "bundles": bundles,
+            "strategy": strategy,
+            "name": name,
+            "namespace": client.facts["namespace"],
+            "detached": detached,
+            "impossible": impossible,
+        }
+        # Answered before this returns: whoever is told of the group finds it at the node.
+        client.ask(m.GROUP_CREATE, group_id, spec)
+        return group_id
+
+    def remove_placement_group(self, group_id: bytes) -> None:
+        client = self.client
+        with client.lock:
+            client.leases.give_back_idle()
+        client.ask(m.GROUP_REMOVE, group_id)
+
+    def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
+        client = self.client
+        entry = client.entry()
+        form, payload, refs = freeze_value(client, value, client.process)
+
+        def settle() -> None:
+            if answer.error is None:
+                entry.complete(form, payload, refs)
+            else:
+                entry.complete(m.FAILED, pickle_error(_group_error(answer.error)))
+
+        with client.lock:
+            answer = client.request(client.node, m.GROUP_AWAIT, group_id)
+            answer.callbacks = (settle,)
+            if answer.ready:
+                settle()
+        return ObjectRef(new_object_id(), entry)
+
+    def wait_placement_group(self, group_id: bytes, timeout: float | None) -> bool:
+        client = self.client
+        answer = client.request(client.node, m.GROUP_AWAIT, group_id)
+        if not client.wait_as_user(answer.is_ready, timeout):
+            with client.lock:
+                client.give_up(answer)
+            return False
+        if answer.error is None:
+            return True
+        error = _group_error(answer.error)
+        if isinstance(error, TaskPlacementGroupRemoved):
+            raise Exception(f"Placement group {PlacementGroupID(group_id)} does not exist.")  # Ray's class
+        if isinstance(error, TaskUnschedulableError):
+            logger.warning(error.error_message)
+            return False
+        raise error
+
+
+def _group_error(error: BaseException) -> BaseException:
+    """What the node's no means."""
+    text = str(getattr(error, "client_exc", ""))
+    if m.GROUP_REMOVED in text:
+        return TaskPlacementGroupRemoved()
+    if isinstance(error, RaySystemError) and "can never be created" in text:
+        return TaskUnschedulableError(text)
+    return error
+
+
+class Refused:
+    """Stands for the queue of tasks that can run nowhere: they fail as they are submitted."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def submit(self, call: Call) -> None:
+        call.fail(TaskUnschedulableError(self._text))
+
+    def ready(self, call: Call) -> None:
+        if call.waiting == 0:
+            self.submit(call)
+
+    def cancel(self, _call: Call) -> bool:
+        return False
+
+
+def labels_of(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The labels of the node."""
+    return {NODE_ID_LABEL: str(facts["node_id"]), **(facts.get("labels") or {})}
+
+
+def refusal(options: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
+    """Why the node does not do for these complete options, or ``None``."""
+    if options["scheduling_strategy"] is None and options["label_selector"] is None:
+        return None
+    return why_no_node(options, str(facts["node_id"]), labels_of(facts))
+
+
+def place_of(
+    options: Mapping[str, Any],
+    current: Current | None,
+    what: str,
+    resources: Mapping[str, float],
+    placement: Mapping[str, float],
+) -> tuple[tuple[bytes, int], Current] | None:
+    """What complete options mean: (group, index of its bundle or -1) and what will be current there; ``None`` for no group.
+
+    ValueError for an index that does not exist and for what can never fit.
+    """
+    strategy = options["scheduling_strategy"]
+    group: Any = None
+    index, capture = -1, None
+    if is_group_strategy(strategy):
+        group, index = strategy.placement_group, strategy.placement_group_bundle_index
+        capture = strategy.placement_group_capture_child_tasks
+    elif strategy is None:
+        group, index = options["placement_group"], options["placement_group_bundle_index"]
+        capture = options["placement_group_capture_child_tasks"]
+        if group == "default" and current is None and index == -1:
+            return None
+    if capture is None:
+        capture = current is not None and current[1]
+    if group == "default":
+        group = PlacementGroup(PlacementGroupID(current[0]), current[2]) if capture and current is not None else None
+    if not group or group.is_empty:
+        if index != -1:
+            raise ValueError("If placement group is not set, the value of bundle index must be -1.")
+        return None
+    if not -1 <= index < group.bundle_count:
+        raise ValueError(f"placement group bundle index {index} is invalid. Valid placement group indexes: 0-{group.bundle_count}")
+    check_fit(what, resources, placement, index, group.bundle_specs)
+    group_id = group.id.binary()
+    return (group_id, index), (group_id, bool(capture), group.bundle_specs)
+
+
+def affinity_of(options: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
+    """The checked option ``cpu_affinity``; ValueError for a CPU that the session may not use."""
+    wanted = options["cpu_affinity"]
+    if isinstance(wanted, list):
+        missing = sorted(set(wanted) - set(facts["cpus"]))
+        if missing:
+            raise ValueError(f"cpu_affinity={wanted}: the session may not run on the CPUs {missing}; it has {facts['cpus']}.")
+    return wanted

@@ -1,0 +1,398 @@
+"""Placement groups: reservations of resources, bundle by bundle, all at once or not at all.
+
+    pending ──resources free──▶ created ──removed, or its creator died──▶ removed
+       └──────────────────────────────────────────────────────────────────▲
+
+A group waits for resources in the queue of demands like any tenant. Once created each bundle is a pool of its own (`BundlePool`), cut out
+of the machine's, and tenants that name the group draw from it: the same rules for GPUs and fractions, and for the CPUs of who is blocked.
+A bundle goes back to the machine when the group is removed and the last process that drew from it is dead, so that no GPU is handed
+out while somebody still has memory on it.
+
+One machine satisfies PACK, SPREAD and STRICT_PACK alike. What it can never satisfy (STRICT_SPREAD of two bundles, more than it has) stays
+pending as on Ray, where a node might yet join, and whoever waits for it is told at once that it waits for nothing.
+
+Tenants of one group all wait under one name, its scope: whatever is given back inside of the group wakes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from mray._common.messages import ANSWER, CAUSE_GROUP, GROUP_REMOVED
+from mray._scheduler.jobs import job_of
+from mray._scheduler.policy import FREE_LEASES, GRAVES
+from mray._scheduler.records import ActorRecord, Lease, Member, Tenant
+from mray._scheduler.resources import FREE, GPU, UNIT, Amounts, Holding, ResourcePool, describe, to_amounts, to_quantities
+
+PENDING = "PENDING"
+CREATED = "CREATED"
+REMOVED = "REMOVED"
+
+
+class BundlePool(ResourcePool):
+    """The resources of one bundle."""
+
+    def __init__(self, reserved: Holding, scope: str) -> None:
+        machine = reserved.pool
+        devices = tuple(units for _index, units in reserved.devices)
+        self._fill({**reserved.amounts, FREE: FREE_LEASES * UNIT}, machine.ids_of(reserved), devices)
+        #: What the machine has set aside for it.
+        self.reserved = reserved
+        self.scope = scope
+        #: How many tenants draw from it.
+        self.users = 0
+        self._closing = False
+
+    def take(self, amounts: Amounts) -> Holding:
+        self.users += 1
+        return super().take(amounts)
+
+    def give(self, holding: Holding) -> tuple[str, ...]:
+        super().give(holding)
+        self.users -= 1
+        return self._return_if_over() or (self.scope,)
+
+    def lend(self, holding: Holding) -> tuple[str, ...]:
+        return (self.scope,) if super().lend(holding) else ()
+
+    def close(self) -> tuple[str, ...]:
+        """The group is removed; the names of what that gives back to the machine now."""
+        self._closing = True
+        return self._return_if_over()
+
+    def _return_if_over(self) -> tuple[str, ...]:
+        if not self._closing or self.users:
+            return ()
+        return self.reserved.pool.give(self.reserved)
+
+
+class BundleSite:
+    """One bundle of a group, or (index -1) any: what tenants draw from."""
+
+    __slots__ = ("group", "index", "key", "scope")
+
+    def __init__(self, group: GroupRecord, index: int) -> None:
+        self.group = group
+        self.index = index
+        self.key = (group.id, index)
+        self.scope = group.scope
+
+    def lacking(self, amounts: Amounts) -> str | None:
+        """The group's scope when no bundle has room now, or there are none yet."""
+        return None if any(pool.lacking(amounts) is None for pool in self._pools()) else self.scope
+
+    def take(self, tenant: Tenant) -> Holding:
+        """Take what the tenant holds from the first bundle that has room for all it needs."""
+        needs = tenant.needs
+        return next(pool for pool in self._pools() if pool.lacking(needs) is None).take(tenant.amounts)
+
+    def _pools(self) -> list[BundlePool]:
+        pools = self.group.pools
+        return pools if self.index < 0 else pools[self.index : self.index + 1]
+
+    def shortage(self, amounts: Amounts) -> str | None:
+        """Why these amounts can never be given here, or ``None`` when they can."""
+        group = self.group
+        if group.state == REMOVED:
+            return f"its {GROUP_REMOVED}"
+        if group.impossible is not None:
+            return group.impossible
+        if not -1 <= self.index < len(group.bundles):
+            return f"the {group.label} has no bundle {self.index}"
+        bundles = group.bundles if self.index < 0 else [group.bundles[self.index]]
+        wanted = {name: units for name, units in amounts.items() if name != FREE}
+        if any(_fits(wanted, bundle) for bundle in bundles):
+            return None
+        return f"{describe(wanted)} does not fit into any of its bundles {[to_quantities(bundle) for bundle in bundles]}"
+
+
+def _fits(wanted: Amounts, bundle: Amounts) -> bool:
+    gpus = wanted.get(GPU, 0)
+    return all(units <= bundle.get(name, 0) for name, units in wanted.items()) and (gpus <= UNIT or gpus % UNIT == 0)
+
+
+class _Reservation:
+    """What a group itself draws from: the machine, all bundles at once."""
+
+    __slots__ = ("_group", "_machine", "key", "scope")
+
+    def __init__(self, group: GroupRecord, machine: ResourcePool) -> None:
+        self._group = group
+        self._machine = machine
+        self.key = group.id
+        self.scope = ""
+
+    def lacking(self, _amounts: Amounts) -> str | None:
+        outcome = self._machine.try_take_all(self._group.bundles)
+        if isinstance(outcome, str):
+            return outcome
+        for holding in outcome:
+            self._machine.give(holding)
+        return None
+
+    def shortage(self, _amounts: Amounts) -> str | None:
+        return self._group.impossible
+
+    def take(self, _tenant: Tenant) -> Holding:
+        """Cut the bundles out of the machine. The holding that stands for them all is empty."""
+        outcome = self._machine.try_take_all(self._group.bundles)
+        assert isinstance(outcome, list)
+        self._group.pools = [BundlePool(holding, self._group.scope) for holding in outcome]
+        return Holding(self._machine, {}, ())
+
+
+class GroupRecord(Tenant):
+    """One placement group."""
+
+    __slots__ = (
+        "actor",
+        "bundles",
+        "detached",
+        "id",
+        "impossible",
+        "job",
+        "name",
+        "namespace",
+        "owner",
+        "pools",
+        "state",
+        "strategy",
+        "waiting",
+    )
+
+    def __init__(self, group_id: bytes, spec: dict[str, Any], owner: str, actor: bytes | None, machine: ResourcePool) -> None:
+        self.id = group_id
+        self.bundles: list[Amounts] = [to_amounts(bundle) for bundle in spec["bundles"]]
+        self.name = str(spec.get("name") or "")
+        self.namespace = str(spec.get("namespace") or "")
+        self.strategy = str(spec["strategy"])
+        self.detached = bool(spec.get("detached"))
+        #: The driver it ends with, or the actor that created it.
+        self.owner = owner
+        self.actor = actor
+        #: The job that it was made for.
+        self.job = str(spec.get("job") or "")
+        self.state = PENDING
+        #: Why it can never be created.
+        self.impossible: str | None = None
+        #: One per bundle while it is created.
+        self.pools: list[BundlePool] = []
+        #: (process, request) of those who wait for it.
+        self.waiting: list[tuple[str, int]] = []
+        amounts: Amounts = {}
+        for bundle in self.bundles:
+            for name, units in bundle.items():
+                amounts[name] = amounts.get(name, 0) + units
+        label = f"placement group {self.name or group_id.hex()}"
+        super().__init__(amounts, amounts, (), label, _Reservation(self, machine))
+
+    @property
+    def scope(self) -> str:
+        """The name under which its tenants wait."""
+        return f"group {self.id.hex()}"
+
+
+class Floor(Protocol):
+    """What the groups need of the scheduler."""
+
+    pool: ResourcePool
+    members: dict[str, Member]
+
+    def tell(self, process: str, message: tuple[Any, ...]) -> None: ...
+    def enqueue(self, tenant: Tenant) -> None: ...
+    def withdraw(self, tenant: Tenant) -> None: ...
+    def evict(self, tenant: Tenant, kind: str, text: str) -> None: ...
+    def given_back(self, names: tuple[str, ...]) -> None: ...
+    def tenants(self) -> list[Tenant]: ...
+    def root_of(self, process: str) -> tuple[str, bytes | None]: ...
+
+
+class Groups:
+    """Every placement group of the session."""
+
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+        #: Groups that are not removed.
+        self.records: dict[bytes, GroupRecord] = {}
+        #: Invariant: exactly the named groups in `records`.
+        self._names: dict[tuple[str, str], GroupRecord] = {}
+        #: The last that were removed, oldest first; some of their bundles may still be in use.
+        self._removed: dict[bytes, GroupRecord] = {}
+
+    # ------------------------------------------------------------------------------------ their lives
+    def create(self, process: str, request: int, group_id: bytes, spec: dict[str, Any]) -> None:
+        """A process asked for a group."""
+        floor = self._floor
+        owner, actor = floor.root_of(process)
+        group = GroupRecord(group_id, {**spec, "job": job_of(floor.members[process].work)}, owner, actor, floor.pool)
+        if group.name and (group.namespace, group.name) in self._names:
+            text = f"Failed to create placement group '{group_id.hex()}' because name '{group.name}' already exists."
+            floor.tell(process, (ANSWER, request, False, text))
+            return
+        if group.name:
+            self._names[group.namespace, group.name] = group
+        self.records[group_id] = group
+        floor.tell(process, (ANSWER, request, True, None))
+        group.impossible = self._why_impossible(group, spec)
+        if group.impossible is None:
+            floor.enqueue(group)
+
+    def _why_impossible(self, group: GroupRecord, spec: dict[str, Any]) -> str | None:
+        reason = spec.get("impossible")
+        if reason is None and group.strategy == "STRICT_SPREAD" and len(group.bundles) > 1:
+            reason = f"STRICT_SPREAD asks for {len(group.bundles)} machines, and there is one"
+        if reason is None:
+            reason = self._floor.pool.shortage_of_all(group.bundles)
+            reason = reason and reason.replace("it has", "this machine has", 1)
+        if reason is None:
+            return None
+        bundles = [to_quantities(bundle) for bundle in group.bundles]
+        return f"The {group.label} with the bundles {bundles} can never be created: {reason}."
+
+    def created(self, group: GroupRecord) -> None:
+        """It has its bundles."""
+        group.holding = None
+        group.state = CREATED
+        self._answer(group, True, True)
+        self._floor.given_back((group.scope,))
+
+    def wait(self, process: str, request: int, group_id: bytes) -> None:
+        """A process wants to know when the group is created."""
+        group = self.records.get(group_id)
+        if group is None:
+            self._floor.tell(process, (ANSWER, request, False, f"{GROUP_REMOVED}: {group_id.hex()}"))
+            return
+        group.waiting.append((process, request))
+        if group.state == CREATED:
+            self._answer(group, True, True)
+        elif group.impossible is not None:
+            self._answer(group, False, group.impossible)
+
+    def _answer(self, group: GroupRecord, ok: bool, value: Any) -> None:
+        for process, request in group.waiting:
+            self._floor.tell(process, (ANSWER, request, ok, value))
+        group.waiting.clear()
+
+    def remove(self, group_id: bytes) -> None:
+        """Nobody needs it any more: who is in it ends, its bundles go back as they become empty."""
+        group = self.records.pop(group_id, None)
+        if group is None:
+            return
+        floor = self._floor
+        if group.state == PENDING and group.impossible is None:
+            floor.withdraw(group)
+        group.state = REMOVED
+        group.over = True
+        if group.name:
+            del self._names[group.namespace, group.name]
+        self._removed[group_id] = group
+        if len(self._removed) > GRAVES:
+            # A bundle that is still in use finds its way home by itself.
+            del self._removed[next(iter(self._removed))]
+        self._answer(group, False, f"{GROUP_REMOVED}: {group_id.hex()}")
+        for tenant in floor.tenants():
+            if isinstance(tenant.site, BundleSite) and tenant.site.group is group:
+                who = "The actor is dead because" if isinstance(tenant, ActorRecord) else f"{tenant.label}:"
+                floor.evict(tenant, CAUSE_GROUP, f"{who} its {GROUP_REMOVED}, {group_id.hex()}.")
+        for pool in group.pools:
+            floor.given_back(pool.close())
+
+    def member_died(self, process: str) -> None:
+        """A process is dead: nobody answers it, and a driver's groups go with it."""
+        for group in list(self.records.values()):
+            group.waiting = [waiting for waiting in group.waiting if waiting[0] != process]
+            if group.owner == process and group.actor is None and not group.detached:
+                self.remove(group.id)
+
+    def actor_died(self, actor: bytes) -> None:
+        """An actor is dead for good: its groups go with it."""
+        for group in list(self.records.values()):
+            if group.actor == actor and not group.detached:
+                self.remove(group.id)
+
+    # ------------------------------------------------------------------------------------ asking
+    def site(self, where: Any) -> BundleSite | None:
+        """What a demand's ``group`` names; ``None`` for nothing. A group that nobody knows is one that was removed."""
+        if where is None:
+            return None
+        group_id, index = where
+        group = self.records.get(group_id) or self._removed.get(group_id)
+        if group is None:
+            group = GroupRecord(group_id, {"bundles": [], "strategy": ""}, "", None, self._floor.pool)
+            group.state = REMOVED
+        return BundleSite(group, index)
+
+    def find(self, name: str, namespace: str) -> bytes | None:
+        """The id of the group that has the name."""
+        group = self._names.get((namespace, name))
+        return None if group is None else group.id
+
+    def all(self) -> Iterator[GroupRecord]:
+        """Every group that is known, the removed first."""
+        yield from self._removed.values()
+        yield from self.records.values()
+
+    def totals(self) -> dict[str, float]:
+        """What all bundles have, under Ray's names."""
+        return _named((pool.total, index, group) for group in self.records.values() for index, pool in enumerate(group.pools))
+
+    def free(self) -> dict[str, float]:
+        """What is free in bundles, under Ray's names."""
+        named = _named((pool.free, index, group) for group in self.records.values() for index, pool in enumerate(group.pools))
+        return {name: quantity for name, quantity in named.items() if quantity > 0}
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Every group, for tables."""
+        return [
+            {
+                "placement_group_id": group.id,
+                "name": group.name,
+                "namespace": group.namespace,
+                "strategy": group.strategy,
+                "state": group.state,
+                "bundles": [to_quantities(bundle) for bundle in group.bundles],
+                "free": [to_quantities({name: max(0, units) for name, units in pool.free.items() if name != FREE}) for pool in group.pools],
+                "detached": group.detached,
+                "owner": group.owner,
+                "job": group.job,
+                "actor_id": group.actor or b"",
+                "impossible": group.impossible,
+            }
+            for group in self.all()
+        ]
+
+    def reserved(self) -> list[Holding]:
+        """What the machine has set aside (for tests)."""
+        return [pool.reserved for group in self.all() for pool in group.pools]
+
+    def validate(self, tenants: list[Tenant]) -> None:
+        for key, named in self._names.items():
+            assert self.records.get(named.id) is named and key == (named.namespace, named.name), key
+        holdings = [tenant.holding for tenant in tenants if tenant.holding is not None]
+        for group in self.all():
+            assert (group.state == REMOVED) == (group.id not in self.records), group.label
+            assert (group.state == CREATED) <= bool(group.pools), group.label
+            assert not group.waiting or (group.state == PENDING and group.impossible is None), group.label
+            for pool in group.pools:
+                drawn = [holding for holding in holdings if holding.pool is pool]
+                pool.validate(drawn)
+                assert pool.users == len(drawn), group.label
+                # Of a removed group only what is in use is set aside.
+                assert bool(pool.reserved.amounts) == (group.state == CREATED or bool(drawn)), group.label
+
+
+def _named(pools: Iterator[tuple[Amounts, int, GroupRecord]]) -> dict[str, float]:
+    """Amounts of bundles under the names that Ray lists them: ``CPU_group_<index>_<id>``, and summed up ``CPU_group_<id>``."""
+    named: Amounts = {}
+    for amounts, index, group in pools:
+        for name, units in amounts.items():
+            if name != FREE:
+                for key in (f"{name}_group_{index}_{group.id.hex()}", f"{name}_group_{group.id.hex()}"):
+                    named[key] = named.get(key, 0) + units
+    return to_quantities(named)
+
+
+def belongs_to(tenant: Tenant) -> bytes | None:
+    """The id of the group that a tenant draws from."""
+    return tenant.site.group.id if isinstance(tenant, (Lease, ActorRecord)) and isinstance(tenant.site, BundleSite) else None

@@ -1,0 +1,115 @@
+"""Placement groups: resources reserved in bundles, all of them at once, for the tasks and actors that name the group.
+
+::
+
+    group = placement_group([{"CPU": 1, "GPU": 1}, {"CPU": 2}])
+    mray.get(group.ready())
+    strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+    actor = Trainer.options(num_gpus=1, scheduling_strategy=strategy).remote()
+    remove_placement_group(group)
+
+On one machine PACK, SPREAD and STRICT_PACK mean the same. STRICT_SPREAD of several bundles stays pending for ever, as does what the machine
+does not have: `wait` then returns False and `ready()` raises, both at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mray._api.current import current_backend
+from mray._api.placement_group import PlacementGroup, current_group
+from mray._common.ids import NodeID, PlacementGroupID
+from mray._common.placement import STRATEGIES, check_group
+
+__all__ = [
+    "VALID_PLACEMENT_GROUP_STRATEGIES",
+    "PlacementGroup",
+    "get_current_placement_group",
+    "get_placement_group",
+    "placement_group",
+    "placement_group_table",
+    "remove_placement_group",
+]
+
+VALID_PLACEMENT_GROUP_STRATEGIES = set(STRATEGIES)
+
+
+def placement_group(
+    bundles: list[dict[str, float]],
+    strategy: str | None = None,
+    name: str = "",
+    lifetime: str | None = None,
+    _soft_target_node_id: str | None = None,
+    bundle_label_selector: list[dict[str, str]] | None = None,
+    topology_strategy: dict[str, str] | None = None,
+) -> PlacementGroup:
+    """Reserve resources: the group is made in a round trip to the node, its bundles are reserved as soon as they are all free.
+
+    `bundles`: resource name to quantity, at least one. `strategy`: PACK (default), SPREAD, STRICT_PACK or STRICT_SPREAD. `name` is unique
+    in the namespace. The group ends with the actor that made it, or else with the driver, unless ``lifetime="detached"``.
+    `bundle_label_selector`: what each bundle asks of the node's labels. `topology_strategy`: a strategy under the label ``ray.io/node-id``;
+    others are met by one machine.
+
+    ValueError for arguments that make no sense, RaySystemError when the name is taken.
+    """
+    backend = current_backend()
+    chosen = check_group(bundles, strategy, lifetime, bundle_label_selector, topology_strategy, _soft_target_node_id)
+    if _soft_target_node_id and NodeID.from_hex(_soft_target_node_id).is_nil():
+        raise ValueError(f"Invalid hex ID of _soft_target_node_id, got {_soft_target_node_id}")
+    amounts = [{resource: float(amount) for resource, amount in bundle.items()} for bundle in bundles]
+    group_id = backend.create_placement_group(amounts, chosen, name or "", lifetime == "detached", bundle_label_selector)
+    return PlacementGroup(PlacementGroupID(group_id), amounts)
+
+
+def remove_placement_group(placement_group: PlacementGroup) -> None:
+    """End a reservation: what waits in the group fails with TaskPlacementGroupRemoved or ActorUnschedulableError, what runs is killed.
+
+    Each bundle is free again once its processes are dead. Harmless when the group is removed already.
+    """
+    assert placement_group is not None
+    current_backend().remove_placement_group(placement_group.id.binary())
+
+
+def get_placement_group(placement_group_name: str) -> PlacementGroup:
+    """The group that has this name in the session's namespace; ValueError when there is none."""
+    if not placement_group_name:
+        raise ValueError("Please supply a non-empty value to get_placement_group")
+    backend = current_backend()
+    found = backend.query("named_placement_group", placement_group_name, backend.facts()["namespace"])
+    if found is None:
+        raise ValueError(f"Failed to look up placement group with name: {placement_group_name}")
+    return PlacementGroup(PlacementGroupID(found))
+
+
+def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
+    """State and bundles of a group ({} for one that is not known), or of all groups by their ids in hex digits."""
+    backend = current_backend()
+    node_id = str(backend.facts()["node_id"])
+    table = {row["placement_group_id"].hex(): _described(row, node_id) for row in backend.query("placement_groups")}
+    return table if placement_group is None else table.get(placement_group.id.hex(), {})
+
+
+def get_current_placement_group() -> PlacementGroup | None:
+    """The group in which the calling task or actor runs; ``None`` outside of groups and in the driver."""
+    return current_group()
+
+
+def _described(row: dict[str, Any], node_id: str) -> dict[str, Any]:
+    """A row of the node in Ray's form."""
+    created = row["state"] == "CREATED"
+    return {
+        "placement_group_id": row["placement_group_id"].hex(),
+        "name": row["name"],
+        "bundles": dict(enumerate(row["bundles"])),
+        "bundles_to_node_id": dict.fromkeys(range(len(row["bundles"])), node_id if created else ""),
+        "strategy": row["strategy"],
+        "state": row["state"],
+        "stats": {"scheduling_state": scheduling_state(row)},
+    }
+
+
+def scheduling_state(row: dict[str, Any]) -> str:
+    """How far the scheduler is with a group, in Ray's words."""
+    if row["impossible"] and row["state"] == "PENDING":
+        return "INFEASIBLE"
+    return {"PENDING": "QUEUED", "CREATED": "FINISHED", "REMOVED": "REMOVED"}[row["state"]]
