@@ -6,48 +6,132 @@ later and worse.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
-from mray._common.options import RUNTIME_ENVIRONMENT, check_runtime_env
+from mray._common.environment_rules import check_environment, packages_of
+from mray._common.log import logger
+
+#: Names under which Ray's object keeps what its constructor is given as something else.
+_KEPT_AS = {"nsight": "_nsight", "rocprof_sys": "_rocprof_sys"}
 
 
 class RuntimeEnvConfig(dict[str, Any]):
-    """How an environment is set up: ``setup_timeout_seconds`` (an int above 0, or -1 for no limit) and ``eager_install``.
+    """How an environment is set up.
 
-    Nothing has to be installed for what `RuntimeEnv` takes, so both are kept and have no effect.
+    ``setup_timeout_seconds``: how long packages may take to install, an int above 0, or -1 for no limit. ``eager_install``: whether the
+    job's packages are installed as soon as the session starts, rather than for the first task. ``log_files`` is kept and has no effect.
     """
 
+    known_fields = frozenset({"setup_timeout_seconds", "eager_install", "log_files"})
+
     def __init__(self, setup_timeout_seconds: int = 600, eager_install: bool = True, log_files: list[str] | None = None) -> None:
-        if not isinstance(setup_timeout_seconds, int):
-            raise TypeError(f"setup_timeout_seconds must be of type int, got: {type(setup_timeout_seconds)}")
-        if setup_timeout_seconds <= 0 and setup_timeout_seconds != -1:
-            raise ValueError(f"setup_timeout_seconds must be greater than zero or equals to -1, got: {setup_timeout_seconds}")
-        if not isinstance(eager_install, bool):
-            raise TypeError(f"eager_install must be a boolean. got {type(eager_install)}")
-        super().__init__(setup_timeout_seconds=setup_timeout_seconds, eager_install=eager_install, log_files=list(log_files or ()))
+        super().__init__(setup_timeout_seconds=setup_timeout_seconds, eager_install=eager_install, log_files=log_files)
+        check_environment({"config": self})
+        self["log_files"] = list(log_files or ())
+
+    @classmethod
+    def default_config(cls) -> RuntimeEnvConfig:
+        return cls()
+
+    @classmethod
+    def parse_and_validate_runtime_env_config(cls, config: Any) -> RuntimeEnvConfig:
+        """The object of a dict; unknown entries are ignored with a warning."""
+        if isinstance(config, cls):
+            return config
+        if not isinstance(config, Mapping):
+            raise TypeError(f"runtime_env['config'] must be of type dict or RuntimeEnvConfig, got: {type(config)}")
+        unknown = set(config) - cls.known_fields
+        if unknown:
+            logger.warning("The following unknown entries in the runtime_env_config dictionary will be ignored: %s.", unknown)
+        return cls(**{name: value for name, value in config.items() if name in cls.known_fields})
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(deepcopy(self))
 
 
 class RuntimeEnv(dict[str, Any]):
-    """A runtime environment: ``RuntimeEnv(env_vars={"NAME": "value"})``, usable wherever a dict is.
+    """A runtime environment: ``RuntimeEnv(env_vars={"NAME": "value"}, pip=["package"])``, usable wherever a dict is.
 
-    TypeError for variables that are not text, NotImplementedError for parts that mray cannot set up.
+    TypeError and ValueError for fields that are wrong, NotImplementedError for fields that mray cannot set up. Packages are kept as a dict
+    with ``packages``.
     """
 
-    def __init__(self, *, config: dict[str, Any] | None = None, **parts: Any) -> None:
+    def __init__(self, *, _validate: bool = True, **fields: Any) -> None:
         super().__init__()
-        for name, value in parts.items():
-            if value is None:
-                continue
-            if name not in RUNTIME_ENVIRONMENT and not name.startswith("_"):
-                raise NotImplementedError(f"runtime_env[{name!r}] is not supported by mray; supported are {list(RUNTIME_ENVIRONMENT)}.")
-            self["_nsight" if name == "nsight" else name] = value
-        if config is not None:
-            self["config"] = config if isinstance(config, RuntimeEnvConfig) else RuntimeEnvConfig(**config)
-        check_runtime_env(self)
+        given = {_KEPT_AS.get(name, name): value for name, value in fields.items() if value is not None}
+        if not _validate:
+            dict.update(self, given)
+            return
+        check_environment(given)
+        for name, value in given.items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        check_environment({name: value})
+        if name in ("pip", "uv"):
+            value = packages_of(name, value)
+        elif name == "config":
+            value = RuntimeEnvConfig.parse_and_validate_runtime_env_config(value)
+        elif name in ("env_vars", "excludes") and not value:
+            return
+        if value is not None:
+            super().__setitem__(name, value)
+
+    def set(self, name: str, value: Any) -> None:
+        """The same as ``environment[name] = value``."""
+        self[name] = value
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy of builtin values."""
+        copied: dict[str, Any] = dict(deepcopy(self))
+        if "config" in copied:
+            copied["config"] = dict(copied["config"])
+        return copied
+
+    def serialize(self) -> str:
+        """As JSON."""
+        return json.dumps(type(self)(**self), sort_keys=True)
+
+    @classmethod
+    def deserialize(cls, serialized_runtime_env: str) -> RuntimeEnv:
+        """What `serialize` made."""
+        return cls(_validate=False, **json.loads(serialized_runtime_env))
 
     def env_vars(self) -> dict[str, str]:
         """The variables."""
         return dict(self.get("env_vars") or {})
+
+    def working_dir(self) -> str:
+        """The folder or archive that workers start in, "" for none."""
+        return str(self.get("working_dir", ""))
+
+    def has_working_dir(self) -> bool:
+        return self.get("working_dir") is not None
+
+    def py_modules(self) -> list[Any]:
+        """Modules that workers can import."""
+        return list(self.get("py_modules") or ())
+
+    def py_executable(self) -> str | None:
+        """The command that starts workers' interpreter."""
+        return self.get("py_executable")
+
+    def has_pip(self) -> bool:
+        return bool(self.get("pip"))
+
+    def pip_config(self) -> dict[str, Any]:
+        """What pip is to install."""
+        return dict(self.get("pip") or {})
+
+    def has_uv(self) -> bool:
+        return bool(self.get("uv"))
+
+    def uv_config(self) -> dict[str, Any]:
+        """What uv is to install."""
+        return dict(self.get("uv") or {})
 
     def nsight(self) -> str | dict[str, str] | None:
         """How Nsight Systems profiles the worker: ``"default"`` or options of ``nsys profile``; None when it does not."""

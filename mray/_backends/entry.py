@@ -1,4 +1,4 @@
-"""Where the processes of a session begin: node, zygote, and workers that need an interpreter of their own.
+"""Where the processes of a session begin: node, zygote, workers that need an interpreter of their own, builders of packages.
 
 The driver starts one fresh interpreter. It forks the zygote at once, so that both import what they need at the same time, and then is the
 node. This file stands above the runtime to hand the zygote the main function of workers, which wires the runtime with the graphs; that is
@@ -21,8 +21,8 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mray._ipc.process import close_all_but
-from mray._runtime.launch import LIFELINE_VARIABLE, WORKER_VARIABLE, new_channel
+from mray._ipc.process import close_all_but, die_with
+from mray._runtime.launch import LIFELINE_VARIABLE, RECIPE_VARIABLE, WORKER_VARIABLE, new_channel
 
 if TYPE_CHECKING:
     from mray._runtime.zygote import WorkerMain
@@ -47,6 +47,8 @@ def main(role: str, session_dir: str, process: str, options: dict[str, Any]) -> 
             code = _run_node(session_dir, options)
         elif role == "zygote":
             code = _run_zygote(session_dir, options, ZYGOTE_NODE, ZYGOTE_LIFELINE, ZYGOTE_LOCK)
+        elif role == "builder":
+            code = _run_builder()
         else:
             code = _run_worker(session_dir, process, options)
     except BaseException:  # the last frame of the process
@@ -112,6 +114,13 @@ def _run_zygote(session_dir: str, options: dict[str, Any], node: int, lifeline: 
     zygote = importlib.import_module("mray._runtime.zygote")
     server = zygote.Zygote(socket.socket(fileno=node), lifeline, lock, session_dir, options)
     return server.run(lambda: _load_worker_main(options))  # type: ignore[no-any-return]
+
+
+def _run_builder() -> int:
+    _settle((WORKER_LIFELINE,))
+    die_with(WORKER_LIFELINE)
+    builder = importlib.import_module("mray._runtime.package_builder")
+    return builder.build(marshal.loads(bytes.fromhex(os.environ.pop(RECIPE_VARIABLE))))  # type: ignore[no-any-return]
 
 
 def _run_worker(session_dir: str, process: str, options: dict[str, Any]) -> int:

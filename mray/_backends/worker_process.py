@@ -34,7 +34,7 @@ def worker_main(start: dict[str, Any]) -> int:
     if client.facts["logging_config"] is not None:
         LoggingConfig.from_dict(client.facts["logging_config"]).apply()
     if client.facts["place"] is not None:
-        take_place(client.facts["place"])
+        take_place(client.facts["place"], start["options"]["prefix"])
     set_up(start["environment"], start["session_dir"])
     backend = NativeBackend(client, None, worker)
     set_backend(backend)

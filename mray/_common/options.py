@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._common import settings
+from mray._common.environment_rules import check_environment
 from mray._common.labels import wrong_with_fallbacks, wrong_with_selector
 from mray._common.placement import check_place_options, wrong_with_affinity, wrong_with_strategy
 from mray._common.spilling import is_spilling, spill_directory
@@ -100,26 +101,8 @@ def _backpressure(name: str, value: Any) -> str | None:
 
 
 def _runtime_env(_name: str, value: Any) -> str | None:
-    check_runtime_env(value)
+    check_environment(value)
     return None
-
-
-#: Parts of a runtime environment that mray sets up.
-RUNTIME_ENVIRONMENT = ("env_vars", "working_dir", "py_modules", "excludes", "worker_process_setup_hook", "nsight", "profiler", "config")
-
-
-def check_runtime_env(value: Mapping[str, Any] | None) -> None:
-    """TypeError unless ``env_vars`` of a runtime environment maps text to text."""
-    variables = None if value is None else value.get("env_vars")
-    if variables is None:
-        return
-    if not isinstance(variables, Mapping):
-        raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], got {type(variables)}")
-    for key, text in variables.items():
-        if not isinstance(key, str):
-            raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], but the key {key} is of type {type(key)}")
-        if not isinstance(text, str):
-            raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], but the value {text} is of type {type(text)}")
 
 
 def _lifetime(_name: str, value: Any) -> str | None:
@@ -445,7 +428,7 @@ def session_options(  # one keyword per argument of `init`
     check_namespace(namespace)
     if runtime_env is not None and not isinstance(runtime_env, Mapping):
         raise TypeError(f"runtime_env must be a dict, got {type(runtime_env)}")
-    check_runtime_env(runtime_env)
+    check_environment(runtime_env)
     if temp_dir is None:
         temp_dir = settings.TMPDIR.get()
     if temp_dir is not None and not os.path.isabs(temp_dir):

@@ -122,6 +122,9 @@ TMPDIR = _declare("MRAY_TMPDIR", str, _no_path, "Directory under which sessions 
 ADDRESS = _declare(
     "MRAY_ADDRESS", str, _no_path, "What `init()` without an address takes as one: `auto`, a session's directory, `local`.", "RAY_ADDRESS"
 )
+CACHE_DIR = _declare(
+    "MRAY_CACHE_DIR", str, _no_path, "Folder that keeps packages of runtime environments for later sessions; `~/.cache/mray` by default."
+)
 BACKEND = _declare("MRAY_BACKEND", str, "native", "The engine that `init` starts: a module of `mray._backends`.")
 PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, besides those of `init(preload=...)`.")
 NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")

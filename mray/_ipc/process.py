@@ -20,6 +20,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from time import monotonic, sleep
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _F_SETSIG = 10
@@ -88,6 +89,11 @@ def die_with(lifeline: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
     except BlockingIOError:
         pass
+
+
+def die_with_parent() -> None:
+    """In a new child, before it starts a program: end it (SIGKILL) when the thread that made it ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def describe_exit(status: int) -> str:

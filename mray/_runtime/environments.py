@@ -22,12 +22,13 @@ import zipfile
 from collections.abc import Mapping
 from typing import Any
 
-from mray._common.options import RUNTIME_ENVIRONMENT, check_runtime_env
+from mray._common.environment_rules import check_environment, public_name
 from mray._ipc import process as processes
 from mray._objects.serializer import dumps
+from mray._runtime.packages import interpreter_of, reduce_packages
 from mray._runtime.profilers import wrapper_of
 from mray._scheduler.jobs import WORK_VARIABLE
-from mray._scheduler.policy import WRAPPER_VARIABLE
+from mray._scheduler.policy import INTERPRETER_VARIABLE, WRAPPER_VARIABLE
 
 #: Carries the rest of an environment among a worker's variables.
 VARIABLE = "MRAY_WORKER_SETUP"
@@ -40,29 +41,34 @@ _DEFAULT_EXCLUDES = (".git", ".venv", "venv", "__pycache__")
 def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
     """The environment as builtin values, with absolute paths.
 
-    TypeError for values of a wrong type, ValueError for paths that are not there, NotImplementedError that names what mray cannot set up.
+    TypeError for values of a wrong type, ValueError for paths that are not there and fields that nobody knows, NotImplementedError that
+    names what mray cannot set up.
     """
     if not environment:
         return {}
-    check_runtime_env(environment)
+    check_environment(environment)
     reduced: dict[str, Any] = {}
     for name, value in environment.items():
-        name = "nsight" if name == "_nsight" else name
+        name = public_name(name)
         if value is None or name.startswith("_"):
             continue
-        if name not in RUNTIME_ENVIRONMENT:
-            raise NotImplementedError(f"runtime_env[{name!r}] is not supported by mray; supported are {list(RUNTIME_ENVIRONMENT)}.")
         if name == "working_dir":
             value = _existing(name, value)
         elif name == "py_modules":
             folders = [os.path.dirname(os.path.abspath(each.__file__)) if hasattr(each, "__file__") else each for each in value]
             value = [_existing(name, folder) for folder in folders]
         elif name == "worker_process_setup_hook" and not isinstance(value, (str, bytes)):
-            if not callable(value):
-                raise TypeError(f"runtime_env[{name!r}] must be a function or the dotted name of one, got {type(value)}")
             value = dumps(value)
         elif name in ("env_vars", "config"):
             value = dict(value)
+        elif name == "excludes":
+            value = list(value)
+        elif name == "py_executable":
+            value = os.fspath(value)
+        elif name in ("pip", "uv"):
+            value = reduce_packages(name, value)
+            if value is None:
+                continue
         reduced[name] = value
     return reduced
 
@@ -93,12 +99,16 @@ def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None) ->
 def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
     """The variables a worker of this environment is started with; ``${NAME}`` in a value is this process's variable.
 
-    RuntimeEnvSetupError when the environment wants a profiler that is not there.
+    RuntimeEnvSetupError when the environment wants a profiler or an interpreter that is not there.
     """
     variables = {key: os.path.expandvars(value) if "${" in value else value for key, value in (environment.get("env_vars") or {}).items()}
-    wrapper = wrapper_of(environment, processes.expand(variables.get("PATH", "${PATH}"), os.environ))
+    path = processes.expand(variables.get("PATH", "${PATH}"), os.environ)
+    wrapper = wrapper_of(environment, path)
     if wrapper is not None:
         variables[WRAPPER_VARIABLE] = wrapper.encode()
+    interpreter = interpreter_of(environment, path)
+    if interpreter is not None:
+        variables[INTERPRETER_VARIABLE] = interpreter.encode()
     setup = {name: environment[name] for name in _SETUP if name in environment}
     if setup:
         variables[VARIABLE] = base64.b85encode(marshal.dumps(sorted(setup.items()))).decode()

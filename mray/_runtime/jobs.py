@@ -8,7 +8,8 @@ drivers, each of which sends its job along with HELLO. What a job is:
 ``log_to_driver, terminal, logging_config``   as `init` was given them
 ``entrypoint``      the driver's command line
 ``place``           None where the session's processes are the driver's own; else how its workers find what it finds: ``path`` (sys.path),
-``cwd``, ``preload``
+``parts`` of it, ``cwd``, ``preload``
+``eager_install``   whether workers are started, and what they need installed, before there is a task
 
 A worker gets the facts of its job with WELCOME, and acts on ``place`` before any user code runs (`take_place`). A job is remembered as
 long as anything of it may run: detached actors outlive their driver, and are restarted without it.
@@ -30,6 +31,7 @@ from typing import Any
 
 from mray._common.ids import JobID
 from mray._ipc.connection import Connection
+from mray._runtime.launch import parts_of_path
 from mray._scheduler.policy import GRAVES
 
 #: What of a job every process of it is told.
@@ -112,13 +114,22 @@ def place_of_driver(preload: tuple[str, ...]) -> dict[str, Any]:
         cwd = os.getcwd()
     except FileNotFoundError:
         cwd = ""
-    return {"path": [path or cwd for path in sys.path], "cwd": cwd, "preload": list(preload)}
+    path = [path or cwd for path in sys.path]
+    return {"path": path, "parts": parts_of_path(path), "cwd": cwd, "preload": list(preload)}
 
 
-def take_place(place: dict[str, Any]) -> None:
-    """In a new worker of a session that is not its driver's own: be where the driver is, and import what it wants to be there."""
-    own = [path for path in sys.path if path not in place["path"]]
-    sys.path[:] = [*place["path"], *own]
+def take_place(place: dict[str, Any], prefix: str) -> None:
+    """In a new worker of a session that is not its driver's own: be where the driver is, and import what it wants to be there.
+
+    `prefix` is that of the session's interpreter.
+    """
+    if sys.prefix == prefix:
+        own = [path for path in sys.path if path not in place["path"]]
+        sys.path[:] = [*place["path"], *own]
+    else:  # an interpreter of its own, with packages of its own
+        head, _library, tail = place["parts"]
+        own = [path for path in sys.path if path not in head]
+        sys.path[:] = [*head, *own, *(path for path in tail if path not in own)]
     importlib.invalidate_caches()
     try:
         os.chdir(place["cwd"])

@@ -14,7 +14,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mray._ipc.process import TITLE_ROOM, spawn
@@ -27,6 +27,12 @@ WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
 PROCESS_VARIABLE = "MRAY_WORKER_PROCESS"
 #: Where a wrapped worker opens its lifeline: the descriptors of a wrapper need not reach what it starts.
 LIFELINE_VARIABLE = "MRAY_WORKER_LIFELINE"
+#: What a builder of packages is to build.
+RECIPE_VARIABLE = "MRAY_WORKER_RECIPE"
+#: In a worker with an interpreter of its own: the driver's interpreter and folders of packages.
+BASE_VARIABLE = "MRAY_WORKER_BASE"
+#: Lies in the folder of a virtual environment once all is installed.
+COMPLETE = "complete.json"
 #: Bytes of the largest packet between node and zygote (SPAWN, with the environment of a worker).
 PACKET = 256 * 1024
 
@@ -38,7 +44,14 @@ _CODE = """\
 import sys, marshal
 with open(sys.argv[2] + "/options", "rb") as file:
     options = marshal.load(file)
-sys.path[:] = options["path"]
+if list(sys.version_info[:2]) != options["version"]:
+    sys.exit("this is Python %d.%d, and the driver's functions are for Python %d.%d" % (*sys.version_info[:2], *options["version"]))
+if sys.prefix == options["prefix"]:
+    sys.path[:] = options["path"]
+else:
+    head, _, tail = options["parts"]
+    own = [path for path in sys.path if path and path not in head]
+    sys.path[:] = head + own + [path for path in tail if path not in own]
 sys.modules["mray"] = face = type(sys)("mray")
 face.__path__ = [options["package"]]
 from mray._backends.entry import main
@@ -50,8 +63,25 @@ def write_options(session_dir: str, options: dict[str, Any]) -> None:
     """Leave the options for every process of the session; builtin values only."""
     options["package"] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     options["path"] = [path or os.getcwd() for path in sys.path]
+    options["parts"] = parts_of_path(options["path"])
+    options["prefix"] = sys.prefix
+    options["version"] = list(sys.version_info[:2])
     with open(os.path.join(session_dir, OPTIONS), "wb") as file:
         marshal.dump(options, file)
+
+
+def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """This process's ``sys.path`` in three: what goes before the standard library, that library, what comes behind it.
+
+    In another interpreter, which has a library and packages of its own, these stand between the first part and the last.
+    """
+    library = os.path.dirname(os.__file__)
+    libraries = (library, os.path.join(library, "lib-dynload"))
+    archive = "python{}{}.zip".format(*sys.version_info[:2])
+    places = [index for index, each in enumerate(path) if each in libraries or os.path.basename(each) == archive]
+    first = places[0] if places else len(path)
+    rest = [each for index, each in enumerate(path) if index > first and index not in places]
+    return path[:first], [path[index] for index in places], rest
 
 
 class Wrapper(NamedTuple):
@@ -84,25 +114,74 @@ class Wrapper(NamedTuple):
         return ["/bin/sh", "-c", f'exec {" ".join(words)} "$@"', "sh", *rest]
 
 
-def launch(role: str, session_dir: str, process: str, environment: Mapping[str, str], descriptors: Mapping[int, int]) -> int:
-    """Start an interpreter that runs `mray._backends.entry.main`; returns its pid."""
-    arguments = _arguments(role, session_dir, process)
-    return spawn(sys.executable, arguments, environment, descriptors)
+class Interpreter(NamedTuple):
+    """What a worker is started with instead of the session's own interpreter."""
+
+    #: Words that start it.
+    command: tuple[str, ...]
+    #: What must be there first (see `mray._runtime.packages.recipe_of`), or None.
+    recipe: dict[str, Any] | None
+    #: The driver's interpreter and folders of packages: children of the worker build on them, not on the worker's own.
+    base: tuple[str, tuple[str, ...]]
+
+    def encode(self) -> str:
+        """As the value of a variable."""
+        return base64.b85encode(marshal.dumps(tuple(self))).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Interpreter:
+        """What `encode` made."""
+        return cls(*marshal.loads(base64.b85decode(text)))
+
+    def variables(self, own: Mapping[str, str]) -> dict[str, str]:
+        """What a worker has in its environment because of its interpreter, which has `own` already."""
+        variables = {BASE_VARIABLE: base64.b85encode(marshal.dumps(self.base)).decode()}
+        if self.recipe is not None:
+            programs = os.path.dirname(self.command[0])
+            variables["VIRTUAL_ENV"] = os.path.dirname(programs)
+            variables["PATH"] = os.pathsep.join(filter(None, (programs, own.get("PATH"))))
+        return variables
+
+
+def launch(
+    role: str,
+    session_dir: str,
+    process: str,
+    environment: Mapping[str, str],
+    descriptors: Mapping[int, int],
+    interpreter: str | None = None,
+) -> int:
+    """Start an interpreter (ours, if no other is named) that runs `mray._backends.entry.main`; returns its pid."""
+    arguments = _arguments(role, session_dir, process, (interpreter or sys.executable,))
+    return spawn(arguments[0], arguments, environment, descriptors)
 
 
 def launch_wrapped(
-    wrapper: Wrapper, session_dir: str, process: str, environment: Mapping[str, str], descriptors: Mapping[int, int]
+    wrapper: Wrapper,
+    session_dir: str,
+    process: str,
+    environment: Mapping[str, str],
+    descriptors: Mapping[int, int],
+    interpreter: Sequence[str] = (),
 ) -> int:
     """Start a worker's interpreter under a wrapper, in a kernel session of their own; returns the wrapper's pid. OSError if that fails."""
     output_dir = os.path.join(session_dir, "logs", wrapper.folder)
     os.makedirs(output_dir, 0o700, exist_ok=True)
-    command = wrapper.wrap(_arguments("worker", session_dir, process), output_dir)
+    if interpreter and wrapper.inside:
+        wrapper = wrapper._replace(command=(*interpreter, *wrapper.command[1:]))
+    words = interpreter if interpreter and not wrapper.inside else (sys.executable,)
+    command = wrapper.wrap(_arguments("worker", session_dir, process, words), output_dir)
     return spawn(command[0], command, {**environment, PROCESS_VARIABLE: process}, descriptors, new_session=True)
 
 
-def _arguments(role: str, session_dir: str, process: str) -> list[str]:
+def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[str]) -> list[str]:
     # The last argument is room for the title that `ps` is to show.
-    return [sys.executable, "-c", _CODE, role, session_dir, process, " " * TITLE_ROOM]
+    return [*interpreter, "-c", _CODE, role, session_dir, process, " " * TITLE_ROOM]
+
+
+def is_complete(folder: str) -> bool:
+    """Whether a virtual environment for workers is ready to be used."""
+    return os.path.exists(os.path.join(folder, COMPLETE))
 
 
 def new_channel() -> tuple[socket.socket, socket.socket]:

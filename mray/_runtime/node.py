@@ -77,6 +77,7 @@ class Node:
         self._scheduler = Scheduler(options["resources"], options["gpus"], default, _new_process)
         self._supervisor = Supervisor(self.reactor, session_dir, options, lifeline, lock, self._worker_died, self._printed)
         self._memory = MemoryMonitor(self, options["memory_monitor"])
+        self._supervisor.on_refused = self._worker_refused
         self._connections: dict[str, Connection] = {}
         self.jobs = Jobs()
         #: Of a session that has one driver, which it ends with.
@@ -133,7 +134,7 @@ class Node:
         self._watch_driver(self._options["driver_pid"])
         self._supervisor.adopt_zygote(zygote_pid, zygote)
         self._memory.start()
-        if self._only_job is not None:
+        if self._only_job is not None and self._options["job"]["eager_install"]:
             self._apply(events.PrestartAllowed(self._only_job.id))
         while self.ending is None:
             self.reactor.turn(None)
@@ -242,7 +243,7 @@ class Node:
             self._held_output.clear()
             connection.flush()
         self._apply(events.MemberJoined(process, pid, job.id))
-        if role == m.ROLE_DRIVER and wishes is not None:
+        if role == m.ROLE_DRIVER and wishes is not None and wishes["eager_install"]:
             self._apply(events.PrestartAllowed(job.id, wishes["env"]))
 
     # ------------------------------------------------------------------------------------ drivers
@@ -393,6 +394,13 @@ class Node:
         self._forget_process(process)
         self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
         self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
+        self._look_at_work(work)
+
+    def _worker_refused(self, process: str, work: str, text: str) -> None:
+        self._apply(events.MemberDied(process, (m.CAUSE_REFUSED, text, 0, None, None)))
+        self._look_at_work(work)
+
+    def _look_at_work(self, work: str) -> None:
         job = self.jobs.by_id.get(job_of(work))
         if job is not None:
             self._look_at(job)

@@ -230,6 +230,7 @@ def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> 
         "logging_config": options.logging_config,
         "entrypoint": " ".join(sys.orig_argv),
         "place": place,
+        "eager_install": (runtime_env.get("config") or {}).get("eager_install", True),
     }
 
 

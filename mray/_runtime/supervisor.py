@@ -30,10 +30,11 @@ from mray._common.messages import NOTE_STREAM, REAPED, SPAWN, SPAWNED
 from mray._ipc import process as processes
 from mray._ipc.output import LineSplitter
 from mray._ipc.reactor import Reactor
-from mray._runtime.launch import PACKET, WORKER_VARIABLE, Wrapper, launch, new_channel
+from mray._runtime.interpreters import Interpreters
+from mray._runtime.launch import PACKET, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
 from mray._runtime.wrapped import WrappedWorkers
 from mray._scheduler.jobs import WORK_VARIABLE, job_of
-from mray._scheduler.policy import PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
+from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
 
 #: Zygotes that may die in a row without having forked a worker.
 _ZYGOTE_ATTEMPTS = 3
@@ -41,6 +42,8 @@ _READ_BYTES = 64 * 1024
 #: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
 _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
+#: For a worker whose interpreter is started by a command, which may be any program.
+_NO_PROFILER = Wrapper("", False, ()).encode()
 #: What is kept of a worker's output for whoever waits for it when it crashes: bytes, and of them lines.
 _TAIL_BYTES = 4096
 _TAIL_LINES = 20
@@ -102,6 +105,11 @@ class Supervisor:
         self._on_died = on_died
         self._on_output = on_output
         self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._wrapped_died, self._wrapper_finished)
+        self._interpreters = Interpreters(reactor, session_dir, lifeline[0])
+        #: Workers whose interpreter is not there yet.
+        self._unready: set[str] = set()
+        #: Told process, work and text of a worker that cannot be started, and need not be tried again.
+        self.on_refused: Callable[[str, str, str], None] = lambda _process, _work, _text: None
         self.workers: dict[str, WorkerProcess] = {}
         self._by_pid: dict[int, WorkerProcess] = {}
         #: SPAWN packets that the zygote has not answered, and those that wait for their turn.
@@ -171,6 +179,8 @@ class Supervisor:
             return
         # A worker that was forked and not reported is started again: two must not answer to one name.
         for pid in processes.children():
+            if self._interpreters.knows(pid):
+                continue
             if pid not in self._by_pid and _session_id(pid) not in self._by_pid and not self._wrapped.has_session(_session_id(pid)):
                 processes.kill(pid)
         self._start_zygote()
@@ -186,6 +196,11 @@ class Supervisor:
             worker.streams.append(stream)
             worker.write_ends.append(write_end)
             self._reactor.add_fd(read_end, partial(self._printed, worker, stream))
+        if INTERPRETER_VARIABLE in environment:
+            recipe = Interpreter.decode(environment[INTERPRETER_VARIABLE]).recipe
+            self._unready.add(process)
+            self._interpreters.when_ready(recipe, environment, lambda: self._ready(worker, environment), partial(self._refuse, worker))
+            return
         packet = marshal.dumps((SPAWN, process, environment))
         if needs_fresh_interpreter(environment, bool(self._options.get("preload"))) or len(packet) > _LARGEST_SPAWN:
             self._exec(worker, environment)
@@ -208,15 +223,27 @@ class Supervisor:
         """Start an interpreter of its own: these variables come too late for a forked process, or it stands behind a wrapper."""
         own = dict(environment)
         wrapper = own.pop(WRAPPER_VARIABLE, None)
+        encoded = own.pop(INTERPRETER_VARIABLE, None)
         variables = {**os.environ, **processes.expand_all(own, os.environ), WORKER_VARIABLE: marshal.dumps(own).hex()}
+        interpreter: tuple[str, ...] = ()
+        if encoded is not None:
+            chosen = Interpreter.decode(encoded)
+            interpreter = chosen.command
+            variables.update(chosen.variables(variables))
         descriptors = {0: 0, 1: worker.write_ends[0], 2: worker.write_ends[1], 3: self._lifeline[0]}
         try:
+            if wrapper is None and len(interpreter) > 1:
+                wrapper = _NO_PROFILER  # any program may be in front of the interpreter
             if wrapper is None:
-                pid = launch("worker", self._session_dir, worker.process, variables, descriptors)
+                pid = launch("worker", self._session_dir, worker.process, variables, descriptors, *interpreter)
             else:
-                self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0)
+                self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0, interpreter)
         except OSError as error:
             shown = {name: value for name, value in own.items() if not name.startswith(PRIVATE_VARIABLES)}
+            if interpreter:
+                text = f"the interpreter {' '.join(interpreter)!r} cannot be started: {error}"
+                self._reactor.call_later(0, lambda: self._refuse(worker, text))
+                return
             self._trouble(f"a worker could not be started with env_vars {shown}: {error}\n", worker.work)
             self._reactor.call_later(0, lambda: self._never_started(worker))
             return
@@ -226,11 +253,26 @@ class Supervisor:
             self._close_write_ends(worker)
 
     def _never_started(self, worker: WorkerProcess) -> None:
+        self._forget(worker)
+        self._on_died(worker.process, worker.work, 0, 127, b"")
+
+    def _ready(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
+        if worker.process in self._unready:  # else it is not wanted any more
+            self._unready.discard(worker.process)
+            self._exec(worker, environment)
+
+    def _refuse(self, worker: WorkerProcess, text: str) -> None:
+        self._unready.discard(worker.process)
+        if worker.process not in self.workers:
+            return
+        self._forget(worker)
+        self.on_refused(worker.process, worker.work, text)
+
+    def _forget(self, worker: WorkerProcess) -> None:
         self._close_write_ends(worker)
         del self.workers[worker.process]
         for stream in worker.streams:
             self._close(worker, stream)
-        self._on_died(worker.process, worker.work, 0, 127, b"")
 
     @staticmethod
     def _close_write_ends(worker: WorkerProcess) -> None:
@@ -258,6 +300,10 @@ class Supervisor:
     def kill(self, process: str) -> None:
         """End a worker at once; `on_died` follows."""
         worker = self.workers.get(process)
+        if worker is not None and process in self._unready:
+            self._unready.discard(process)
+            self._reactor.call_later(0, lambda: self._never_started(worker))
+            return
         if self._wrapped.knows(process):
             self._wrapped.kill(process)
             return
@@ -285,6 +331,8 @@ class Supervisor:
                 self._zygote_ended(status)
             elif info.si_pid in self._by_pid:
                 self._ended(info.si_pid, status)
+            elif self._interpreters.child_ended(info.si_pid, status):
+                orphans = True
             elif self._wrapped.wrapper_ended(info.si_pid, status):
                 self._dead_sids.add(info.si_pid)
                 orphans = True

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -84,11 +84,13 @@ class WrappedWorkers:
         """Those whose wrappers live."""
         return [wrapped.worker for wrapped in self._by_wrapper.values()]
 
-    def start(self, worker: WorkerProcess, wrapper: Wrapper, variables: dict[str, str], null: int) -> int:
+    def start(
+        self, worker: WorkerProcess, wrapper: Wrapper, variables: dict[str, str], null: int, interpreter: Sequence[str] = ()
+    ) -> int:
         """Start a worker under its wrapper; the wrapper's pid. OSError when that cannot be."""
         descriptors = {0: null, 1: worker.write_ends[0], 2: worker.write_ends[1]}
         variables = {**variables, LIFELINE_VARIABLE: self._lifeline}
-        pid = launch_wrapped(wrapper, self._session_dir, worker.process, variables, descriptors)
+        pid = launch_wrapped(wrapper, self._session_dir, worker.process, variables, descriptors, interpreter)
         wrapped = _Wrapped(worker, pid)
         self._by_wrapper[pid] = self._by_process[worker.process] = wrapped
         return pid

@@ -19,6 +19,8 @@ PRESTART = 2
 PRIVATE_VARIABLES = "MRAY_WORKER_"
 #: Carries the program that a worker is started under (see `mray._runtime.launch.Wrapper`).
 WRAPPER_VARIABLE = PRIVATE_VARIABLES + "WRAPPER"
+#: Carries the interpreter that a worker is started with (see `mray._runtime.packages.Interpreter`).
+INTERPRETER_VARIABLE = PRIVATE_VARIABLES + "INTERPRETER"
 #: Variables that the loader, the allocator or the interpreter reads only when a process starts.
 _READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
 #: Variables that numerical libraries read when they are imported, which preloading does before the fork.
@@ -48,4 +50,4 @@ def idle_limit(cpus: float) -> int:
 def needs_fresh_interpreter(environment: Mapping[str, str], preloaded: bool) -> bool:
     """Whether these variables come too late for a forked process."""
     late = _READ_AT_START + _READ_AT_IMPORT if preloaded else _READ_AT_START
-    return WRAPPER_VARIABLE in environment or any(name.startswith(late) for name in environment)
+    return WRAPPER_VARIABLE in environment or INTERPRETER_VARIABLE in environment or any(name.startswith(late) for name in environment)

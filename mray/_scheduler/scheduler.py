@@ -167,7 +167,7 @@ class Scheduler:
         tenant = worker.tenant
         if worker.intended is not None:
             cause = (*worker.intended, cause[2], cause[3], cause[4] if worker.intended[0] == CAUSE_CRASH else None)
-        hopeless = self.workers.died(worker)
+        hopeless = self.workers.died(worker, for_good=cause[0] == CAUSE_REFUSED)
         if tenant is not None:
             self._vacate(tenant)
             if isinstance(tenant, Lease):
@@ -183,6 +183,8 @@ class Scheduler:
         how = cause[1] or describe_status(cause[3]) or "has ended"
         variables = {name: value for name, value in environment if not name.startswith(PRIVATE_VARIABLES)}
         text = f"{NO_PROCESS} with env_vars {variables}: it {how} as it started"
+        if cause[0] == CAUSE_REFUSED:
+            text = f"{NO_PROCESS}: {cause[1]}"
         if cause[4]:
             text += f". Its last output:\n{cause[4].decode('utf-8', 'replace')}"
         for tenant in self.workers.give_up(environment):

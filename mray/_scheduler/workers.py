@@ -133,8 +133,10 @@ class WorkerPool:
         if not group:
             del self._idle[key]
 
-    def died(self, worker: WorkerRecord) -> bool:
-        """Forget a dead worker. True: its environment cannot start workers, who waits for one is to be refused."""
+    def died(self, worker: WorkerRecord, *, for_good: bool = False) -> bool:
+        """Forget a dead worker. True: its environment cannot start workers, who waits for one is to be refused. `for_good`: another
+        attempt would be no better.
+        """
         del self.workers[worker.process]
         if worker.state == IDLE:
             self._no_longer_idle(worker)
@@ -142,7 +144,7 @@ class WorkerPool:
             return False
         self._no_longer_starting(worker)
         failures = self._failures[worker.environment] = self._failures.get(worker.environment, 0) + 1
-        if failures < SPAWN_ATTEMPTS:
+        if failures < SPAWN_ATTEMPTS and not for_good:
             return False
         del self._failures[worker.environment]
         return True

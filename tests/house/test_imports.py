@@ -21,6 +21,9 @@ RAY_ONLY_IN = "mray/_backends/ray.py"
 ENVIRONMENT: dict[str, str] = {
     "mray/_common/settings.py": "declares every setting",
     "mray/_runtime/environments.py": "expands variables of the caller, and takes its own out of a worker's",
+    "mray/_runtime/packages.py": "finds the user's cache folder, and in a worker the driver's interpreter",
+    "mray/_runtime/interpreters.py": "hands the node's environment to builders of packages",
+    "mray/_runtime/package_builder.py": "hands its own to the installers",
     "mray/_runtime/session.py": "hands the driver's environment to the node",
     "mray/_runtime/supervisor.py": "hands the node's environment to the zygote and to workers",
     "mray/_runtime/zygote.py": "gives a worker the variables of its runtime_env",
