@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ from mray._scheduler.policy import PRIVATE_VARIABLES
 #: The end of a builder's log that an error shows, in lines and bytes.
 _TAIL_LINES = 40
 _TAIL_BYTES = 8192
+#: Seconds that a builder gets to remove what it has made.
+_END_SECONDS = 5.0
 
 
 class _Waiter(NamedTuple):
@@ -93,7 +96,8 @@ class Interpreters:
     def _overdue(self, pid: int, build: _Build) -> None:
         if self._by_pid.get(pid) is build:
             build.ended_by = f"they were not installed after setup_timeout_seconds={build.recipe['timeout']}"
-            processes.kill(pid)
+            processes.kill(pid, signal.SIGTERM)
+            self._reactor.call_later(_END_SECONDS, lambda: processes.kill(pid) if self._by_pid.get(pid) is build else None)
 
     def child_ended(self, pid: int, status: int) -> bool:
         """A child of the node has ended. Returns whether it was a builder."""

@@ -4,8 +4,8 @@ A process of its own, which the node starts (`mray._runtime.interpreters`) and w
 the user take turns by the lock of the folder, and whoever comes second finds it complete.
 
 A virtual environment does not survive being moved (the scripts in it name their interpreter), so it is built where it stays, and the file
-`COMPLETE` is written last. What lies there without it was left by a builder that was killed, and goes before the next attempt; a
-builder that fails leaves nothing.
+`COMPLETE` is written last. A builder that fails, or that SIGTERM ends, leaves nothing. What lies there without that file and without a
+lock was left by one that was killed, and is removed by the next.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from mray._ipc.process import die_with_parent
@@ -28,22 +30,41 @@ def build(recipe: dict[str, Any]) -> int:
     """Build, unless it is there. Returns the exit code; the reasons of a failure have been printed."""
     folder: str = recipe["folder"]
     os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
-    lock = _lock(folder + ".lock")
-    try:
+    signal.signal(signal.SIGTERM, lambda *_args: sys.exit(1))
+    _sweep(os.path.dirname(folder))
+    with _locked(folder):
         return 0 if is_complete(folder) else _build_locked(recipe, folder)
-    finally:
-        os.unlink(folder + ".lock")
-        os.close(lock)
 
 
-def _lock(path: str) -> int:
-    """Take the lock of this name; whoever had it before has taken the name away."""
+def _sweep(cache: str) -> None:
+    """Remove what builders that were killed have left."""
+    for entry in os.scandir(cache):
+        if entry.is_dir() and not is_complete(entry.path):
+            with contextlib.suppress(BlockingIOError), _locked(entry.path, fcntl.LOCK_NB):
+                if not is_complete(entry.path):
+                    _remove(entry.path)
+
+
+@contextlib.contextmanager
+def _locked(folder: str, flags: int = 0) -> Iterator[None]:
+    """Hold the lock of a folder. BlockingIOError with LOCK_NB when somebody else does."""
+    path = folder + ".lock"
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock), os.stat(path)):
-                return lock
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | flags)
+            # Whoever had it before has taken the name away, and somebody else may have made a new one.
+            if os.path.exists(path) and os.path.samestat(os.fstat(lock), os.stat(path)):
+                break
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):  # somebody has emptied the cache
+            os.unlink(path)
         os.close(lock)
 
 
