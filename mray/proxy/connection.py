@@ -1,0 +1,102 @@
+"""A connection: how a process talks to one interpreter.
+
+By calls of the engine's actor; directly, if the interpreter is this very process. While a connection lives, so do its client's variables: the
+interpreter notices its end by a token (`mray.proxy.token`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from mray.proxy.courier import COURIER
+from mray.proxy.errors import Failure, InterpreterDiedError
+from mray.proxy.interpreter import HERE, Want
+from mray.proxy.step import Step
+
+
+class Connection:
+    """Any thread may call. Errors: `InterpreterDiedError` from whatever waits."""
+
+    __slots__ = ("__weakref__", "_call", "_handle", "_send", "_token", "actor_died", "client", "engine", "id", "local", "name")
+
+    def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
+        self.engine = engine
+        self.id = actor_id
+        self.name = name
+        self.client = int.from_bytes(os.urandom(8), "little") >> 26
+        self.local = HERE.get(actor_id)
+        self.actor_died = importlib.import_module(f"{engine.__name__}.exceptions").RayActorError
+        self._handle = self._token = self._call = self._send = None
+        if self.local is None:
+            self._handle = handle
+            self._call = handle.serve.remote
+            self._send = handle.serve.options(num_returns=0).remote
+            # The token stays inside the object that this ref keeps, until this process drops it or dies.
+            self._token = handle.open.remote(self.client)
+        COURIER.start()
+
+    @property
+    def handle(self) -> Any:
+        """The actor's handle; a weak one in the interpreter itself, which must not keep itself alive."""
+        return self._handle if self.local is None else self.engine.get_runtime_context().current_actor
+
+    def send(self, lane: int, first: int, steps: list[Step]) -> None:
+        """Send steps; waits for nothing."""
+        if self.local is not None:
+            self.local.serve(lane, first, steps)
+        else:
+            self._send(lane, first, steps)
+
+    def ask(self, lane: int, first: int, steps: list[Step], want: Want) -> Any:
+        """Send steps and begin to wait: what `answer` takes."""
+        if self.local is not None:
+            return self.local.serve(lane, first, steps, want)
+        return self._call(lane, first, steps, want)
+
+    def answer(self, asked: Any) -> Any:
+        """Wait, for ever. The value; raises what the step raised, or `InterpreterDiedError`."""
+        if self.local is None:
+            try:
+                asked = self.engine.get(asked)
+            except self.actor_died as error:
+                raise self.died(error) from error
+        if type(asked) is Failure:
+            asked.throw()
+        return asked
+
+    async def awaited(self, asked: Any) -> Any:
+        """As `answer`, in a coroutine. Not for the interpreter itself."""
+        try:
+            asked = await asked
+        except self.actor_died as error:
+            raise self.died(error) from error
+        if type(asked) is Failure:
+            asked.throw()
+        return asked
+
+    def value_ref(self, lane: int, first: int, steps: list[Step], want: Want) -> Any:
+        """A ref of the engine to a value; it has the error, if there is one."""
+        if self.local is not None:
+            return self.engine.put(self.local.value(lane, first, steps, want))
+        return self._handle.value.remote(lane, first, steps, want)
+
+    def do(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the interpreter itself and wait for it."""
+        if self.local is not None:
+            return getattr(self.local, method)(*arguments)
+        try:
+            return self.engine.get(getattr(self._handle, method).remote(*arguments))
+        except self.actor_died as error:
+            raise self.died(error) from error
+
+    def release(self, ends: list[Any]) -> None:
+        """Tell that variables have ended; waits for nothing."""
+        if self.local is not None:
+            self.local.release(ends)
+        else:
+            self._handle.release.options(num_returns=0).remote(ends)
+
+    def died(self, error: BaseException) -> InterpreterDiedError:
+        return InterpreterDiedError(self.id, self.name, str(error))

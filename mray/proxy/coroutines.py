@@ -1,0 +1,51 @@
+"""The event loop of an interpreter: awaits what its objects give to be awaited.
+
+In the interpreter's process: a thread with a loop, started when it is first needed. Steps wait for it on their own threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Coroutines:
+    """Runs awaitables of any lane on one loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def result_of(self, awaitable: Awaitable[Any]) -> Any:
+        """Wait for it, in this thread."""
+        import asyncio  # noqa: PLC0415  (only who awaits needs it)
+
+        async def wait() -> Any:
+            return await awaitable
+
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="proxy coroutines", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
+
+    def next_of(self, iterator: Any) -> tuple[Any, ...]:
+        """A tuple with the next item of an async iterator, or an empty one."""
+
+        async def step() -> tuple[Any, ...]:
+            try:
+                return (await anext(iterator),)
+            except StopAsyncIteration:
+                return ()
+
+        return tuple(self.result_of(step()))
+
+    def enter(self, context: Any) -> Any:
+        return self.result_of(type(context).__aenter__(context))
+
+    def exit(self, context: Any, error: BaseException | None) -> bool:
+        return bool(self.result_of(type(context).__aexit__(context, type(error) if error is not None else None, error, None)))

@@ -1,0 +1,99 @@
+"""What goes wrong at an interpreter, and how it is told.
+
+`Failure` crosses processes; it is the outcome of a step in place of its value, and that of all steps that depend on it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import traceback
+from typing import Any, NoReturn
+
+
+class StepFailed(Exception):
+    """The cause of an error that a remote step raised: which step of which interpreter, and the traceback there.
+
+    Attributes: `step` (what was done), `remote_traceback` (text).
+    """
+
+    def __init__(self, step: str, remote_traceback: str) -> None:
+        super().__init__(step, remote_traceback)
+        self.step = step
+        self.remote_traceback = remote_traceback
+
+    def __str__(self) -> str:
+        return f"{self.step}\n\n{self.remote_traceback.rstrip()}"
+
+
+class RemoteError(RuntimeError):
+    """Stands for a remote exception that cannot be pickled. `type_name` is the name of its class."""
+
+    def __init__(self, type_name: str, text: str) -> None:
+        super().__init__(f"{type_name}: {text}")
+        self.type_name = type_name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteError, (self.type_name, str(self).removeprefix(f"{self.type_name}: "))
+
+
+class VarReleasedError(ReferenceError):
+    """The target of a `Var` is gone: by `delete_unnamed_vars`, or with the process that was to make it."""
+
+
+class InterpreterDiedError(RuntimeError):
+    """The interpreter of a `Var` has ended; the engine's own error is the cause. Attributes: `interpreter_id`, `name` (or ``None``)."""
+
+    def __init__(self, interpreter_id: str, name: str | None, how: str) -> None:
+        super().__init__(interpreter_id, name, how)
+        self.interpreter_id = interpreter_id
+        self.name = name
+        self.how = how
+
+    def __str__(self) -> str:
+        called = f"{self.name!r} " if self.name else ""
+        return f"the interpreter {called}[{self.interpreter_id[:5]}] and all its variables are gone: {self.how}"
+
+
+class Failure:
+    """An error, where it happened, and its traceback as text. `seen`: someone has been told, so that nobody else needs to be."""
+
+    __slots__ = ("error", "pending", "remote_traceback", "seen", "step")
+
+    def __init__(self, error: BaseException, step: str, remote_traceback: str) -> None:
+        self.error = error
+        self.step = step
+        self.remote_traceback = remote_traceback
+        self.seen = False
+        #: How many targets have this outcome. Nobody will look at it once there are none.
+        self.pending = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Failure, (portable(self.error), self.step, self.remote_traceback)
+
+    def throw(self) -> NoReturn:
+        """Raise the error, `StepFailed` as its cause."""
+        self.seen = True
+        error = self.error.with_traceback(None)
+        if error.__cause__ is None or isinstance(error.__cause__, StepFailed):
+            raise error from StepFailed(self.step, self.remote_traceback)
+        raise error
+
+    @classmethod
+    def of(cls, error: BaseException, step: str) -> Failure:
+        """Of an error that is being handled. The lines of the interpreter itself are left out of the traceback."""
+        shown = error.__traceback__
+        while shown is not None and shown.tb_next is not None and shown.tb_frame.f_globals.get("__package__") == __package__:
+            shown = shown.tb_next
+        return cls(error, step, "".join(traceback.format_exception(type(error), error, shown)))
+
+
+def portable(error: BaseException) -> BaseException:
+    """The error, or a `RemoteError` if it cannot be pickled and restored."""
+    for pickler in ("pickle", "cloudpickle", "ray.cloudpickle"):
+        try:
+            pickle.loads(importlib.import_module(pickler).dumps(error))
+        except Exception:  # whatever the user's `__reduce__` raises
+            continue
+        return error
+    return RemoteError(type(error).__qualname__, str(error))

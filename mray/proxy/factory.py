@@ -1,0 +1,45 @@
+"""Where interpreters come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mray.proxy.interpreter import Interpreter
+from mray.proxy.remote_interpreter import RemoteInterpreter, connect
+
+#: Calls that may wait at an interpreter at once. Interpreters that call each other in turn use one for each level.
+MAX_CONCURRENCY = 256
+
+
+class RemoteInterpreterFactory:
+    """Makes and finds interpreters, on the engine that it is given: ``RemoteInterpreterFactory(mray)``, or Ray itself."""
+
+    def __init__(self, ray: Any) -> None:
+        self.ray = ray
+        self._actor_class: Any = None
+
+    def create(self, **options: Any) -> RemoteInterpreter:
+        """Start an interpreter; does not wait for it. `options` are those of an actor: ``num_gpus=1``, ``name="model"``, ``lifetime="detached"``.
+
+        ``max_concurrency`` (256) is how many threads may wait there for something at once.
+        """
+        if self._actor_class is None:
+            self._actor_class = self.ray.remote(Interpreter)
+        name = options.get("name")
+        handle = self._actor_class.options(**{"max_concurrency": MAX_CONCURRENCY, **options}).remote(self.ray.__name__)
+        return connect(self.ray.__name__, handle, name)
+
+    def get(self, name: str, namespace: str | None = None) -> RemoteInterpreter:
+        """The interpreter that was created with this name. ValueError if there is none."""
+        return connect(self.ray.__name__, self.ray.get_actor(name, namespace), name)
+
+    def __getitem__(self, name: str) -> RemoteInterpreter:
+        return self.get(name)
+
+    def get_or_create(self, name: str, **options: Any) -> RemoteInterpreter:
+        """The interpreter of this name; a new one if there is none."""
+        return self.create(name=name, get_if_exists=True, **options)
+
+    def destroy(self, name: str, namespace: str | None = None) -> None:
+        """End the interpreter of this name and all it holds. ValueError if there is none."""
+        self.get(name, namespace).destroy()

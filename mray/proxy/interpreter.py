@@ -1,0 +1,372 @@
+"""The actor that holds the objects: it runs steps and answers for their results.
+
+In the interpreter's process, on the threads of the actor: a call brings steps of one lane, perhaps wants the result of one, and waits for that
+alone. What is held, and by whom, is in `targets`.
+
+Invariant: user code (operations, and the finalizers of targets) runs with no lock held.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from mray.proxy import namespace
+from mray.proxy.coroutines import Coroutines
+from mray.proxy.errors import Failure, VarReleasedError
+from mray.proxy.inbox import Inbox
+from mray.proxy.step import (
+    FOREIGN,
+    LITERAL,
+    MODULE,
+    NESTED,
+    OPERATIONS,
+    OTHER,
+    SAME,
+    STATEMENTS,
+    At,
+    ForeignAt,
+    NamedModule,
+    Place,
+    Step,
+    described,
+)
+from mray.proxy.targets import Target, Targets, client_of
+from mray.proxy.token import Tokens
+
+#: The interpreter that lives in this process, by the id of its actor.
+HERE: dict[str, Interpreter] = {}
+
+_GONE = "this variable's target is gone: deleted by delete_unnamed_vars, or its maker died before it was made"
+
+#: What a call wants of a result: the value; the value, and forget it; only that it is there; a token that keeps it; what awaiting it gives.
+#: READY wants no result, but that the lane's steps are done, as the others do first.
+VALUE, TAKE, DONE, TOKEN, AWAITED, READY = "value", "take", "done", "token", "awaited", "ready"
+#: (one of these, lane, number of the result, the last step of the asking lane)
+Want = tuple[str, int, int, int]
+
+
+class Interpreter:
+    """Holds objects for clients anywhere. Its methods are called by `mray.proxy`, not by users."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = importlib.import_module(engine)
+        self._id = str(self._engine.get_runtime_context().get_actor_id())
+        self._host = socket.gethostname()
+        self._inboxes: dict[int, Inbox] = {}
+        self._lock = threading.Lock()
+        self._targets = Targets()
+        self._ended: SimpleQueue[Any] = SimpleQueue()
+        self._tokens = Tokens(self._engine, self._ended.put)
+        self._coroutines = Coroutines()
+        self._namespace = namespace.Namespace()
+        self._clients_gone: set[int] = set()
+        self._own = {
+            "adopt": self._adopt,
+            "named": self._namespace.get,
+            "put_named": self._namespace.put,
+            "del_named": self._namespace.delete,
+            "exec": self._namespace.execute,
+            "shown": self._shown,
+            "await": self._coroutines.result_of,
+            "anext": self._coroutines.next_of,
+            "aenter": self._coroutines.enter,
+            "aexit": self._coroutines.exit,
+        }
+        threading.Thread(target=self._bury, name="proxy ends", daemon=True).start()
+        HERE[self._id] = self
+
+    # ------------------------------------------------------------------------------------ calls
+    def serve(self, lane: int, first: int, steps: list[Step], want: Want | None = None) -> Any:
+        """Take these steps of a lane. With `want`, wait for that result and answer: the value, or a `Failure`."""
+        inbox = self._inboxes.get(lane)
+        if inbox is None:
+            inbox = self._inbox(lane)
+        if steps:
+            inbox.deposit(first, steps)
+        self._run(lane, inbox)
+        if want is not None:
+            after = want[3]
+            if inbox.done < after:
+                inbox.wait_done(after, lambda batch: self._go_on(lane, inbox, batch))
+            return self._answer(lane, want)
+        return None
+
+    def value(self, lane: int, first: int, steps: list[Step], want: Want) -> Any:
+        """As `serve`, but raises what a step raised, for a ref that is given to users."""
+        found = self.serve(lane, first, steps, want)
+        if type(found) is Failure:
+            found.throw()
+        return found
+
+    def open(self, client: int) -> list[Any]:
+        """A token that the client keeps while it lives."""
+        return [self._tokens.make(("client", client))]
+
+    def release(self, ends: Sequence[tuple[Place, Place, tuple[Place, ...]]]) -> None:
+        """Holders of targets that end as soon as the steps that use them are done: (target, holder, steps)."""
+        for place, holder, uses in ends:
+            self._park(uses, place, holder)
+
+    def call(self, target: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of a value that lives here, for DAG nodes. Variables of this interpreter stand for their values."""
+        values = [self.local(argument) for argument in args]
+        named = {key: self.local(argument) for key, argument in kwargs.items()}
+        target = self.local(target)
+        return (getattr(target, name) if name else target)(*values, **named)
+
+    def names(self) -> list[str]:
+        """Of the named instances."""
+        return self._namespace.names()
+
+    def delete_unnamed_vars(self) -> None:
+        """Forget every target. What has a name keeps it."""
+        self._targets.clear()
+
+    def status(self) -> dict[str, Any]:
+        """Facts for people."""
+        return {
+            "id": self._id,
+            "host": self._host,
+            "pid": os.getpid(),
+            "variables": len(self._targets),
+            "failed": self._targets.count_failed(),
+            "names": self._namespace.names(),
+            "clients": len({client_of(lane) for lane in self._inboxes} - self._clients_gone),
+            "lanes": len(self._inboxes),
+        }
+
+    def host(self) -> str:
+        return self._host
+
+    def _shown(self, value: Any) -> str:
+        return f"Var@{self._host}[{self._id[:5]}]:{value!r}"
+
+    def local(self, value: Any) -> Any:
+        """The value of a variable that lives here; anything else as it is."""
+        place = getattr(type(value), "_place_here", None)
+        found = place(value, self._id) if place is not None else None
+        if found is None:
+            return value
+        target = self._target(found)
+        if target.failure is not None:
+            target.failure.throw()
+        return target.value
+
+    # ------------------------------------------------------------------------------------ steps
+    def _inbox(self, lane: int) -> Inbox:
+        with self._lock:
+            inbox = self._inboxes.get(lane)
+            if inbox is None:
+                inbox = self._inboxes[lane] = Inbox()
+                inbox.closed = client_of(lane) in self._clients_gone
+            return inbox
+
+    def _run(self, lane: int, inbox: Inbox) -> None:
+        batch = inbox.begin()
+        while batch is not None:
+            batch = self._run_batch(lane, inbox, batch)
+
+    def _run_batch(self, lane: int, inbox: Inbox, batch: list[Step]) -> list[Step] | None:
+        number = inbox.done
+        for step in batch:
+            number += 1
+            self._do(lane, number, step)
+            inbox.advanced(number)
+        if inbox.parked:
+            self._unpark(inbox)
+        if client_of(lane) in self._clients_gone:
+            self._targets.drop_client(client_of(lane))
+        return inbox.proceed()
+
+    def _do(self, lane: int, number: int, step: Step) -> None:
+        """Do a step; what comes of it is its target's value or failure."""
+        operation, kinds, operands, names = step
+        values: tuple[Any, ...] = ()
+        value = failure = None
+        try:
+            values = self._values(lane, kinds, operands)
+            if operation == "call" and not names:
+                value = values[0](*values[1:])
+            else:
+                function = OPERATIONS.get(operation) or self._own[operation]
+                if names:
+                    count = len(values) - len(names)
+                    value = function(*values[:count], **dict(zip(names, values[count:], strict=True)))
+                else:
+                    value = function(*values)
+        except _Inherited as inherited:
+            failure = inherited.failure
+        except BaseException as error:  # SystemExit of user code must not end the actor's thread
+            text = f"step {number} of this thread's with {self._host}[{self._id[:5]}] failed: {described(operation, values, names)}"
+            failure = Failure.of(error, text)
+        if operation in STATEMENTS:
+            if failure is not None:
+                self._targets.complain(client_of(lane), failure)
+            return
+        self._targets.add((lane, number), value, failure)
+
+    def _values(self, lane: int, kinds: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        if kinds == "v":
+            return operands
+        values = []
+        for kind, operand in zip(kinds, operands, strict=True):
+            if kind == LITERAL:
+                values.append(operand)
+            elif kind == SAME:
+                values.append(self._value_of((lane, operand)))
+            elif kind == OTHER:
+                values.append(self._value_of(operand))
+            elif kind == NESTED:
+                values.append(self._nested(operand))
+            elif kind == FOREIGN:
+                values.append(self._foreign(operand))
+            elif kind == MODULE:
+                values.append(importlib.import_module(operand))
+        return tuple(values)
+
+    def _nested(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is At:
+            return self._value_of(tuple(value))
+        if kind is ForeignAt:
+            return self._foreign(value.ref)
+        if kind is NamedModule:
+            return importlib.import_module(value.name)
+        if kind is list or kind is tuple or kind is set:
+            return kind(map(self._nested, value))
+        if kind is dict:
+            return {self._nested(key): self._nested(item) for key, item in value.items()}
+        if kind is slice:
+            return slice(self._nested(value.start), self._nested(value.stop), self._nested(value.step))
+        return value
+
+    def _foreign(self, ref: Any) -> Any:
+        value = self._engine.get(ref)
+        if type(value) is Failure:
+            raise _Inherited(value)
+        return value
+
+    def _value_of(self, place: Place) -> Any:
+        target = self._targets.get(place)
+        if target is None:
+            target = self._target(place)
+        if target.failure is not None:
+            raise _Inherited(target.failure)
+        return target.value
+
+    def _target(self, place: Place) -> Target:
+        """The target of a step, which may not have been done yet."""
+        lane, number = place
+        inbox = self._inbox(lane)
+        inbox.wait_done(number, lambda batch: self._go_on(lane, inbox, batch))
+        target = self._targets.get(place)
+        if target is None:
+            raise VarReleasedError(_GONE)
+        return target
+
+    def _go_on(self, lane: int, inbox: Inbox, batch: list[Step] | None) -> None:
+        while batch is not None:
+            batch = self._run_batch(lane, inbox, batch)
+
+    # ------------------------------------------------------------------------------------ answers
+    def _answer(self, asking: int, want: Want) -> Any:
+        mode, lane, number, _after = want
+        place = (lane, number)
+        target = self._targets.get(place)
+        if target is None:
+            if mode == READY:
+                return self._targets.complaint_of(client_of(asking))
+            try:
+                target = self._target(place)
+            except VarReleasedError as error:
+                return Failure.of(error, f"the result of step {number} is wanted of {self._host}[{self._id[:5]}]")
+        if target.failure is not None:
+            target.failure.seen = True
+        if mode == TAKE:
+            self._targets.release(place, place)
+        if target.failure is not None:
+            return target.failure
+        complaint = self._targets.complaint_of(client_of(asking))
+        if complaint is not None:
+            return complaint
+        if mode in (VALUE, TAKE):
+            return target.value
+        if mode == TOKEN:
+            return [self._give_token(place)]
+        if mode == AWAITED:
+            return self._await(target.value)
+        return None
+
+    def _await(self, value: Any) -> Any:
+        if not inspect.isawaitable(value):
+            return value
+        try:
+            return self._coroutines.result_of(value)
+        except BaseException as error:
+            return Failure.of(error, f"a value of {self._host}[{self._id[:5]}] was awaited")
+
+    # ------------------------------------------------------------------------------------ lifetimes
+    def _give_token(self, place: Place) -> Any:
+        key = ("token", place, object())
+        self._targets.hold(place, key)
+        return self._tokens.make(key)
+
+    def _adopt(self, lane: int, number: int, holder: Place, _token: Any) -> None:
+        """A client that got a variable from elsewhere holds it itself from here on; the token was alive until now."""
+        self._targets.hold((lane, number), holder)
+
+    def _park(self, uses: tuple[Place, ...], place: Place, holder: Place) -> None:
+        """Release when these steps are done."""
+        with self._lock:
+            for at, (lane, number) in enumerate(uses):
+                inbox = self._inboxes.get(lane)
+                if inbox is None:
+                    inbox = self._inboxes[lane] = Inbox()
+                if inbox.done < number and not inbox.closed:
+                    inbox.parked.append((uses[at:], lambda: self._park(uses[at:], place, holder)))
+                    # The lane may have passed the step before this was parked, and it looks only between batches.
+                    if inbox.done < number:
+                        return
+                    inbox.parked.pop()
+        self._targets.release(place, holder)
+
+    def _unpark(self, inbox: Inbox) -> None:
+        with self._lock:
+            parked, inbox.parked = inbox.parked, []
+        for _uses, again in parked:
+            again()
+
+    def _bury(self) -> None:
+        """Runs in a thread of its own: what tokens kept ends here, not in a finalizer."""
+        while True:
+            key = self._ended.get()
+            if key[0] == "token":
+                self._targets.release(key[1], key)
+            else:
+                client = key[1]
+                with self._lock:
+                    self._clients_gone.add(client)
+                    inboxes = [inbox for lane, inbox in self._inboxes.items() if client_of(lane) == client]
+                for inbox in inboxes:
+                    inbox.close()
+                    self._unpark(inbox)
+                with self._lock:
+                    # Made anew, and closed, if anybody asks for a result of theirs.
+                    for lane in [lane for lane, inbox in self._inboxes.items() if inbox.idle and client_of(lane) == client]:
+                        del self._inboxes[lane]
+                self._targets.drop_client(client)
+
+
+class _Inherited(Exception):
+    """An operand is the outcome of a step that failed."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__()
+        self.failure = failure

@@ -1,0 +1,223 @@
+"""A lane: the steps that one thread asks of one interpreter, in order.
+
+In the process that asks. Steps are collected, and sent when somebody wants a result, when there are many, or by the courier a moment later.
+Lanes of different threads know nothing of each other, so that none of them waits for what another is waiting for.
+
+A step whose operands could change before it is sent (or that are of unknown types) is sent at once, after those before it. Pickling it may
+call anything; what that asks for goes by another lane, since this one is in the middle of a step.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from mray.proxy.courier import COURIER
+from mray.proxy.interpreter import READY, TAKE
+from mray.proxy.step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
+
+if TYPE_CHECKING:
+    from mray.proxy.connection import Connection
+    from mray.proxy.hold import Hold
+
+#: Steps in one call.
+_MANY = 128
+#: Steps that may be on their way before the thread waits for the interpreter to catch up.
+_WINDOW = 20_000
+#: Literals that cannot change.
+_IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range})
+#: The step that takes the place of one that could not be pickled.
+_NOTHING: Step = ("close", LITERAL, (None,), ())
+
+
+class Lane:
+    """Used by one thread at a time; the courier sends what is left."""
+
+    __slots__ = ("_batching", "_first", "_lock", "_next", "_queued", "_steps", "_unanswered", "connection", "id", "sending")
+
+    def __init__(self, connection: Connection, lane_id: int) -> None:
+        self.connection = connection
+        self.id = lane_id
+        #: A step is being pickled, in the thread that uses the lane.
+        self.sending = False
+        # Pickling a step may want this lane's earlier steps to be sent, which they are.
+        self._lock = threading.RLock()
+        self._steps: list[Step] = []
+        self._first = self._next = 0
+        self._queued = False
+        self._batching = 0
+        self._unanswered = 0
+
+    def add(self, operation: str, operands: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> int:
+        """Add a step and return its number. Raises whatever the pickling of an operand raises."""
+        names: tuple[str, ...] = ()
+        if kwargs:
+            names = tuple(kwargs)
+            operands = (*operands, *kwargs.values())
+        uses: list[Hold] = []
+        kinds, wire, immutable = self._encode(operands, uses)
+        with self._lock:
+            number = self._next
+            for hold in uses:
+                hold.uses[self.id] = number
+            self._next = number + 1
+            step = (operation, kinds, wire, names)
+            if not immutable or self.connection.local is not None:
+                self.send()
+                self._first = self._next
+                self.sending = True
+                try:
+                    self.connection.send(self.id, number, [step])
+                except BaseException:
+                    self.connection.send(self.id, number, [_NOTHING])
+                    raise
+                finally:
+                    self.sending = False
+                self._unanswered += 1
+            else:
+                self._steps.append(step)
+                if len(self._steps) >= _MANY and not self._batching:
+                    self.send()
+                elif not self._queued and not self._batching:
+                    self._queued = True
+                    COURIER.put(self)
+        if self._unanswered > _WINDOW and not self._batching:
+            self.connection.answer(self.ask((READY, 0, -1)))
+        return number
+
+    def send(self) -> None:
+        """Send what is left; waits for nothing."""
+        with self._lock:
+            steps = self._steps
+            if steps:
+                first, self._steps, self._first = self._first, [], self._next
+                self._unanswered += len(steps)
+                self.connection.send(self.id, first, steps)
+
+    def send_rest(self) -> None:
+        """As `send`, for the courier."""
+        self._queued = False
+        if not self._batching:
+            self.send()
+
+    def ask(self, want: tuple[str, int, int]) -> Any:
+        """Send what is left and begin to wait for a result: what `answer` takes, once."""
+        with self._lock:
+            steps, first = self._steps, self._first
+            if steps:
+                self._steps, self._first = [], self._next
+            self._unanswered = 0
+            return self.connection.ask(self.id, first, steps, (*want, self._next - 1))
+
+    def ask_ref(self, want: tuple[str, int, int]) -> Any:
+        """As `ask`; the engine's ref to the value, or its error, for users."""
+        self.send()
+        return self.connection.value_ref(self.id, self._first, [], (*want, self._next - 1))
+
+    def answer(self, asked: Any) -> Any:
+        return self.connection.answer(asked)
+
+    def get(self, operation: str, *operands: Any) -> Any:
+        """Do a step and wait for its value, which does not stay there."""
+        with self._lock:
+            number = self.add(operation, operands)
+            asked = self.ask((TAKE, self.id, number))
+        return self.connection.answer(asked)
+
+    def batch(self, change: int) -> None:
+        """Begin (1) or end (-1) to keep steps until a result is wanted."""
+        self._batching += change
+        if not self._batching:
+            self.send()
+
+    # ------------------------------------------------------------------------------------ operands
+    def _encode(self, operands: tuple[Any, ...], uses: list[Hold]) -> tuple[str, tuple[Any, ...], bool]:
+        """How the operands are to be read, the operands as they travel, and whether they can change before."""
+        kinds = ""
+        wire = []
+        immutable = True
+        for operand in operands:
+            kind = type(operand)
+            if kind in _IMMUTABLE:
+                kinds += LITERAL
+                wire.append(operand)
+            elif hasattr(kind, "_is_var"):
+                hold = operand._hold
+                if hold.env.connection is self.connection:
+                    uses.append(hold)
+                    lane, number = place = hold.place
+                    if lane == self.id:
+                        kinds += SAME
+                        wire.append(number)
+                    else:
+                        hold.lane.send()
+                        kinds += OTHER
+                        wire.append(place)
+                elif hold.env.connection.local is not None:
+                    kinds += LITERAL
+                    wire.append(operand.fetch())
+                    immutable = False
+                else:
+                    kinds += FOREIGN
+                    wire.append(hold.pass_on())
+                    immutable = False
+            elif isinstance(operand, ModuleType):
+                kinds += MODULE
+                wire.append(operand.__name__)
+            elif kind in (tuple, list, dict, set, slice):
+                replaced = self._replace(operand, uses)
+                kinds += LITERAL if replaced is operand else NESTED
+                wire.append(replaced)
+                immutable = immutable and kind in (tuple, slice) and _is_immutable(operand)
+            else:
+                kinds += LITERAL
+                wire.append(operand)
+                immutable = False
+        return kinds, tuple(wire), immutable
+
+    def _replace(self, value: Any, uses: list[Hold]) -> Any:
+        """A container with places instead of variables; itself if there are none."""
+        kind = type(value)
+        if kind in _IMMUTABLE:
+            return value
+        if hasattr(kind, "_is_var"):
+            kinds, wire, _immutable = self._encode((value,), uses)
+            if kinds == SAME:
+                return At(self.id, wire[0])
+            if kinds == OTHER:
+                return At(*wire[0])
+            return ForeignAt(wire[0]) if kinds == FOREIGN else wire[0]
+        if isinstance(value, ModuleType):
+            return NamedModule(value.__name__)
+        if kind is slice:
+            parts = [self._replace(part, uses) for part in (value.start, value.stop, value.step)]
+            same = parts[0] is value.start and parts[1] is value.stop and parts[2] is value.step
+            return value if same else slice(*parts)
+        if kind is dict:
+            keys = [self._replace(key, uses) for key in value]
+            items = [self._replace(item, uses) for item in value.values()]
+            same = all(map(_is, keys, value)) and all(map(_is, items, value.values()))
+            return value if same else dict(zip(keys, items, strict=True))
+        if kind in (list, tuple, set):
+            items = [self._replace(item, uses) for item in value]
+            return value if all(map(_is, items, value)) else kind(items)
+        return value
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _is_immutable(value: Any) -> bool:
+    kind = type(value)
+    if kind is tuple:
+        return all(map(_is_immutable, value))
+    if kind is slice:
+        return _is_immutable((value.start, value.stop, value.step))
+    return kind in _IMMUTABLE or hasattr(kind, "_is_var")
+
+
+def new_place(lane: Lane) -> Place:
+    """The place of the step that the lane gets next. Only for who adds it at once, in the lane's thread."""
+    return lane.id, lane._next

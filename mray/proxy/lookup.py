@@ -1,0 +1,22 @@
+"""Who asks for an attribute: the user's own ``v.name``, or `hasattr`, `getattr` and other code in C.
+
+In the process of a `Var`. ``v.name`` is answered without asking anybody (the result is a `Var`, its error shows when it is used), but a caller
+who is after the `AttributeError` needs it at once. Python tells `__getattr__` nothing of its caller; the caller's current instruction does.
+
+Rejected: to ask the interpreter for the names of each new value. A chain would pay a round trip per link.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+
+#: ``v.name`` and ``v.name(...)`` compile to these, in all versions.
+_LAZY = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap)
+
+
+def wants_answer(depth: int) -> bool:
+    """Whether the frame `depth` above this one is amid something else than ``v.name``."""
+    frame = sys._getframe(depth + 1)
+    # `co_code` shows instructions as they were compiled, also where the interpreter has specialised or instrumented them.
+    return frame.f_lasti < 0 or frame.f_code.co_code[frame.f_lasti] not in _LAZY

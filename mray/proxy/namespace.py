@@ -1,0 +1,52 @@
+"""The named instances of an interpreter, which are also the globals of the cells that it runs.
+
+In the interpreter's process. So ``env["model"]`` is what a cell calls ``model``, and a function that a cell defines is ``env["function"]``.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import linecache
+from typing import Any
+
+_cells = itertools.count(1)
+
+
+class Namespace:
+    """Names and what they stand for. Any thread; each operation is one of a dict's."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {"__name__": "__interpreter__", "__builtins__": __builtins__}
+        self._hidden = frozenset(self._values)
+
+    def names(self) -> list[str]:
+        return [name for name in list(self._values) if name not in self._hidden]
+
+    def get(self, name: str) -> Any:
+        """KeyError if there is none."""
+        if name in self._hidden:
+            raise KeyError(name)
+        return self._values[name]
+
+    def put(self, name: str, value: Any) -> Any:
+        if not isinstance(name, str) or name in self._hidden:
+            raise TypeError(f"the name of an instance is a string other than {sorted(self._hidden)}, not {name!r}")
+        self._values[name] = value
+        return value
+
+    def delete(self, name: str) -> None:
+        self.get(name)
+        del self._values[name]
+
+    def execute(self, source: str) -> Any:
+        """Run a cell. The value of its last line if that is an expression, else ``None``."""
+        file = f"<remote cell {next(_cells)}>"
+        # Tracebacks look the lines up here.
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        tree = ast.parse(source, file)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, file, "exec"), self._values)
+        if last is None:
+            return None
+        return eval(compile(ast.Expression(last.value), file, "eval"), self._values)

@@ -1,0 +1,332 @@
+"""Interpreters as a user holds them.
+
+In any process. What a method returns as a `Var` is not waited for; everything else is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mray.proxy.connection import Connection
+from mray.proxy.hold import Hold
+from mray.proxy.interpreter import DONE, READY
+from mray.proxy.lane import Lane, new_place
+from mray.proxy.step import Place
+from mray.proxy.targets import LANE_BITS
+from mray.proxy.var import Var
+
+
+class IRemoteInterpreter(ABC):
+    """A process that holds objects for others: ``env.put(x)`` is a `Var`, which stands for the object there."""
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The same for whoever talks to this interpreter: its actor's id."""
+
+    @abstractmethod
+    def put(self, item: Any) -> Var:
+        """A variable of a value that is sent there; a module is imported there, a function may be a closure."""
+
+    @abstractmethod
+    def put_named(self, name: str, item: Any) -> Var:
+        """As `put`, and give it a name that keeps it until `del_named`, or until the interpreter ends. Waits until it is there."""
+
+    @abstractmethod
+    def get_named(self, name: str) -> Var:
+        """KeyError if there is none."""
+
+    @abstractmethod
+    def get_named_instances(self) -> dict[str, Var]:
+        """All that have a name."""
+
+    @abstractmethod
+    def del_named(self, name: str) -> None:
+        """KeyError if there is none. Variables keep what had the name."""
+
+    @abstractmethod
+    def instance_names(self) -> list[str]:
+        """The names, in the order in which they came."""
+
+    @abstractmethod
+    def run(self, func: Any, args: Any = None, kwargs: Any = None) -> Var:
+        """Call a function there. Variables among the arguments stand for their values."""
+
+    @abstractmethod
+    def delete_unnamed_vars(self) -> None:
+        """Forget all objects that have no name. Variables of them raise `VarReleasedError` from then on."""
+
+    @abstractmethod
+    def get_host(self) -> str:
+        """The name of the machine."""
+
+    @abstractmethod
+    def status(self) -> dict[str, Any]:
+        """Facts for people: id, host, pid, how many variables, names, clients and lanes."""
+
+    @abstractmethod
+    def destroy(self) -> None:
+        """End the process and all it holds."""
+
+    @abstractmethod
+    def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
+        """The variable of an operation's result: one of `mray.proxy.step.OPERATIONS`."""
+
+    def __getitem__(self, name: str) -> Var:
+        return self.get_named(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.put_named(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self.del_named(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.instance_names()
+
+    def put_if_needed(self, item: Any) -> Var:
+        """The item, if it is a variable."""
+        return item if isinstance(item, Var) else self.put(item)
+
+    # ------------------------------------------------------------------------------------ by id
+    @abstractmethod
+    def var(self, id: Place | Var) -> Var:
+        """The variable of an id, which some variable's `id` was; that one must live."""
+
+    def call_id(self, id: Any, args: Any = None, kwargs: Any = None) -> Var:
+        return self.var(id)(*(args or ()), **(kwargs or {}))  # type: ignore[no-any-return]
+
+    def method_call_id(self, id: Any, method: str, args: Any = None, kwargs: Any = None) -> Var:
+        return self.attr_id(id, method)(*(args or ()), **(kwargs or {}))  # type: ignore[no-any-return]
+
+    def operator_call_id(self, id: Any, operator: str, *args: Any) -> Var:
+        return self.method_call_id(id, operator, args)
+
+    def attr_id(self, id: Any, item: str) -> Var:
+        return self.do("getattr", self.var(id), item)
+
+    def setattr_id(self, id: Any, item: str, value: Any) -> None:
+        setattr(self.var(id), item, value)
+
+    def getitem_id(self, id: Any, item: Any) -> Var:
+        return self.do("getitem", self.var(id), item)
+
+    def setitem_id(self, id: Any, item: Any, value: Any) -> None:
+        self.var(id)[item] = value
+
+    def fetch_id(self, id: Any) -> Any:
+        """A ref of the engine to the value."""
+        return self.var(id).fetch_ref()
+
+    def publish_id(self, id: Any) -> Any:
+        """As `fetch_id`."""
+        return self.fetch_id(id)
+
+    def dir_of_id(self, id: Any) -> list[str]:
+        return dir(self.var(id))
+
+    def type_of_id(self, id: Any) -> Var:
+        return self.do("type", self.var(id))
+
+    def next_of_id(self, id: Any) -> Var:
+        return next(self.var(id))  # type: ignore[no-any-return]
+
+    def iter_of_id(self, id: Any) -> Iterator[Var]:
+        return iter(self.var(id))
+
+    def copy_of_id(self, id: Any) -> Var:
+        return self.do("copy", self.var(id))
+
+    def func_on_id(self, id: Any, f: Any) -> Var:
+        return self.run(f, (self.var(id),))
+
+
+class RemoteInterpreter(IRemoteInterpreter):
+    """An interpreter behind an actor of the engine. One object per interpreter and process; any thread.
+
+    It lives while anything in any process has this or a `Var` of it, unless it was made with ``lifetime="detached"``. What waits for it when it
+    dies raises `InterpreterDiedError`.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._lanes = threading.local()
+        self._unused: deque[Lane] = deque()
+        self._numbers = itertools.count()
+
+    # ------------------------------------------------------------------------------------ lanes
+    def lane(self) -> Lane:
+        """This thread's."""
+        try:
+            loans = self._lanes.loans
+        except AttributeError:
+            loans = self._lanes.loans = []
+        for loan in loans:
+            if not loan.lane.sending:
+                return loan.lane  # type: ignore[no-any-return]
+        loans.append(_Loan(self._unused, self._new_lane))
+        return loans[-1].lane  # type: ignore[no-any-return]
+
+    def _new_lane(self) -> Lane:
+        return Lane(self.connection, self.connection.client << LANE_BITS | next(self._numbers))
+
+    def var_of(self, hold: Hold) -> Var:
+        return Var._of(hold)
+
+    def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
+        lane = self.lane()
+        number = lane.add(operation, operands, kwargs)
+        place = (lane.id, number)
+        return Var._of(Hold(self, lane, place, place))
+
+    def do_now(self, operation: str, *operands: Any) -> Var:
+        """As `do`, but raises at once what the operation raises."""
+        made = self.do(operation, *operands)
+        lane = self.lane()
+        lane.answer(lane.ask((DONE, *made._hold.place)))
+        return made
+
+    def state(self, operation: str, *operands: Any) -> None:
+        """A step without a result."""
+        self.lane().add(operation, operands)
+
+    def ask(self, operation: str, *operands: Any) -> Any:
+        """The value of an operation's result, which does not stay there."""
+        return self.lane().get(operation, *operands)
+
+    def var(self, id: Place | Var) -> Var:
+        return id if isinstance(id, Var) else self.adopt(tuple(id), None)  # type: ignore[arg-type]
+
+    def adopt(self, place: Place, token: Any) -> Var:
+        """The variable of a target that something else keeps alive until this does."""
+        lane = self.lane()
+        holder = new_place(lane)
+        lane.add("adopt", (*place, holder, token))
+        return Var._of(Hold(self, lane, place, holder, token))
+
+    # ------------------------------------------------------------------------------------ objects
+    @property
+    def id(self) -> str:
+        return self.connection.id
+
+    def put(self, item: Any) -> Var:
+        return self.do("put", item)
+
+    def put_named(self, name: str, item: Any) -> Var:
+        return self.do_now("put_named", name, item)
+
+    def get_named(self, name: str) -> Var:
+        return self.do_now("named", name)
+
+    def get_named_instances(self) -> dict[str, Var]:
+        return {name: self.get_named(name) for name in self.instance_names()}
+
+    def del_named(self, name: str) -> None:
+        self.ask("del_named", name)
+
+    def wait(self) -> None:
+        """Wait until everything that this thread has asked for is done. Raises what failed, if no variable shows it."""
+        lane = self.lane()
+        lane.answer(lane.ask((READY, 0, -1)))
+
+    def instance_names(self) -> list[str]:
+        self.wait()
+        return list(self.connection.do("names"))
+
+    def run(self, func: Any, args: Any = None, kwargs: Any = None) -> Var:
+        return self.do("call", func, *(args or ()), **(kwargs or {}))
+
+    def function(self, func: Callable[..., Any]) -> Var:
+        """A decorator: the function lives there, and so do the results of its calls."""
+        return self.put(func)
+
+    def module(self, name: str) -> Var:
+        """The module of this name, imported there."""
+        return self.do("module", name)
+
+    import_ = module
+
+    def execute(self, source: str) -> Var:
+        """Run a cell of Python there. Its globals are the named instances. The value of its last line, if that is an expression."""
+        return self.do_now("exec", source)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """What this thread asks for inside goes in one message, at the end or when a result is wanted."""
+        lane = self.lane()
+        lane.batch(1)
+        try:
+            yield
+        finally:
+            lane.batch(-1)
+
+    # ------------------------------------------------------------------------------------ the process
+    def delete_unnamed_vars(self) -> None:
+        self.wait()
+        self.connection.do("delete_unnamed_vars")
+
+    def get_host(self) -> str:
+        return str(self.connection.do("host"))
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.connection.do("status"))
+
+    def destroy(self) -> None:
+        self.connection.engine.kill(self.connection.handle)
+
+    def __repr__(self) -> str:
+        name = f" {self.connection.name!r}" if self.connection.name else ""
+        return f"<RemoteInterpreter{name} [{self.id[:5]}]>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteInterpreter) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        connection = self.connection
+        return connect, (connection.engine.__name__, connection.handle, connection.name)
+
+
+class _Loan:
+    """A lane for as long as a thread lives; then the next new thread has it."""
+
+    __slots__ = ("_unused", "lane")
+
+    def __init__(self, unused: deque[Lane], make: Callable[[], Lane]) -> None:
+        self._unused = unused
+        try:
+            self.lane = unused.pop()
+        except IndexError:
+            self.lane = make()
+
+    def __del__(self) -> None:
+        self._unused.append(self.lane)
+
+
+_known: weakref.WeakValueDictionary[str, RemoteInterpreter] = weakref.WeakValueDictionary()
+_knowing = threading.Lock()
+
+
+def connect(engine: str, handle: Any, name: str | None = None) -> RemoteInterpreter:
+    """The interpreter behind an actor's handle, for this process."""
+    actor_id = handle._actor_id.hex()
+    with _knowing:
+        known = _known.get(actor_id)
+        if known is None:
+            known = _known[actor_id] = RemoteInterpreter(Connection(importlib.import_module(engine), handle, actor_id, name))
+        return known
+
+
+def restore_var(env: RemoteInterpreter, place: Place, token: Any) -> Var:
+    """A variable that was pickled."""
+    return env.adopt(place, token)

@@ -1,0 +1,124 @@
+"""Targets: the objects of an interpreter, and who holds each.
+
+In the interpreter's process. A target lives while anything holds it: the place of the step by which a client came to hold it, or the key of a
+token that is on its way somewhere. What is dropped is destroyed after the lock is free, since finalizers of users' objects may do anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from mray.proxy.errors import Failure
+from mray.proxy.step import Place
+
+#: A lane's number begins with its client's.
+LANE_BITS = 24
+
+
+def client_of(lane: int) -> int:
+    return lane >> LANE_BITS
+
+
+class Target:
+    """The outcome of a step: a value, or a failure."""
+
+    __slots__ = ("failure", "holders", "value")
+
+    def __init__(self, value: Any, failure: Failure | None, holders: set[Any]) -> None:
+        self.value = value
+        self.failure = failure
+        self.holders = holders
+
+
+class Targets:
+    """All of an interpreter's targets, by place. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_place: dict[Place, Target] = {}
+        #: Failures that nobody will ask for, by client.
+        self._complaints: dict[int, list[Failure]] = {}
+        #: Looks a target up, from any thread.
+        self.get = self._by_place.get
+
+    def __len__(self) -> int:
+        return len(self._by_place)
+
+    def add(self, place: Place, value: Any, failure: Failure | None) -> None:
+        """The step of this place has this outcome; the place itself holds it."""
+        if failure is not None:
+            failure.pending += 1
+        self._by_place[place] = Target(value, failure, {place})
+
+    def hold(self, place: Place, holder: Any) -> None:
+        """Hold a target. Nothing happens if it is gone."""
+        with self._lock:
+            target = self._by_place.get(place)
+            if target is not None:
+                target.holders.add(holder)
+
+    def release(self, place: Place, holder: Any) -> None:
+        """A holder ends, and with the last one the target. Holders that do not hold may end too."""
+        with self._lock:
+            target = self._by_place.get(place)
+            if target is None:
+                return
+            target.holders.discard(holder)
+            if target.holders:
+                return
+            del self._by_place[place]
+            self._forgotten(place, target)
+
+    def drop_client(self, client: int) -> None:
+        """Everything that a client holds ends."""
+        ended = []
+        with self._lock:
+            self._complaints.pop(client, None)
+            for place, target in list(self._by_place.items()):
+                target.holders = {
+                    holder for holder in target.holders if not (isinstance(holder[0], int) and client_of(holder[0]) == client)
+                }
+                if not target.holders:
+                    del self._by_place[place]
+                    ended.append(target)
+        del ended
+
+    def clear(self) -> None:
+        with self._lock:
+            ended = list(self._by_place.values())
+            self._by_place.clear()
+        del ended
+
+    def count_failed(self) -> int:
+        return sum(target.failure is not None for target in list(self._by_place.values()))
+
+    # ------------------------------------------------------------------------------------ failures
+    def complain(self, client: int, failure: Failure) -> None:
+        """Tell the client of a failure that no variable will show, with its next answer."""
+        if not failure.seen:
+            failure.seen = True
+            with self._lock:
+                self._complaints.setdefault(client, []).append(failure)
+
+    def complaint_of(self, client: int) -> Failure | None:
+        """The next failure to tell a client."""
+        if not self._complaints:
+            return None
+        with self._lock:
+            left = self._complaints.get(client)
+            if not left:
+                return None
+            failure = left.pop(0)
+            if not left:
+                del self._complaints[client]
+            return failure
+
+    def _forgotten(self, place: Place, target: Target) -> None:
+        """Under the lock: a target ended; if it was the last sign of a failure that nobody saw, its maker is told."""
+        failure = target.failure
+        if failure is not None:
+            failure.pending -= 1
+            if not failure.pending and not failure.seen:
+                failure.seen = True
+                self._complaints.setdefault(client_of(place[0]), []).append(failure)

@@ -1,0 +1,68 @@
+"""Tokens: objects whose last ref's end tells an interpreter that nobody holds something any more.
+
+In the interpreter's process, which owns the tokens. Whoever is given one keeps it, passes it on inside of messages and objects, or dies;
+the engine counts its refs in all of that, and all that is left to do here is to notice when the object is gone.
+
+On mray the entry of an object ends then, and a finalizer runs. Ray tells nobody, so there the interpreter looks every `INTERVAL` seconds,
+as long as it has given tokens out, whether its own table of objects still has a size for them. (`wait` of a ref that is made of a bare id
+would end Ray's raylet, if the object is gone.)
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+#: Seconds between looks, on engines that do not tell.
+INTERVAL = 0.5
+
+
+class Tokens:
+    """Makes tokens, and calls `ended(key)` when one is gone: in a finalizer or a thread of its own, so it may take no locks."""
+
+    def __init__(self, engine: Any, ended: Callable[[Any], None]) -> None:
+        self._engine = engine
+        self._ended = ended
+        self._looked_after: dict[bytes, Any] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def make(self, key: Any) -> Any:
+        """A new token; the caller passes it on and forgets it."""
+        ref = self._engine.put(None)
+        entry = getattr(ref, "_entry", None)
+        if entry is not None:
+            weakref.finalize(entry, self._ended, key).atexit = False
+            return ref
+        with self._lock:
+            self._looked_after[ref.binary()] = key
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="proxy tokens", daemon=True)
+                self._thread.start()
+        return ref
+
+    def _look(self) -> None:
+        ref_of = self._engine.ObjectRef
+        look = importlib.import_module(f"{self._engine.__name__}.experimental").get_local_object_locations
+        pause = threading.Event()
+        # A token that has just been made is on its way: it is looked at from the second round on.
+        young: set[bytes] = set()
+        while True:
+            pause.wait(INTERVAL)
+            with self._lock:
+                now = dict(self._looked_after)
+                if not now:
+                    self._thread = None
+                    return
+            for token, key in now.items():
+                if token not in young:
+                    continue
+                found = look([ref := ref_of(token)]).get(ref)
+                if found is None or found["object_size"] is None:
+                    with self._lock:
+                        del self._looked_after[token]
+                    self._ended(key)
+            young = set(now)
