@@ -1,7 +1,7 @@
 """A connection: how a process talks to one interpreter.
 
-By calls of the engine's actor; directly, if the interpreter is this very process. While a connection lives, so do its client's variables: the
-interpreter notices its end by a token (`mray.proxy.token`).
+By calls of the engine's actor; directly, if the interpreter is this very process. While a connection lives, so do its client's variables:
+the interpreter notices its end by a token (`mray.proxy.token`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class Connection:
         self.client = int.from_bytes(os.urandom(8), "little") >> 26
         self.local = HERE.get(actor_id)
         self.actor_died = importlib.import_module(f"{engine.__name__}.exceptions").RayActorError
-        self._handle = self._token = self._call = self._send = None
+        self._handle: Any = None
+        self._token: Any = None
+        self._call: Any = None
+        self._send: Any = None
         if self.local is None:
             self._handle = handle
             self._call = handle.serve.remote

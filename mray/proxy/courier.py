@@ -1,7 +1,8 @@
 """The courier: a thread that sends what nobody waits for.
 
-In each process that uses variables. A step is not sent by itself: those that follow within `LINGER` go with it in one call, as do those that a
-`fetch` sends along. And a variable that ends says so here, from a finalizer, which may take no lock: it only puts a record on the queue.
+In each process that uses variables. A step is not sent by itself: those that follow within `LINGER` go with it in one call, as do those
+that a `fetch` sends along. And a variable that ends says so here, from a finalizer, which may take no lock: it only puts a record on the
+queue.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ class RemoteInterpreterFactory:
         self._actor_class: Any = None
 
     def create(self, **options: Any) -> RemoteInterpreter:
-        """Start an interpreter; does not wait for it. `options` are those of an actor: ``num_gpus=1``, ``name="model"``, ``lifetime="detached"``.
+        """Start an interpreter; does not wait for it. `options` are those of an actor: ``num_gpus=1``, ``name="model"``,
+        ``lifetime="detached"``.
 
         ``max_concurrency`` (256) is how many threads may wait there for something at once.
         """

@@ -1,8 +1,8 @@
 """A hold: what makes a target stay while a variable of this process stands for it.
 
-In the process that uses the variable. It is known to the interpreter by the place of the step by which it began: the step that made the target,
-or the one that adopted it when the variable came from elsewhere. It ends when the steps that use it are done, so it counts in which lanes it was
-used last.
+In the process that uses the variable. It is known to the interpreter by the place of the step by which it began: the step that made the
+target, or the one that adopted it when the variable came from elsewhere. It ends when the steps that use it are done, so it counts in
+which lanes it was used last.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where the steps of a lane arrive, at the interpreter.
 
-Calls to an actor with many threads overtake each other, so each says with which number its steps begin. Whichever thread finds the next ones
-runs them; threads that come meanwhile leave theirs and go, or wait for the step whose result they want. Nobody else's lane is held up.
+Calls to an actor with many threads overtake each other, so each says with which number its steps begin. Whichever thread finds the next
+ones runs them; threads that come meanwhile leave theirs and go, or wait for the step whose result they want. Nobody else's lane is held up.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from mray.proxy.step import Place, Step
 
-#: Ready when all of these have been done: (what is needed, what to do).
-Parked = tuple[tuple[Place, ...], Callable[[], None]]
+#: The end of a holder, and the steps that are to be done before: (steps, target, holder).
+Parked = tuple[tuple[Place, ...], Place, Place]
 
 
 class Inbox:

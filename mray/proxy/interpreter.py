@@ -1,7 +1,7 @@
 """The actor that holds the objects: it runs steps and answers for their results.
 
-In the interpreter's process, on the threads of the actor: a call brings steps of one lane, perhaps wants the result of one, and waits for that
-alone. What is held, and by whom, is in `targets`.
+In the interpreter's process, on the threads of the actor: a call brings steps of one lane, perhaps wants the result of one, and waits for
+that alone. What is held, and by whom, is in `targets`.
 
 Invariant: user code (operations, and the finalizers of targets) runs with no lock held.
 """
@@ -13,7 +13,7 @@ import inspect
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -67,7 +67,8 @@ class Interpreter:
         self._coroutines = Coroutines()
         self._namespace = namespace.Namespace()
         self._clients_gone: set[int] = set()
-        self._own = {
+        self._operations: dict[str, Callable[..., Any]] = {
+            **OPERATIONS,
             "adopt": self._adopt,
             "named": self._namespace.get,
             "put_named": self._namespace.put,
@@ -195,7 +196,7 @@ class Interpreter:
             if operation == "call" and not names:
                 value = values[0](*values[1:])
             else:
-                function = OPERATIONS.get(operation) or self._own[operation]
+                function = self._operations[operation]
                 if names:
                     count = len(values) - len(names)
                     value = function(*values[:count], **dict(zip(names, values[count:], strict=True)))
@@ -329,8 +330,9 @@ class Interpreter:
                 inbox = self._inboxes.get(lane)
                 if inbox is None:
                     inbox = self._inboxes[lane] = Inbox()
+                    inbox.closed = client_of(lane) in self._clients_gone
                 if inbox.done < number and not inbox.closed:
-                    inbox.parked.append((uses[at:], lambda: self._park(uses[at:], place, holder)))
+                    inbox.parked.append((uses[at:], place, holder))
                     # The lane may have passed the step before this was parked, and it looks only between batches.
                     if inbox.done < number:
                         return
@@ -340,8 +342,8 @@ class Interpreter:
     def _unpark(self, inbox: Inbox) -> None:
         with self._lock:
             parked, inbox.parked = inbox.parked, []
-        for _uses, again in parked:
-            again()
+        for uses, place, holder in parked:
+            self._park(uses, place, holder)
 
     def _bury(self) -> None:
         """Runs in a thread of its own: what tokens kept ends here, not in a finalizer."""

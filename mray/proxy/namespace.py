@@ -29,7 +29,7 @@ class Namespace:
             raise KeyError(name)
         return self._values[name]
 
-    def put(self, name: str, value: Any) -> Any:
+    def put(self, name: Any, value: Any) -> Any:
         if not isinstance(name, str) or name in self._hidden:
             raise TypeError(f"the name of an instance is a string other than {sorted(self._hidden)}, not {name!r}")
         self._values[name] = value
@@ -45,8 +45,10 @@ class Namespace:
         # Tracebacks look the lines up here.
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         tree = ast.parse(source, file)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, file, "exec"), self._values)
-        if last is None:
+        last = tree.body[-1] if tree.body else None
+        if not isinstance(last, ast.Expr):
+            exec(compile(tree, file, "exec"), self._values)
             return None
+        del tree.body[-1]
+        exec(compile(tree, file, "exec"), self._values)
         return eval(compile(ast.Expression(last.value), file, "eval"), self._values)

@@ -1,7 +1,7 @@
 """The table of operators: from it `Var` gets its methods and the interpreter its operations.
 
-Any process. A row is an operation's name on the wire and the function that does it; functions of `operator` make Python's own decision about
-reflection, since they run where the operands are.
+Any process. A row is an operation's name on the wire and the function that does it; functions of `operator` make Python's own decision
+about reflection, since they run where the operands are.
 """
 
 from __future__ import annotations

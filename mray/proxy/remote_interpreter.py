@@ -102,10 +102,10 @@ class IRemoteInterpreter(ABC):
         """The variable of an id, which some variable's `id` was; that one must live."""
 
     def call_id(self, id: Any, args: Any = None, kwargs: Any = None) -> Var:
-        return self.var(id)(*(args or ()), **(kwargs or {}))  # type: ignore[no-any-return]
+        return self.var(id)(*(args or ()), **(kwargs or {}))
 
     def method_call_id(self, id: Any, method: str, args: Any = None, kwargs: Any = None) -> Var:
-        return self.attr_id(id, method)(*(args or ()), **(kwargs or {}))  # type: ignore[no-any-return]
+        return self.attr_id(id, method)(*(args or ()), **(kwargs or {}))
 
     def operator_call_id(self, id: Any, operator: str, *args: Any) -> Var:
         return self.method_call_id(id, operator, args)
@@ -137,7 +137,7 @@ class IRemoteInterpreter(ABC):
         return self.do("type", self.var(id))
 
     def next_of_id(self, id: Any) -> Var:
-        return next(self.var(id))  # type: ignore[no-any-return]
+        return next(self.var(id))
 
     def iter_of_id(self, id: Any) -> Iterator[Var]:
         return iter(self.var(id))
@@ -152,8 +152,8 @@ class IRemoteInterpreter(ABC):
 class RemoteInterpreter(IRemoteInterpreter):
     """An interpreter behind an actor of the engine. One object per interpreter and process; any thread.
 
-    It lives while anything in any process has this or a `Var` of it, unless it was made with ``lifetime="detached"``. What waits for it when it
-    dies raises `InterpreterDiedError`.
+    It lives while anything in any process has this or a `Var` of it, unless it was made with ``lifetime="detached"``. What waits for it
+    when it dies raises `InterpreterDiedError`.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -166,14 +166,14 @@ class RemoteInterpreter(IRemoteInterpreter):
     def lane(self) -> Lane:
         """This thread's."""
         try:
-            loans = self._lanes.loans
+            loans: list[_Loan] = self._lanes.loans
         except AttributeError:
             loans = self._lanes.loans = []
         for loan in loans:
             if not loan.lane.sending:
-                return loan.lane  # type: ignore[no-any-return]
+                return loan.lane
         loans.append(_Loan(self._unused, self._new_lane))
-        return loans[-1].lane  # type: ignore[no-any-return]
+        return loans[-1].lane
 
     def _new_lane(self) -> Lane:
         return Lane(self.connection, self.connection.client << LANE_BITS | next(self._numbers))

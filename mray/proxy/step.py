@@ -57,9 +57,8 @@ class Chunk(list[Any]):
 
 
 #: Iterators over what is there already: to ask them for more than is wanted changes nothing.
-_EAGER = frozenset(
-    type(iter(of)) for of in ([], (), "", b"", bytearray(), range(0), range(1 << 70, 1 << 70), {}, {}.values(), {}.items(), set())
-)
+_SEQUENCES: tuple[Any, ...] = ([], (), "", b"", bytearray(), range(0), range(1 << 70, 1 << 70), {}, {}.values(), {}.items(), set())
+_EAGER = frozenset(type(iter(sequence)) for sequence in _SEQUENCES)
 #: How many items at most are asked for at once.
 CHUNK = 256
 

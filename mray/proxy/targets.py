@@ -1,7 +1,8 @@
 """Targets: the objects of an interpreter, and who holds each.
 
-In the interpreter's process. A target lives while anything holds it: the place of the step by which a client came to hold it, or the key of a
-token that is on its way somewhere. What is dropped is destroyed after the lock is free, since finalizers of users' objects may do anything.
+In the interpreter's process. A target lives while anything holds it: the place of the step by which a client came to hold it, or the key
+of a token that is on its way somewhere. What is dropped is destroyed after the lock is free, since finalizers of users' objects may do
+anything.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ LANE_BITS = 24
 
 
 def client_of(lane: int) -> int:
+    """Whose lane it is."""
     return lane >> LANE_BITS
 
 

@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from mray.proxy.remote_interpreter import RemoteInterpreter
 
 #: Offers of memory of this process, which a variable has none of.
-_MEMORY = frozenset({"__array_interface__", "__array_struct__", "__cuda_array_interface__", "__dlpack__", "__dlpack_device__", "__buffer__"})
+_MEMORY = frozenset(
+    {"__array_interface__", "__array_struct__", "__cuda_array_interface__", "__dlpack__", "__dlpack_device__", "__buffer__"}
+)
 
 
 class Var:
     """A remote variable. Its own: `env`, `id`, `fetch`, `fetch_ref`, `bind`; every other attribute is the object's.
 
-    Blocking calls wait for ever, and raise what the failed step raised (the cause, `StepFailed`, says which it was) or `InterpreterDiedError`. Any
-    thread may use it; a thread's steps are done in order. It may be pickled into tasks, actors and other interpreters, and the object lives until
-    its last variable ends.
+    Blocking calls wait for ever, and raise what the failed step raised (the cause, `StepFailed`, says which it was) or
+    `InterpreterDiedError`. Any thread may use it; a thread's steps are done in order. It may be pickled into tasks, actors and other
+    interpreters, and the object lives until its last variable ends.
     """
 
     __slots__ = ("__weakref__", "_hold")
@@ -239,11 +241,11 @@ def _first(value: Any) -> Var:
 # ---------------------------------------------------------------------------------------------- from the table
 def _home(operation: str, left: Any, right: Any) -> RemoteInterpreter:
     """Where an operator of two variables is done: with the left one if it has the operator, else with the right one."""
-    env = left._hold.env
-    other = right._hold.env if type(right) is Var else env
+    env: RemoteInterpreter = left._hold.env
+    other: RemoteInterpreter = right._hold.env if type(right) is Var else env
     if other is env or env.ask("has", left, operation):
-        return env  # type: ignore[no-any-return]
-    return other  # type: ignore[no-any-return]
+        return env
+    return other
 
 
 def _binary(operation: str) -> Callable[..., Var]:
@@ -290,16 +292,13 @@ def _add_methods() -> None:
         **{dunder(name): _answered(name) for name in ANSWERED},
         **{
             f"_repr_{name}_": _shown_as(f"_repr_{name}_")
-            for name in ("html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript", "pretty")
-            if name != "pretty"
+            for name in ("html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript")
         },
     }
     for name, method in methods.items():
         method.__name__ = name
         method.__qualname__ = f"Var.{name}"
-        if name != dunder("hash"):
-            setattr(Var, name, method)
+        setattr(Var, name, method)
 
 
 _add_methods()
-Var.__hash__ = object.__hash__  # type: ignore[method-assign]
