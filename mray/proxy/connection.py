@@ -19,7 +19,7 @@ from mray.proxy.step import Step
 class Connection:
     """Any thread may call. Errors: `InterpreterDiedError` from whatever waits."""
 
-    __slots__ = ("__weakref__", "_call", "_handle", "_send", "_token", "actor_died", "client", "engine", "id", "local", "name")
+    __slots__ = ("__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died", "client", "engine", "id", "local", "name")
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
         self.engine = engine
@@ -38,7 +38,13 @@ class Connection:
             self._send = handle.serve.options(num_returns=0).remote
             # The token stays inside the object that this ref keeps, until this process drops it or dies.
             self._token = handle.open.remote(self.client)
-        COURIER.start()
+        self._leaving = COURIER.enter()
+
+    def __del__(self) -> None:
+        # Missing, if the constructor failed.
+        leaving = getattr(self, "_leaving", None)
+        if leaving is not None:
+            COURIER.put(leaving)
 
     @property
     def handle(self) -> Any:

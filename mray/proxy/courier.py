@@ -8,7 +8,6 @@ queue.
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
 from queue import Empty, SimpleQueue
@@ -22,34 +21,44 @@ if TYPE_CHECKING:
 LINGER = 0.001
 
 
+class Leaving:
+    """A connection has ended."""
+
+    __slots__ = ()
+
+
 class Courier:
     """One for the process."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Any] = SimpleQueue()
-        #: Puts a `Lane` with unsent steps, or an end: (connection, target, holder, uses). From finalizers, too.
+        #: Puts a `Lane` with unsent steps, an end: (connection, target, holder, uses), or a `Leaving`. From finalizers, too.
         self.put = self._queue.put
-        self._pid = -1
         self._lock = threading.Lock()
-        self._idle = threading.Event()
+        #: Connections of this process; while there are any, the thread runs.
+        self._connections = 0
+        self._hooked = False
 
-    def start(self) -> None:
-        """Have the thread run in this process. Called by whoever makes a connection."""
+    def enter(self) -> Leaving:
+        """There is a connection more; it puts what it gets here when it ends."""
         with self._lock:
-            if self._pid == os.getpid():
-                return
-            self._pid = os.getpid()
-        threading.Thread(target=self._deliver, name="proxy courier", daemon=True).start()
-        # After the engine's own, since it is registered later; so the engine still runs when this is called.
-        atexit.register(self.drain)
+            self._connections += 1
+            if self._connections == 1:
+                threading.Thread(target=self._deliver, name="proxy courier", daemon=True).start()
+            if not self._hooked:
+                # After the engine's own, since it is registered later; so the engine still runs when this is called.
+                atexit.register(self.drain)
+                self._hooked = True
+        return Leaving()
 
     def drain(self) -> None:
-        """Wait until everything that was put before has been sent, and what was sent has been done."""
-        if self._pid != os.getpid():
-            return
-        sent = threading.Event()
-        self.put(sent)
-        sent.wait(60)
+        """Wait until everything that was put before has been sent."""
+        with self._lock:
+            if not self._connections:
+                return
+            sent = threading.Event()
+            self.put(sent)
+        sent.wait()
 
     def _deliver(self) -> None:
         get, get_nowait = self._queue.get, self._queue.get_nowait
@@ -64,10 +73,13 @@ class Courier:
             ends: dict[Connection, list[Any]] = {}
             lanes: list[Lane] = []
             events = []
+            left = 0
             for item in items:
                 if type(item) is tuple:
                     ends.setdefault(item[0], []).append(item[1:])
-                elif isinstance(item, threading.Event):
+                elif type(item) is Leaving:
+                    left += 1
+                elif type(item) is threading.Event:
                     events.append(item)
                 else:
                     lanes.append(item)
@@ -80,6 +92,11 @@ class Courier:
             # What ended holds connections, and the last one's end is an actor's.
             del items, ends, lanes, events, item
             lane = connection = ended = event = None  # type: ignore[assignment]
+            if left:
+                with self._lock:
+                    self._connections -= left
+                    if not self._connections:
+                        return
 
 
 def _quietly(action: Any, *arguments: Any) -> None:

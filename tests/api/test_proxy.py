@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -20,8 +21,10 @@ def rif(ray_session: ModuleType) -> RemoteInterpreterFactory:
 
 
 @pytest.fixture
-def env(rif: RemoteInterpreterFactory) -> IRemoteInterpreter:
-    return rif.create(num_cpus=0)
+def env(rif: RemoteInterpreterFactory, request: pytest.FixtureRequest) -> Iterator[IRemoteInterpreter]:
+    yield rif.create(num_cpus=0)
+    # Else the last test of a file would keep it until the session has ended, and with it the thread that delivers.
+    request.node.funcargs.pop("env")
 
 
 # ------------------------------------------------------------------------------------------- the seed
