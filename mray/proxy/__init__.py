@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mray.proxy.errors import InterpreterDiedError, RemoteError, StepFailed, VarReleasedError
-from mray.proxy.factory import RemoteInterpreterFactory
-from mray.proxy.remote_interpreter import IRemoteInterpreter, RemoteInterpreter
-from mray.proxy.var import Var
+from mray.proxy._errors import InterpreterDiedError, RemoteError, StepFailed, VarReleasedError
+from mray.proxy._factory import RemoteInterpreterFactory
+from mray.proxy._remote_interpreter import IRemoteInterpreter, RemoteInterpreter
+from mray.proxy._var import Var
 
 __all__ = [
     "IRemoteInterpreter",

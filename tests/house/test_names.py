@@ -13,7 +13,7 @@ import mray
 from tests.house.ray_names import OWN, RAY
 
 #: Packages of mray that Ray does not have, or that are programs.
-NOT_RAYS = {"mray.cli", "mray.examples", "mray.__main__", "mray.pytest_plugin"}
+NOT_RAYS = {"mray.cli", "mray.examples", "mray.proxy", "mray.__main__", "mray.pytest_plugin"}
 
 
 def public_modules() -> list[str]:

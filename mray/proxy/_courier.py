@@ -14,8 +14,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mray.proxy.connection import Connection
-    from mray.proxy.lane import Lane
+    from mray.proxy._connection import Connection
+    from mray.proxy._lane import Lane
 
 #: Seconds for which a step may wait for others to go with it.
 LINGER = 0.001

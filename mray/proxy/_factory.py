@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray.proxy.interpreter import Interpreter
-from mray.proxy.remote_interpreter import RemoteInterpreter, connect
+from mray.proxy._interpreter import Interpreter
+from mray.proxy._remote_interpreter import RemoteInterpreter, connect
 
 #: Calls that may wait at an interpreter at once. Interpreters that call each other in turn use one for each level.
 MAX_CONCURRENCY = 256

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from mray.proxy.operators import ANSWERED, BINARY, COMPARISONS, IN_PLACE, UNARY, dunder
+from mray.proxy._operators import ANSWERED, BINARY, COMPARISONS, IN_PLACE, UNARY, dunder
 
 LITERAL, SAME, OTHER, NESTED, FOREIGN, MODULE = "vsonfm"
 

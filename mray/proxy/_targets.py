@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from mray.proxy.errors import Failure
-from mray.proxy.step import Place
+from mray.proxy._errors import Failure
+from mray.proxy._step import Place
 
 #: A lane's number begins with its client's.
 LANE_BITS = 24
@@ -121,6 +121,6 @@ class Targets:
         failure = target.failure
         if failure is not None:
             failure.pending -= 1
-            if not failure.pending and not failure.seen:
+            if not failure.pending and not failure.seen and not failure.is_question:
                 failure.seen = True
                 self._complaints.setdefault(client_of(place[0]), []).append(failure)

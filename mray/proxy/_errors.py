@@ -58,13 +58,15 @@ class InterpreterDiedError(RuntimeError):
 class Failure:
     """An error, where it happened, and its traceback as text. `seen`: someone has been told, so that nobody else needs to be."""
 
-    __slots__ = ("error", "pending", "remote_traceback", "seen", "step")
+    __slots__ = ("error", "is_question", "pending", "remote_traceback", "seen", "step")
 
     def __init__(self, error: BaseException, step: str, remote_traceback: str) -> None:
         self.error = error
         self.step = step
         self.remote_traceback = remote_traceback
         self.seen = False
+        #: An attribute was looked for, and nothing depends on it yet.
+        self.is_question = False
         #: How many targets have this outcome. Nobody will look at it once there are none.
         self.pending = 0
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
-from mray.proxy import namespace
-from mray.proxy.coroutines import Coroutines
-from mray.proxy.errors import Failure, VarReleasedError
-from mray.proxy.inbox import Inbox
-from mray.proxy.step import (
+from mray.proxy import _namespace
+from mray.proxy._coroutines import Coroutines
+from mray.proxy._errors import Failure, VarReleasedError
+from mray.proxy._inbox import Inbox
+from mray.proxy._step import (
     FOREIGN,
     LITERAL,
     MODULE,
@@ -37,8 +37,8 @@ from mray.proxy.step import (
     Step,
     described,
 )
-from mray.proxy.targets import Target, Targets, client_of
-from mray.proxy.token import Tokens
+from mray.proxy._targets import Target, Targets, client_of
+from mray.proxy._token import Tokens
 
 #: The interpreter that lives in this process, by the id of its actor.
 HERE: dict[str, Interpreter] = {}
@@ -65,7 +65,7 @@ class Interpreter:
         self._ended: SimpleQueue[Any] = SimpleQueue()
         self._tokens = Tokens(self._engine, self._ended.put)
         self._coroutines = Coroutines()
-        self._namespace = namespace.Namespace()
+        self._namespace = _namespace.Namespace()
         self._clients_gone: set[int] = set()
         self._operations: dict[str, Callable[..., Any]] = {
             **OPERATIONS,
@@ -204,9 +204,11 @@ class Interpreter:
                     value = function(*values)
         except _Inherited as inherited:
             failure = inherited.failure
+            failure.is_question = False
         except BaseException as error:  # SystemExit of user code must not end the actor's thread
             text = f"step {number} of this thread's with {self._host}[{self._id[:5]}] failed: {described(operation, values, names)}"
             failure = Failure.of(error, text)
+            failure.is_question = operation == "getattr"
         if operation in STATEMENTS:
             if failure is not None:
                 self._targets.complain(client_of(lane), failure)

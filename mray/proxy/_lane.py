@@ -13,13 +13,13 @@ import threading
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mray.proxy.courier import COURIER
-from mray.proxy.interpreter import READY, TAKE
-from mray.proxy.step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
+from mray.proxy._courier import COURIER
+from mray.proxy._interpreter import READY, TAKE
+from mray.proxy._step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
 
 if TYPE_CHECKING:
-    from mray.proxy.connection import Connection
-    from mray.proxy.hold import Hold
+    from mray.proxy._connection import Connection
+    from mray.proxy._hold import Hold
 
 #: Steps in one call.
 _MANY = 128

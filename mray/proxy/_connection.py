@@ -1,7 +1,7 @@
 """A connection: how a process talks to one interpreter.
 
 By calls of the engine's actor; directly, if the interpreter is this very process. While a connection lives, so do its client's variables:
-the interpreter notices its end by a token (`mray.proxy.token`).
+the interpreter notices its end by a token (`mray.proxy._token`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import importlib
 import os
 from typing import Any
 
-from mray.proxy.courier import COURIER
-from mray.proxy.errors import Failure, InterpreterDiedError
-from mray.proxy.interpreter import HERE, Want
-from mray.proxy.step import Step
+from mray.proxy._courier import COURIER
+from mray.proxy._errors import Failure, InterpreterDiedError
+from mray.proxy._interpreter import HERE, Want
+from mray.proxy._step import Step
 
 
 class Connection:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from mray.proxy.step import Place, Step
+from mray.proxy._step import Place, Step
 
 #: The end of a holder, and the steps that are to be done before: (steps, target, holder).
 Parked = tuple[tuple[Place, ...], Place, Place]

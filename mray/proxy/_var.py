@@ -1,7 +1,7 @@
 """`Var`: stands for an object of an interpreter; what is done to it is done there.
 
 In any process. Operators, attributes, items and calls give new variables at once; what Python wants here and now (truth, length, items of a
-loop, text) is waited for, and raises what any step before it raised. Methods are made from the table in `mray.proxy.operators`.
+loop, text) is waited for, and raises what any step before it raised. Methods are made from the table in `mray.proxy._operators`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import importlib
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from mray.proxy.errors import portable
-from mray.proxy.interpreter import AWAITED, VALUE
-from mray.proxy.lookup import wants_answer
-from mray.proxy.operators import ANSWERED, BINARY, COMPARISONS, IN_PLACE, UNARY, dunder
-from mray.proxy.step import CHUNK
+from mray.proxy._errors import portable
+from mray.proxy._interpreter import AWAITED, VALUE
+from mray.proxy._lookup import wants_answer
+from mray.proxy._operators import ANSWERED, BINARY, COMPARISONS, IN_PLACE, UNARY, dunder
+from mray.proxy._step import CHUNK
 
 if TYPE_CHECKING:
-    from mray.proxy.hold import Hold
-    from mray.proxy.remote_interpreter import RemoteInterpreter
+    from mray.proxy._hold import Hold
+    from mray.proxy._remote_interpreter import RemoteInterpreter
 
 #: Offers of memory of this process, which a variable has none of.
 _MEMORY = frozenset(
@@ -84,7 +84,7 @@ class Var:
     def __reduce__(self) -> tuple[Any, ...]:
         hold = self._hold
         # `restore_var` knows interpreters, which know this.
-        return importlib.import_module("mray.proxy.remote_interpreter").restore_var, (hold.env, hold.place, hold.token())
+        return importlib.import_module("mray.proxy._remote_interpreter").restore_var, (hold.env, hold.place, hold.token())
 
     def __repr__(self) -> str:
         return str(self._hold.env.ask("shown", self))

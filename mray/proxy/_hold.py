@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mray.proxy.courier import COURIER
-from mray.proxy.interpreter import TAKE, TOKEN
-from mray.proxy.step import Place
+from mray.proxy._courier import COURIER
+from mray.proxy._interpreter import TAKE, TOKEN
+from mray.proxy._step import Place
 
 if TYPE_CHECKING:
-    from mray.proxy.lane import Lane
-    from mray.proxy.remote_interpreter import RemoteInterpreter
+    from mray.proxy._lane import Lane
+    from mray.proxy._remote_interpreter import RemoteInterpreter
 
 
 class Hold:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mray.proxy.connection import Connection
-from mray.proxy.hold import Hold
-from mray.proxy.interpreter import DONE, READY
-from mray.proxy.lane import Lane, new_place
-from mray.proxy.step import Place
-from mray.proxy.targets import LANE_BITS
-from mray.proxy.var import Var
+from mray.proxy._connection import Connection
+from mray.proxy._hold import Hold
+from mray.proxy._interpreter import DONE, READY
+from mray.proxy._lane import Lane, new_place
+from mray.proxy._step import Place
+from mray.proxy._targets import LANE_BITS
+from mray.proxy._var import Var
 
 
 class IRemoteInterpreter(ABC):
@@ -78,7 +78,7 @@ class IRemoteInterpreter(ABC):
 
     @abstractmethod
     def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
-        """The variable of an operation's result: one of `mray.proxy.step.OPERATIONS`."""
+        """The variable of an operation's result: one of `mray.proxy._step.OPERATIONS`."""
 
     def __getitem__(self, name: str) -> Var:
         return self.get_named(name)
