@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mray._api.actor import ActorHandle, ActorMethodSpec
     from mray._api.object_ref import ObjectRef
     from mray._common.tensor_transports import TensorTransport
+    from mray.exceptions import RayActorError
 
 #: What a call returns: one ref, a list of refs (num_returns > 1), or None (num_returns == 0).
 Returned = Any
@@ -51,6 +52,17 @@ class Backend(ABC):
     @abstractmethod
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None]) -> None:
         """Call `callback` once, in any thread, when the value (or error) is there; at once if it is."""
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait as `get` does, for something that callbacks of `on_ready` and `on_death` bring about; the predicate's last value.
+
+        The predicate is called often and in other threads: it must be quick. What else makes it true must call `wake`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
+
+    def wake(self) -> None:
+        """Have those in `wait_until` look again."""
+        raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
     @abstractmethod
     def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
@@ -113,6 +125,10 @@ class Backend(ABC):
     @abstractmethod
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         """End the actor's process at once."""
+
+    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
+        """Call `callback` once, in any thread, when the actor is dead for good."""
+        raise NotImplementedError(f"{type(self).__name__} tells of deaths by failing calls only.")
 
     @abstractmethod
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:

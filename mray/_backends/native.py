@@ -148,6 +148,17 @@ class NativeBackend(PlacementCalls, Backend):
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None]) -> None:
         self.client.on_ready(ref, callback)
 
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        client = self.client
+        if not client.wait_as_user(lambda: predicate() or client.fatal is not None, timeout):
+            return False
+        if client.fatal is not None and not predicate():
+            raise client.fatal
+        return True
+
+    def wake(self) -> None:
+        self.client.reactor.wake()
+
     def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
         return self.client.borrowing.restore(object_id, owner)
 
@@ -399,6 +410,10 @@ class NativeBackend(PlacementCalls, Backend):
         client = self.client
         with client.lock:
             client.node.send((m.ACTOR_KILL, handle._id, no_restart))
+
+    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
+        with self.client.lock:
+            self.client.actor(handle._id).on_death(callback)
 
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
         handle = self._named(name, namespace or self.client.facts["namespace"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.dag_node import GraphRef
@@ -296,6 +296,19 @@ class ActorCaller:
             watcher(self)
         if self.state == "dead" and not self.client.borrowing.holds(self.actor_id):
             self.client.forget_actor(self.actor_id)
+
+    def on_death(self, callback: Callable[[Any], None]) -> None:
+        """Call back with the error, soon and without the lock, when the actor is dead for good."""
+
+        def tell(_caller: ActorCaller) -> None:
+            if self.state == "dead":
+                self.watchers.remove(tell)
+                error = actor_error(self.actor_id, self.class_name, self.cause)
+                self.client.reactor.defer(lambda: callback(error))
+
+        self.watchers.append(tell)
+        self.subscribe()
+        tell(self)
 
     def _fail_all(self, calls: Sequence[Call]) -> None:
         for call in calls:

@@ -1,0 +1,423 @@
+"""A crew: actors that take jobs from one queue. What `multiprocessing.Pool`, `executor.Executor` and the joblib backend stand on.
+
+    any thread                     reading thread (see `mray._ipc.reactor`)            members, one actor each
+    submit ──▶ queue ──▶ send ────────────────────────────────────────────────────────▶ run the function
+                 ▲                 answered ◀───────────────────────────────────────────┘
+                 └── next job ◀────┘  └─▶ job.succeeded / job.failed
+
+A member has one job at a time: what is queued starts with whichever member is free first, so no job waits behind a slow one while another
+member idles, and jobs that wait for each other meet. Rejected: several jobs in flight per member. It saves a round trip of some 20 µs
+per job and gives up both.
+
+A function is pickled once per crew and sent once to each member. One with a closure is pickled each time: its cells may have changed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import get_ident
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from mray._api.actor import exit_actor
+from mray._api.backend import Backend
+from mray._api.current import current_backend
+from mray._api.decorator import remote
+from mray._api.object_ref import ObjectRef
+from mray._api.verbs import kill
+from mray._objects.serializer import PLAIN_TYPES, dumps
+from mray.exceptions import RayActorError, RayTaskError
+
+#: Functions that a member remembers.
+_MOST_FUNCTIONS = 256
+
+
+class EscapeError(Exception):
+    """Carries a SystemExit of a job, which is a failure of the job and not the end of its process."""
+
+
+class Member:
+    """What each actor of a crew runs."""
+
+    def __init__(self) -> None:
+        self._functions: dict[int, Any] = {}
+
+    def begin(self, initializer: bytes | None, initargs: Sequence[Any]) -> int:
+        """Get ready for jobs; returns the pid."""
+        if initializer is not None:
+            pickle.loads(initializer)(*initargs)
+        return os.getpid()
+
+    def learn(self, number: int, code: bytes) -> None:
+        """A function that jobs will name by its number."""
+        if len(self._functions) >= _MOST_FUNCTIONS:
+            self._functions.clear()
+        try:
+            self._functions[number] = pickle.loads(code)
+        except Exception as error:
+            self._functions[number] = _Unloadable(error)
+
+    def call(self, number: int, *args: Any) -> Any:
+        return self.call_with(number, args, {})
+
+    def call_with(self, number: int, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self._functions[number](*args, **kwargs)
+        except SystemExit as error:
+            raise EscapeError(*error.args) from error
+
+    def map(self, number: int, items: Sequence[Any]) -> list[Any]:
+        function = self._functions[number]
+        try:
+            return [function(item) for item in items]
+        except SystemExit as error:
+            raise EscapeError(*error.args) from error
+
+    def starmap(self, number: int, items: Sequence[Any]) -> list[Any]:
+        function = self._functions[number]
+        try:
+            return [function(*item) for item in items]
+        except SystemExit as error:
+            raise EscapeError(*error.args) from error
+
+    def leave(self) -> None:
+        exit_actor()
+
+
+class _Unloadable:
+    """Stands for a function that this process cannot import."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        raise self._error
+
+
+class Code:
+    """A function on its way: what members call it, and its pickle."""
+
+    __slots__ = ("number", "pickled")
+
+    def __init__(self, number: int, pickled: bytes) -> None:
+        self.number = number
+        self.pickled = pickled
+
+
+class Job:
+    """One call of a `Member`'s method. Its user subclasses it; what it overrides is called from any thread and must not block."""
+
+    __slots__ = ("arguments", "code", "method")
+
+    def __init__(self, code: Code, method: str, *arguments: Any) -> None:
+        self.code = code
+        self.method = method
+        self.arguments: tuple[Any, ...] = arguments
+
+    def starts(self) -> bool:
+        """It leaves for a member now; False: it is wanted no more."""
+        return True
+
+    def succeeded(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def failed(self, error: BaseException) -> None:
+        raise NotImplementedError
+
+
+def call_of(code: Code, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    """The method and arguments of a job that is one call: values that the C pickler takes as they are go without a list around them."""
+    if not kwargs and all(type(arg) in PLAIN_TYPES for arg in args):
+        return "call", tuple(args)
+    return "call_with", (list(args), kwargs)
+
+
+class Worker:
+    """A member as the driver sees it."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.job: Job | None = None
+        #: Jobs it has been given.
+        self.taken = 0
+        self.known: set[int] = set()
+        #: Its process, once it is ready.
+        self.pid: int | None = None
+        self.dead = False
+
+    def is_alive(self) -> bool:
+        """Whether its process has not ended, as far as this one knows."""
+        return not self.dead
+
+
+class Crew:
+    """`size` actors and a queue.
+
+    `jobs_each`: an actor is replaced by a new one after so many jobs. With `mends` so is one that died, and the job it had fails;
+    otherwise the first death fails everything (`broken`). With `lazily`, actors start when there are jobs for them.
+    A failing `initializer` breaks the crew either way. A job's exception has a `traceback_type` of its process as the cause. Thread-safe.
+
+    Invariant: a job is in `_queue`, or some worker's `job`, or settled.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        initializer: Callable[..., object] | None = None,
+        initargs: Sequence[Any] = (),
+        jobs_each: int | None = None,
+        options: dict[str, Any] | None = None,
+        mends: bool = True,
+        lazily: bool = False,
+        traceback_type: type[Exception],
+    ) -> None:
+        self.backend: Backend = current_backend()
+        self._size = size
+        self._initializer = None if initializer is None else dumps(initializer)
+        self._initargs = list(initargs)
+        self._jobs_each = jobs_each
+        self._class = remote(num_cpus=0)(Member).options(**(options or {}))
+        self._mends = mends
+        self._traceback_type = traceback_type
+        self._lock = threading.RLock()
+        self._queue: deque[Job] = deque()
+        self.workers: list[Worker] = []
+        #: Those that have been told to leave and have not died.
+        self._left: list[Worker] = []
+        self._closed = False
+        #: Why no job can succeed any more.
+        self.broken: BaseException | None = None
+        self._codes: WeakKeyDictionary[Any, Code] = WeakKeyDictionary()
+        self._numbers = 0
+        if not lazily:
+            for _ in range(size):
+                self._hire()
+
+    # ------------------------------------------------------------------------------------ functions
+    def code_of(self, function: Callable[..., Any]) -> Code:
+        """The function as jobs name it; raises what pickling it raises."""
+        kept = isinstance(function, (FunctionType, BuiltinFunctionType, type)) and getattr(function, "__closure__", None) is None
+        code = self._codes.get(function) if kept else None
+        if code is None:
+            pickled = dumps(function)
+            with self._lock:
+                self._numbers += 1
+                code = Code(self._numbers, pickled)
+                if kept:
+                    try:
+                        self._codes[function] = code
+                    except TypeError:  # it cannot be referred to weakly
+                        pass
+        return code
+
+    # ----------------------------------------------------------------------------------------- jobs
+    def submit(self, *jobs: Job) -> None:
+        """Queue jobs, which are settled one day. RuntimeError after `close`."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the pool takes no more jobs")
+            if self.broken is None:
+                self._queue.extend(jobs)
+                jobs = ()
+        for job in jobs:
+            self._fail(job)
+        self._go_on()
+
+    def _fail(self, job: Job) -> None:
+        assert self.broken is not None
+        if job.starts():
+            job.failed(self.broken)
+
+    def _go_on(self) -> None:
+        """Send what can go, hire who is missing, dismiss who is not needed."""
+        while True:
+            with self._lock:
+                pair = self._next_pair()
+                if pair is None:
+                    self._fill_up()
+                    if self._closed and not self._queue:
+                        self._dismiss([worker for worker in self.workers if worker.job is None])
+                    return
+            self._send(*pair)
+
+    def _next_pair(self) -> tuple[Worker, Job] | None:
+        for worker in self.workers:
+            if worker.job is None and worker.pid is not None:
+                break
+        else:
+            return None
+        while self._queue:
+            job = self._queue.popleft()
+            if job.starts():
+                worker.job = job
+                worker.taken += 1
+                return worker, job
+        return None
+
+    def _fill_up(self) -> None:
+        """With jobs that nobody is there for, start another member. Lock held."""
+        starting = sum(worker.pid is None for worker in self.workers)
+        while self.broken is None and len(self.workers) < self._size and len(self._queue) > starting:
+            self._hire()
+            starting += 1
+
+    def _send(self, worker: Worker, job: Job) -> None:
+        try:
+            handle = worker.handle
+            if job.code.number not in worker.known:
+                if len(worker.known) >= _MOST_FUNCTIONS:
+                    worker.known.clear()
+                handle.learn.options(num_returns=0).remote(job.code.number, job.code.pickled)
+                worker.known.add(job.code.number)
+            ref = getattr(handle, job.method).remote(job.code.number, *job.arguments)
+        except BaseException as error:  # most of all: something that cannot be pickled
+            with self._lock:
+                worker.job = None
+            job.failed(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        job.arguments = ()
+        here = [get_ident()]  # answered inside `on_ready`: the loop that sends goes on by itself
+        self.backend.on_ready(ref, lambda: self._answered(worker, job, ref, get_ident() not in here))
+        here.clear()
+
+    def _answered(self, worker: Worker, job: Job, ref: ObjectRef, go_on: bool) -> None:
+        error, value, died = self._outcome(ref)
+        with self._lock:
+            worker.job = None
+            if died is None and self._jobs_each is not None and worker.taken >= self._jobs_each and worker in self.workers:
+                self._dismiss([worker])
+                self._replace()
+        if died is not None:
+            self._lost(worker, died)
+        if go_on:
+            self._go_on()
+        if error is None:
+            job.succeeded(value)
+        else:
+            job.failed(error)
+
+    # -------------------------------------------------------------------------------------- members
+    def _hire(self) -> None:
+        worker = Worker(self._class.remote())
+        self.workers.append(worker)
+        self.backend.on_death(worker.handle, lambda error: self._died(worker, error))
+        ready = worker.handle.begin.remote(self._initializer, self._initargs)
+        self.backend.on_ready(ready, lambda: self._ready(worker, ready))
+
+    def _ready(self, worker: Worker, ref: ObjectRef) -> None:
+        error, pid, _died = self._outcome(ref)
+        if error is None:
+            worker.pid = pid
+            self._go_on()
+        elif self._forget(worker):
+            self.break_with(error)
+
+    def _died(self, worker: Worker, error: RayActorError) -> None:
+        worker.dead = True
+        with self._lock:
+            if worker in self._left:
+                self._left.remove(worker)
+        # While it had to do with something, that fails and tells more.
+        if worker.job is None and worker.pid is not None:
+            self._lost(worker, error)
+            self._go_on()
+
+    def _lost(self, worker: Worker, error: RayActorError) -> None:
+        """A member has died that nobody dismissed."""
+        if self._forget(worker):
+            if not self._mends:
+                self.break_with(error)
+            with self._lock:
+                self._replace()
+
+    def _forget(self, worker: Worker) -> bool:
+        """Strike it off; False: it was dismissed, or this has been done."""
+        with self._lock:
+            there = worker in self.workers
+            if there:
+                self.workers.remove(worker)
+            return there
+
+    def _replace(self) -> None:
+        """Lock held."""
+        if self.broken is None and (not self._closed or self._queue):
+            self._hire()
+
+    def _dismiss(self, workers: list[Worker], *, at_once: bool = False) -> None:
+        """They leave when they are idle, or are ended. Lock held."""
+        for worker in workers:
+            self.workers.remove(worker)
+            if not worker.dead:
+                self._left.append(worker)
+            if at_once:
+                kill(worker.handle)
+            else:
+                worker.handle.leave.options(num_returns=0).remote()
+
+    def break_with(self, error: BaseException) -> None:
+        """Nothing can be done any more: every job fails with this error."""
+        with self._lock:
+            if self.broken is not None:
+                return
+            self.broken = error
+            jobs = [*self._queue]
+            self._queue.clear()
+            self._dismiss(list(self.workers), at_once=True)
+        for job in jobs:
+            self._fail(job)
+
+    # --------------------------------------------------------------------------------------- ending
+    def close(self) -> None:
+        """No more jobs; members leave when the queue is empty."""
+        with self._lock:
+            self._closed = True
+        self._go_on()
+
+    def terminate(self, error: BaseException) -> None:
+        """End the members now; jobs that have not been answered fail, those that wait with `error`."""
+        with self._lock:
+            self._closed = True
+        self.break_with(error)
+
+    def drop_queue(self) -> list[Job]:
+        """Take the jobs that have not started out of the queue."""
+        with self._lock:
+            jobs = list(self._queue)
+            self._queue.clear()
+        return jobs
+
+    def join(self) -> None:
+        """Wait until a closed crew's jobs are over and its processes have ended."""
+        self.wait_until(lambda: not (self.workers or self._queue or self._left), None)
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until a job's fate makes `predicate` true; for its quick checks of flags. Any thread."""
+        return self.backend.wait_until(predicate, timeout)
+
+    def _outcome(self, ref: ObjectRef) -> tuple[BaseException | None, Any, RayActorError | None]:
+        """(what a call raised, what it returned, how its member died) of a ref that is ready."""
+        try:
+            return None, self.backend.get([ref], 0)[0], None
+        except RayTaskError as error:
+            return as_raised(error, self._traceback_type), None, None
+        except RayActorError as error:
+            return error, None, error
+        except Exception as error:  # the session is over, or the value cannot be unpickled
+            return error, None, None
+
+
+def as_raised(error: RayTaskError, traceback_type: type[Exception]) -> BaseException:
+    """The exception that the job raised, with the traceback of its process as the cause."""
+    cause = error.cause
+    if isinstance(cause, EscapeError):
+        cause = SystemExit(*cause.args)
+    cause.__cause__ = traceback_type(f'\n"""\n{error.traceback_str}"""')
+    return cause

@@ -1,0 +1,9 @@
+"""`multiprocessing.Pool` on actors. For users; see `mray.util.multiprocessing.pool`."""
+
+from __future__ import annotations
+
+from multiprocessing import JoinableQueue, TimeoutError  # noqa: A004  (the names that programs import from here)
+
+from mray.util.multiprocessing.pool import Pool
+
+__all__ = ["JoinableQueue", "Pool", "TimeoutError"]

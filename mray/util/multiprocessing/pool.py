@@ -1,0 +1,435 @@
+"""`Pool`: the interface of `multiprocessing.Pool`, with actors for processes.
+
+For users, in drivers, tasks and actors. Differences: functions need no importable name and scripts no ``__main__`` guard; large arrays go
+through shared memory; a job whose process dies fails with ActorDiedError instead of never ending, and a job that calls ``sys.exit`` with
+SystemExit; `imap` reads ahead some chunks, not its whole input.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing import TimeoutError  # noqa: A004  (what waiting in vain raises there)
+from multiprocessing.pool import CLOSE, RUN, TERMINATE, RemoteTraceback
+from time import monotonic
+from typing import Any
+
+from mray._api.init import init
+from mray._api.verbs import cluster_resources, is_initialized
+from mray._common.log import logger
+from mray.util._crew import Code, Crew, Job, Worker, call_of
+from mray.util.debug import log_once
+
+__all__ = ["AsyncResult", "IMapIterator", "OrderedIMapIterator", "Pool", "UnorderedIMapIterator"]
+
+#: Chunks that `imap` has under way for each process.
+_AHEAD = 8
+
+Callback = Callable[[Any], object]
+
+
+class Pool:
+    """`processes` actors that call functions: by default as many as the session has CPUs.
+
+    `initializer(*initargs)` is called in each; `maxtasksperchild`: a process is replaced by a new one after so many calls or chunks.
+    `context` changes nothing. Without a session, one is started: with `processes` CPUs, or at `ray_address`. `ray_remote_args` are options of
+    the actors, which ask for no CPU unless these say so. ValueError for more processes than the session has CPUs.
+    """
+
+    def __init__(
+        self,
+        processes: int | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[Any] | None = None,
+        maxtasksperchild: int | None = None,
+        context: Any = None,
+        ray_address: str | None = None,
+        ray_remote_args: dict[str, Any] | None = None,
+    ) -> None:
+        self._state: str = CLOSE
+        if context is not None and log_once("mray.util.multiprocessing.context"):
+            logger.warning("The 'context' argument is not supported: the pool's processes are actors.")
+        if processes is not None and processes < 1:
+            raise ValueError("Processes in the pool must be >0.")
+        if maxtasksperchild is not None and not (isinstance(maxtasksperchild, int) and maxtasksperchild > 0):
+            raise ValueError("maxtasksperchild must be a positive int or None")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        if not is_initialized():
+            if ray_address is None:
+                init(num_cpus=processes)
+            elif ray_address == "local":
+                init(address="local", num_cpus=processes)
+            else:
+                init(address=ray_address)
+        cpus = int(cluster_resources().get("CPU", 0))
+        if processes is None:
+            processes = max(1, cpus)
+        if processes > cpus:
+            raise ValueError(
+                f"Tried to start a pool with {processes} processes on an existing ray cluster, but there are only {cpus} CPUs in the ray "
+                "cluster."
+            )
+        self._processes = processes
+        self._crew = Crew(
+            processes,
+            initializer=initializer,
+            initargs=tuple(initargs or ()),
+            jobs_each=maxtasksperchild,
+            options=ray_remote_args,
+            traceback_type=RemoteTraceback,
+        )
+        #: Inputs of `imap` that have not been read to their end.
+        self._feeders: list[IMapIterator] = []
+        self._state = RUN
+
+    # ----------------------------------------------------------------------------------------- one call
+    def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: dict[str, Any] | None = None, *, kwargs: Any = None) -> Any:
+        """``func(*args, **kwds)`` in one of the processes: its value, or what it raises. (`kwargs` is Ray's name of `kwds`.)"""
+        return self.apply_async(func, args, kwds, kwargs=kwargs).get()
+
+    def apply_async(
+        self,
+        func: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwds: dict[str, Any] | None = None,
+        callback: Callback | None = None,
+        error_callback: Callback | None = None,
+        *,
+        kwargs: dict[str, Any] | None = None,
+    ) -> AsyncResult:
+        """As `apply`, at once. One of the callbacks is called with the value or the exception, in a thread of mray's: be quick there."""
+        self._check_running()
+        code = self._crew.code_of(func)
+        method, arguments = call_of(code, tuple(args or ()), kwds or kwargs or {})
+        result = AsyncResult(self._crew, callback, error_callback)
+        self._crew.submit(_Single(result, code, method, *arguments))
+        return result
+
+    # -------------------------------------------------------------------------------------- many calls
+    def map(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
+        """``[func(item) for item in iterable]``; the first exception, once all calls are over.
+
+        Items travel `chunksize` at a time, by default in four chunks for each process.
+        """
+        values: list[Any] = self._map(func, "map", iterable, chunksize).get()
+        return values
+
+    def map_async(
+        self,
+        func: Callable[..., Any],
+        iterable: Iterable[Any],
+        chunksize: int | None = None,
+        callback: Callback | None = None,
+        error_callback: Callback | None = None,
+    ) -> AsyncResult:
+        """As `map`, at once; callbacks as of `apply_async`, with the list."""
+        return self._map(func, "map", iterable, chunksize, callback, error_callback)
+
+    def starmap(self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: int | None = None) -> list[Any]:
+        """``[func(*item) for item in iterable]``, otherwise as `map`."""
+        values: list[Any] = self._map(func, "starmap", iterable, chunksize).get()
+        return values
+
+    def starmap_async(
+        self,
+        func: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+        callback: Callback | None = None,
+        error_callback: Callback | None = None,
+    ) -> AsyncResult:
+        """As `starmap`, at once."""
+        return self._map(func, "starmap", iterable, chunksize, callback, error_callback)
+
+    def _map(
+        self,
+        func: Callable[..., Any],
+        method: str,
+        iterable: Iterable[Any],
+        chunksize: int | None,
+        callback: Callback | None = None,
+        error_callback: Callback | None = None,
+    ) -> AsyncResult:
+        self._check_running()
+        items = iterable if isinstance(iterable, (list, tuple, range)) else list(iterable)
+        if chunksize is None:
+            chunksize = -(-len(items) // (self._processes * 4))
+        chunksize = max(1, chunksize)
+        code = self._crew.code_of(func)
+        result = MapResult(self._crew, callback, error_callback, len(items), chunksize)
+        self._crew.submit(
+            *(_Chunk(result, start // chunksize, code, method, list(items[start : start + chunksize])) for start in range(0, len(items), chunksize))
+        )
+        return result
+
+    def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> OrderedIMapIterator:
+        """An iterator of ``func(item)``, in the order of the items, which are read as results are taken; raises an item's exception.
+
+        Its ``next(timeout)`` raises TimeoutError when the next value is not there in so many seconds.
+        """
+        self._check_running()
+        return OrderedIMapIterator(self, func, iterable, chunksize)
+
+    def imap_unordered(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> UnorderedIMapIterator:
+        """As `imap`, in the order in which chunks are done."""
+        self._check_running()
+        return UnorderedIMapIterator(self, func, iterable, chunksize)
+
+    # ------------------------------------------------------------------------------------------ ending
+    def close(self) -> None:
+        """No more calls; the processes end when those there are are over."""
+        if self._state == RUN:
+            self._state = CLOSE
+            self._end_if_fed()
+
+    def terminate(self) -> None:
+        """End the processes now; calls that are not over fail."""
+        self._state = TERMINATE
+        self._feeders.clear()
+        self._crew.terminate(RuntimeError("The pool was terminated before the call."))
+
+    def join(self) -> None:
+        """Wait for the end of the processes, after `close` or `terminate`. ValueError before."""
+        if self._state == RUN:
+            raise ValueError("Pool is still running")
+        for feeder in tuple(self._feeders):
+            feeder._feed(None)
+        self._crew.join()
+
+    def _end_if_fed(self) -> None:
+        if self._state == CLOSE and not self._feeders:
+            self._crew.close()
+
+    def _check_running(self) -> None:
+        if self._state != RUN:
+            raise ValueError("Pool not running")
+
+    def __enter__(self) -> Pool:
+        self._check_running()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.terminate()
+
+    def __del__(self, _warn: Any = warnings.warn, _run: str = RUN) -> None:
+        if self._state == _run:
+            _warn(f"unclosed running multiprocessing pool {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError("pool objects cannot be passed between processes or pickled")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__qualname__} state={self._state} pool_size={self._processes}>"
+
+    # --------------------------------------------------------------------------- the standard library's
+    @property
+    def _pool(self) -> list[Worker]:
+        """The processes, with ``pid`` and ``is_alive()``, once they are ready."""
+        crew = self._crew
+        crew.wait_until(lambda: crew.broken is not None or all(worker.pid is not None for worker in tuple(crew.workers)), None)
+        return list(crew.workers)
+
+    def _repopulate_pool(self) -> None:
+        """Nothing to do: who left has been replaced."""
+
+
+# ------------------------------------------------------------------------------------------------ results
+class AsyncResult:
+    """What an asynchronous call will give. Thread-safe; may be waited for many times."""
+
+    def __init__(self, crew: Crew, callback: Callback | None, error_callback: Callback | None) -> None:
+        self._crew = crew
+        self._callback = callback
+        self._error_callback = error_callback
+        self._done = False
+        self._success = True
+        self._value: Any = None
+
+    def ready(self) -> bool:
+        """Whether the call is over."""
+        return self._done
+
+    def successful(self) -> bool:
+        """Whether it raised nothing; ValueError before it is over."""
+        if not self._done:
+            raise ValueError(f"{self!r} not ready")
+        return self._success
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the call is over, or for `timeout` seconds."""
+        if not self._done:
+            self._crew.wait_until(lambda: self._done, timeout)
+
+    def get(self, timeout: float | None = None) -> Any:
+        """The value; raises what the call raised, TimeoutError after `timeout` seconds, ActorDiedError when its process died."""
+        self.wait(timeout)
+        if not self._done:
+            raise TimeoutError
+        if self._success:
+            return self._value
+        raise self._value
+
+    def _settle(self, success: bool, value: Any) -> None:
+        self._success, self._value = success, value
+        callback = self._callback if success else self._error_callback
+        self._callback = self._error_callback = None
+        try:
+            if callback is not None:
+                callback(value)
+        finally:
+            self._done = True
+
+
+class MapResult(AsyncResult):
+    """The list of a `map`, put together from its chunks."""
+
+    def __init__(self, crew: Crew, callback: Callback | None, error_callback: Callback | None, length: int, chunksize: int) -> None:
+        super().__init__(crew, callback, error_callback)
+        self._value = [None] * length
+        self._chunksize = chunksize
+        self._left = -(-length // chunksize)
+        if not length:
+            # As with chunks: nobody who is called back early waits for long.
+            self._settle(True, self._value)
+
+    def _set(self, index: int, success: bool, value: Any) -> None:
+        # Chunks are answered in one thread at a time.
+        if success and self._success:
+            self._value[index * self._chunksize : (index + 1) * self._chunksize] = value
+        elif not success and self._success:
+            self._success, self._value = False, value
+        self._left -= 1
+        if not self._left:
+            self._settle(self._success, self._value)
+
+
+class _Single(Job):
+    """The job of an `AsyncResult`."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: AsyncResult, code: Code, method: str, *arguments: Any) -> None:
+        super().__init__(code, method, *arguments)
+        self._result = result
+
+    def succeeded(self, value: Any) -> None:
+        self._result._settle(True, value)
+
+    def failed(self, error: BaseException) -> None:
+        self._result._settle(False, error)
+
+
+class _Chunk(Job):
+    """Items of a `MapResult` or an `IMapIterator`."""
+
+    __slots__ = ("_index", "_result")
+
+    def __init__(self, result: MapResult | IMapIterator, index: int, code: Code, method: str, items: Sequence[Any]) -> None:
+        super().__init__(code, method, items)
+        self._result = result
+        self._index = index
+
+    def succeeded(self, value: Any) -> None:
+        self._result._set(self._index, True, value)
+
+    def failed(self, error: BaseException) -> None:
+        self._result._set(self._index, False, error)
+
+
+# ---------------------------------------------------------------------------------------------- iterators
+class IMapIterator:
+    """Values of a function as they are done. For one thread."""
+
+    def __init__(self, pool: Pool, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None) -> None:
+        if chunksize is None:
+            chunksize = 1
+        if chunksize < 1:
+            raise ValueError(f"Chunksize must be 1+, not {chunksize:n}")
+        self._pool = pool
+        self._crew = pool._crew
+        self._code = self._crew.code_of(func)
+        self._items: Iterator[Any] | None = iter(iterable)
+        self._chunksize = chunksize
+        #: Chunks that were submitted, and of which all values were taken.
+        self._submitted = 0
+        self._taken = 0
+        #: Values of the chunk that is being taken.
+        self._values: deque[Any] = deque()
+        #: Chunk -> (success, values or exception), of those that are done.
+        self._done: dict[int, tuple[bool, Any]] = {}
+        pool._feeders.append(self)
+        self._feed(_AHEAD * pool._processes)
+
+    def _set(self, index: int, success: bool, value: Any) -> None:
+        self._done[index] = success, value
+
+    def _feed(self, ahead: int | None) -> None:
+        """Submit what there is, with at most so many chunks under way."""
+        jobs = []
+        while self._items is not None and (ahead is None or self._submitted - self._taken < ahead):
+            failure = None
+            try:
+                items = list(itertools.islice(self._items, self._chunksize))
+            except Exception as error:
+                items, failure = [], error
+            if failure is not None:
+                self._done[self._submitted] = False, failure
+                self._submitted += 1
+            elif items:
+                jobs.append(_Chunk(self, self._submitted, self._code, "map", items))
+                self._submitted += 1
+            if not items:
+                self._items = None
+        if jobs:
+            self._crew.submit(*jobs)
+        if self._items is None and self in self._pool._feeders:
+            self._pool._feeders.remove(self)
+            self._pool._end_if_fed()
+
+    def _next_chunk(self) -> int | None:
+        """The chunk whose values come next; None while it is not done."""
+        raise NotImplementedError
+
+    def next(self, timeout: float | None = None) -> Any:
+        """The next value; TimeoutError after `timeout` seconds, StopIteration at the end."""
+        deadline = None if timeout is None else monotonic() + timeout
+        while not self._values:
+            if self._taken == self._submitted:
+                raise StopIteration
+            index = self._next_chunk()
+            if index is None:
+                left = None if deadline is None else max(0.0, deadline - monotonic())
+                self._crew.wait_until(lambda: self._next_chunk() is not None, left)
+                index = self._next_chunk()
+                if index is None:
+                    raise TimeoutError
+            success, values = self._done.pop(index)
+            self._taken += 1
+            self._feed(_AHEAD * self._pool._processes)
+            if not success:
+                raise values
+            self._values.extend(values)
+        return self._values.popleft()
+
+    def __iter__(self) -> IMapIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.next()
+
+
+class OrderedIMapIterator(IMapIterator):
+    """What `Pool.imap` returns."""
+
+    def _next_chunk(self) -> int | None:
+        return self._taken if self._taken in self._done else None
+
+
+class UnorderedIMapIterator(IMapIterator):
+    """What `Pool.imap_unordered` returns."""
+
+    def _next_chunk(self) -> int | None:
+        return next(iter(tuple(self._done)), None)
