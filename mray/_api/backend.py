@@ -50,8 +50,11 @@ class Backend(ABC):
         """At most `num_returns` refs that are ready, and the others, each in the order given."""
 
     @abstractmethod
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None]) -> None:
-        """Call `callback` once, in any thread, when the value (or error) is there; at once if it is."""
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+        """Call `callback` once, in any thread, when the value (or error) is there; at once if it is.
+
+        Not `soon`: some milliseconds late, unless a thread of this process waits with `get`, `wait` or `wait_until`; that saves waking one.
+        """
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait as `get` does, for something that callbacks of `on_ready` and `on_death` bring about; the predicate's last value.
@@ -59,6 +62,14 @@ class Backend(ABC):
         The predicate is called often and in other threads: it must be quick. What else makes it true must call `wake`.
         """
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
+
+    def read_along(self) -> None:
+        """Somebody is about to wait in another way: have callbacks come at once all the same."""
+        raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call `callback` in any thread after so many seconds, or some milliseconds more."""
+        raise NotImplementedError(f"{type(self).__name__} has no timers.")
 
     def wake(self) -> None:
         """Have those in `wait_until` look again."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mray._common.tensor_transports import TensorTransport
     from mray._graph.compiled import CompiledGraph
     from mray._runtime.worker import Worker
+    from mray.exceptions import RayActorError
 
 #: Pickled functions and classes above this are refused, as Ray does.
 LARGEST_CODE = 95 * 1024 * 1024
@@ -145,8 +146,8 @@ class NativeBackend(PlacementCalls, Backend):
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         return self.client.wait(refs, num_returns, timeout)
 
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None]) -> None:
-        self.client.on_ready(ref, callback)
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+        self.client.on_ready(ref, callback, soon)
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         client = self.client
@@ -155,6 +156,12 @@ class NativeBackend(PlacementCalls, Backend):
         if client.fatal is not None and not predicate():
             raise client.fatal
         return True
+
+    def read_along(self) -> None:
+        self.client.reactor.want_relief()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.client.reactor.call_later(seconds, lambda: self.client.reactor.defer(callback))
 
     def wake(self) -> None:
         self.client.reactor.wake()

@@ -98,6 +98,9 @@ class Reactor:
         self._relief_alarm.acquire()
         self._relief_reads = False
         self._relief_dormant = False
+        self._relief_wanted = False
+        #: `activity` when the last poll returned, before callbacks added to it.
+        self._polled = 0
         self.closed = False
         self.guard = InterruptGuard()
 
@@ -231,6 +234,7 @@ class Reactor:
 
     def want_relief(self) -> None:
         """Somebody waits outside `wait_until` (a callback, a future): let the relief thread read at once."""
+        self._relief_wanted = True
         if self._relief_dormant or not self.asleep:
             with contextlib.suppress(RuntimeError):
                 self._relief_alarm.release()
@@ -272,6 +276,7 @@ class Reactor:
                 guard.open()
                 events = self._epoll.poll(-1 if timeout is None else timeout)
                 guard.shut()
+            self._polled = self.activity
             callbacks = self._callbacks
             for fd, mask in events:
                 callback = callbacks.get(fd)
@@ -512,12 +517,13 @@ class Reactor:
                 self.flush()
             active = seen != self.activity
             seen = self.activity
+            wanted, self._relief_wanted = self._relief_wanted, False
             if self._waiters or not self._turn.acquire(False):
                 continue
             self._relief_reads = True
             self._reader = threading.get_ident()
             try:
-                self._relief_turns(0 if active else None)
+                self._relief_turns(0 if active and not wanted else None)
             finally:
                 self._relief_reads = False
                 self._give_turn()
@@ -536,8 +542,10 @@ class Reactor:
                 self.asleep = False
                 if table is not None and not self.closed:
                     self._rise(table)
-            if timeout == 0 or seen != self.activity:
+            # What its own callbacks do, sending the next of a queue perhaps, is no sign that another thread is about to read.
+            if timeout == 0 or seen != self._polled:
                 return
+            seen = self.activity
 
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:

@@ -523,8 +523,8 @@ class Client:
                 countdown.end(entries)
         return split_ready(refs, num_returns)
 
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None]) -> None:
-        """Call back once, from the reading thread and without the lock, when the value is there."""
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], soon: bool = True) -> None:
+        """Call back once, from the reading thread and without the lock, when the value is there. For `soon` see `Backend.on_ready`."""
         entry = ref._entry
         defer = self.reactor.defer
         with self.lock:
@@ -532,7 +532,8 @@ class Client:
                 if entry.owner is not None:
                     self.borrowing.fetch(entry)
                 if entry.add_waiter(lambda _entry: defer(callback)):
-                    self.reactor.want_relief()
+                    if soon:
+                        self.reactor.want_relief()
                     return
         callback()
 

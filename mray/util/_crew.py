@@ -5,9 +5,10 @@
                  ▲                 answered ◀───────────────────────────────────────────┘
                  └── next job ◀────┘  └─▶ job.succeeded / job.failed
 
-A member has one job at a time: what is queued starts with whichever member is free first, so no job waits behind a slow one while another
-member idles, and jobs that wait for each other meet. Rejected: several jobs in flight per member. It saves a round trip of some 20 µs
-per job and gives up both.
+Jobs are begun in the order of the queue by whichever member is free first. While jobs are short, members are sent some ahead, which saves
+the wait for the next one; when a member is free, the queue is empty and another's job turns out to be long, what that one has ahead is
+taken back. So no job waits behind a long one while a member idles, and jobs that wait for each other meet. (Taking back is cancelling: a
+call that has not begun comes back, one that has goes on.)
 
 A function is pickled once per crew and sent once to each member. One with a closure is pickled each time: its cells may have changed.
 """
@@ -20,9 +21,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
+from time import perf_counter
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from mray._api.actor import exit_actor
 from mray._api.backend import Backend
@@ -31,10 +33,14 @@ from mray._api.decorator import remote
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import kill
 from mray._objects.serializer import PLAIN_TYPES, dumps
-from mray.exceptions import RayActorError, RayTaskError
+from mray.exceptions import RayActorError, RayTaskError, TaskCancelledError
 
 #: Functions that a member remembers.
 _MOST_FUNCTIONS = 256
+#: Jobs that a member is sent ahead, at most, and how long such jobs take: below the first they are sent further ahead, above the second
+#: none is. In seconds.
+_MOST_AHEAD = 16
+_SHORT, _LONG = 0.5e-3, 2e-3
 
 
 class EscapeError(Exception):
@@ -71,22 +77,32 @@ class Member:
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
-    def map(self, number: int, items: Sequence[Any]) -> list[Any]:
+    def map(self, number: int, items: bytes | list[Any]) -> bytes | list[Any]:
         function = self._functions[number]
         try:
-            return [function(item) for item in items]
+            return pack([function(item) for item in unpack(items)])
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
-    def starmap(self, number: int, items: Sequence[Any]) -> list[Any]:
+    def starmap(self, number: int, items: bytes | list[Any]) -> bytes | list[Any]:
         function = self._functions[number]
         try:
-            return [function(*item) for item in items]
+            return pack([function(*item) for item in unpack(items)])
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
     def leave(self) -> None:
         exit_actor()
+
+
+def pack(values: list[Any]) -> bytes | list[Any]:
+    """As it travels: numbers, texts and the like as one pickle, which nobody has to look into on the way."""
+    return pickle.dumps(values, 5) if PLAIN_TYPES.issuperset(map(type, values)) else values
+
+
+def unpack(packed: bytes | list[Any]) -> list[Any]:
+    """What `pack` was given."""
+    return pickle.loads(packed) if isinstance(packed, bytes) else packed
 
 
 class _Unloadable:
@@ -112,12 +128,17 @@ class Code:
 class Job:
     """One call of a `Member`'s method. Its user subclasses it; what it overrides is called from any thread and must not block."""
 
-    __slots__ = ("arguments", "code", "method")
+    __slots__ = ("arguments", "code", "method", "recalled", "ref", "started")
 
     def __init__(self, code: Code, method: str, *arguments: Any) -> None:
         self.code = code
         self.method = method
         self.arguments: tuple[Any, ...] = arguments
+        #: Its call, once it was sent, and whether it was asked back since.
+        self.ref: ObjectRef | None = None
+        self.recalled = False
+        #: `starts` has said yes.
+        self.started = False
 
     def starts(self) -> bool:
         """It leaves for a member now; False: it is wanted no more."""
@@ -142,12 +163,17 @@ class Worker:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.job: Job | None = None
+        #: Jobs that it was sent and has not answered, in order.
+        self.jobs: deque[Job] = deque()
+        #: When it was last sent a job while it had none, or answered one.
+        self.since = 0.0
         #: Jobs it has been given.
         self.taken = 0
         self.known: set[int] = set()
         #: Its process, once it is ready.
         self.pid: int | None = None
+        #: A job has failed with the death of its process; the process has died.
+        self.lost = False
         self.dead = False
 
     def is_alive(self) -> bool:
@@ -162,7 +188,7 @@ class Crew:
     otherwise the first death fails everything (`broken`). With `lazily`, actors start when there are jobs for them.
     A failing `initializer` breaks the crew either way. A job's exception has a `traceback_type` of its process as the cause. Thread-safe.
 
-    Invariant: a job is in `_queue`, or some worker's `job`, or settled.
+    Invariant: a job is in `_queue`, or among some worker's `jobs`, or settled.
     """
 
     def __init__(
@@ -182,6 +208,10 @@ class Crew:
         self._initializer = None if initializer is None else dumps(initializer)
         self._initargs = list(initargs)
         self._jobs_each = jobs_each
+        #: Jobs that a member may have.
+        self._depth = 1
+        #: `_look` is going to be called.
+        self._watched = False
         self._class = remote(num_cpus=0)(Member).options(**(options or {}))
         self._mends = mends
         self._traceback_type = traceback_type
@@ -231,33 +261,44 @@ class Crew:
 
     def _fail(self, job: Job) -> None:
         assert self.broken is not None
-        if job.starts():
+        if job.started or job.starts():
             job.failed(self.broken)
 
     def _go_on(self) -> None:
         """Send what can go, hire who is missing, dismiss who is not needed."""
         while True:
             with self._lock:
-                pair = self._next_pair()
+                pair = self._next_pair() if self._queue else None
                 if pair is None:
                     self._fill_up()
                     if self._closed and not self._queue:
-                        self._dismiss([worker for worker in self.workers if worker.job is None])
-                    return
+                        self._dismiss([worker for worker in self.workers if not worker.jobs])
+                    watch = self._depth > 1 and not self._queue and not self._watched and self._has_uneven_load()
+                    self._watched = self._watched or watch
+                    break
             self._send(*pair)
+        if watch:
+            self.backend.call_later(_LONG, self._look)
 
     def _next_pair(self) -> tuple[Worker, Job] | None:
+        """The next job, and whom it goes to. Lock held."""
+        least, chosen = self._depth, None
         for worker in self.workers:
-            if worker.job is None and worker.pid is not None:
-                break
-        else:
+            if len(worker.jobs) < least and worker.pid is not None:
+                least, chosen = len(worker.jobs), worker
+                if not least:
+                    break
+        if chosen is None:
             return None
         while self._queue:
             job = self._queue.popleft()
-            if job.starts():
-                worker.job = job
-                worker.taken += 1
-                return worker, job
+            if job.started or job.starts():
+                job.started = True
+                if not chosen.jobs:
+                    chosen.since = perf_counter()
+                chosen.jobs.append(job)
+                chosen.taken += 1
+                return chosen, job
         return None
 
     def _fill_up(self) -> None:
@@ -267,6 +308,30 @@ class Crew:
             self._hire()
             starting += 1
 
+    def _has_uneven_load(self) -> bool:
+        """Whether a member is free while another has jobs that it has not come to. Lock held."""
+        return any(not worker.jobs and worker.pid is not None for worker in self.workers) and any(
+            len(worker.jobs) > 1 for worker in self.workers
+        )
+
+    def _look(self) -> None:
+        """Members were uneven a moment ago: take back what waits behind a job that turns out to be long."""
+        refs: list[ObjectRef] = []
+        with self._lock:
+            uneven = not self._queue and self._has_uneven_load()
+            self._watched = uneven
+            before = perf_counter() - _LONG
+            for worker in self.workers if uneven else ():
+                if worker.since < before:
+                    for job in list(worker.jobs)[1:]:
+                        if not job.recalled and job.ref is not None:
+                            job.recalled = True
+                            refs.append(job.ref)
+        for each in refs:
+            self.backend.cancel(each, False, False)
+        if uneven:
+            self.backend.call_later(_LONG, self._look)
+
     def _send(self, worker: Worker, job: Job) -> None:
         try:
             handle = worker.handle
@@ -275,45 +340,69 @@ class Crew:
                     worker.known.clear()
                 handle.learn.options(num_returns=0).remote(job.code.number, job.code.pickled)
                 worker.known.add(job.code.number)
-            ref = getattr(handle, job.method).remote(job.code.number, *job.arguments)
+            answer = getattr(handle, job.method).remote(job.code.number, *job.arguments)
         except BaseException as error:  # most of all: something that cannot be pickled
             with self._lock:
-                worker.job = None
+                worker.jobs.remove(job)
             job.failed(error)
             if not isinstance(error, Exception):
                 raise
             return
-        job.arguments = ()
+        job.ref = answer
         here = [get_ident()]  # answered inside `on_ready`: the loop that sends goes on by itself
-        self.backend.on_ready(ref, lambda: self._answered(worker, job, ref, get_ident() not in here))
+        self.backend.on_ready(answer, lambda: self._answered(worker, job, answer, get_ident() not in here), soon=False)
         here.clear()
 
-    def _answered(self, worker: Worker, job: Job, ref: ObjectRef, go_on: bool) -> None:
-        error, value, died = self._outcome(ref)
+    def _answered(self, worker: Worker, job: Job, answer: ObjectRef, go_on: bool) -> None:
+        error, value, died = self._outcome(answer)
+        # Jobs are answered in order, and a death takes the one that ran: those behind it had not begun.
+        again = job.recalled and type(error) is TaskCancelledError
         with self._lock:
-            worker.job = None
-            if died is None and self._jobs_each is not None and worker.taken >= self._jobs_each and worker in self.workers:
-                self._dismiss([worker])
-                self._replace()
+            if died is not None and worker.lost and self._mends:
+                again = True
+            worker.lost = worker.lost or died is not None
+            worker.jobs.remove(job)
+            job.ref, job.recalled = None, False
+            if again and self.broken is None:
+                self._queue.appendleft(job)
+            elif died is None:
+                self._measure(worker)
+                if self._jobs_each is not None and worker.taken >= self._jobs_each and worker in self.workers:
+                    self._dismiss([worker])
+                    self._replace()
         if died is not None:
             self._lost(worker, died)
         if go_on:
             self._go_on()
-        if error is None:
+        if again:
+            if self.broken is not None:
+                self._fail(job)
+        elif error is None:
+            job.arguments = ()
             job.succeeded(value)
         else:
+            job.arguments = ()
             job.failed(error)
+
+    def _measure(self, worker: Worker) -> None:
+        """A job was answered: learn from how long it took. Lock held."""
+        now = perf_counter()
+        took, worker.since = now - worker.since, now
+        if took > _LONG or self._jobs_each is not None:
+            self._depth = 1
+        elif took < _SHORT and self._depth < _MOST_AHEAD:
+            self._depth += 1
 
     # -------------------------------------------------------------------------------------- members
     def _hire(self) -> None:
         worker = Worker(self._class.remote())
         self.workers.append(worker)
-        self.backend.on_death(worker.handle, lambda error: self._died(worker, error))
+        self.backend.on_death(worker.handle, _teller(self, worker))
         ready = worker.handle.begin.remote(self._initializer, self._initargs)
-        self.backend.on_ready(ready, lambda: self._ready(worker, ready))
+        self.backend.on_ready(ready, lambda: self._ready(worker, ready), soon=False)
 
-    def _ready(self, worker: Worker, ref: ObjectRef) -> None:
-        error, pid, _died = self._outcome(ref)
+    def _ready(self, worker: Worker, answer: ObjectRef) -> None:
+        error, pid, _died = self._outcome(answer)
         if error is None:
             worker.pid = pid
             self._go_on()
@@ -326,7 +415,7 @@ class Crew:
             if worker in self._left:
                 self._left.remove(worker)
         # While it had to do with something, that fails and tells more.
-        if worker.job is None and worker.pid is not None:
+        if not worker.jobs and worker.pid is not None:
             self._lost(worker, error)
             self._go_on()
 
@@ -402,16 +491,28 @@ class Crew:
         """Wait until a job's fate makes `predicate` true; for its quick checks of flags. Any thread."""
         return self.backend.wait_until(predicate, timeout)
 
-    def _outcome(self, ref: ObjectRef) -> tuple[BaseException | None, Any, RayActorError | None]:
+    def _outcome(self, answer: ObjectRef) -> tuple[BaseException | None, Any, RayActorError | None]:
         """(what a call raised, what it returned, how its member died) of a ref that is ready."""
         try:
-            return None, self.backend.get([ref], 0)[0], None
+            return None, self.backend.get([answer], 0)[0], None
         except RayTaskError as error:
             return as_raised(error, self._traceback_type), None, None
         except RayActorError as error:
             return error, None, error
         except Exception as error:  # the session is over, or the value cannot be unpickled
             return error, None, None
+
+
+def _teller(crew: Crew, worker: Worker) -> Callable[[RayActorError], None]:
+    """What to call with a member's death; it keeps neither of them alive, and so not the actor."""
+    the_crew, the_worker = ref(crew), ref(worker)
+
+    def tell(error: RayActorError) -> None:
+        crew, worker = the_crew(), the_worker()
+        if crew is not None and worker is not None:
+            crew._died(worker, error)
+
+    return tell
 
 
 def as_raised(error: RayTaskError, traceback_type: type[Exception]) -> BaseException:

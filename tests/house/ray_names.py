@@ -84,6 +84,8 @@ RAY: dict[str, str] = {
     """,
     "mray.util.debug": "disable_log_once_globally enable_periodic_logging log_once reset_log_once",
     "mray.util.metrics": "Counter Gauge Histogram",
+    "mray.util.multiprocessing": "JoinableQueue Pool TimeoutError",
+    "mray.util.multiprocessing.pool": "AsyncResult IMapIterator OrderedIMapIterator Pool UnorderedIMapIterator",
     "mray.util.helpers": "as_completed map_unordered",
     "mray.util.placement_group": """
         PlacementGroup VALID_PLACEMENT_GROUP_STRATEGIES check_placement_group_index get_current_placement_group get_placement_group
@@ -174,6 +176,7 @@ RAY: dict[str, str] = {
 
 #: Names of mray that Ray does not have, with the reason for each.
 OWN: dict[str, dict[str, str]] = {
+    "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
     "mray.util": {"progress": "`get` for a long list of refs, with a bar"},
     "mray.util.state": {
         "get_graph": "one compiled graph",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multiprocessing import JoinableQueue, TimeoutError  # noqa: A004  (the names that programs import from here)
+from multiprocessing import JoinableQueue, TimeoutError
 
 from mray.util.multiprocessing.pool import Pool
 

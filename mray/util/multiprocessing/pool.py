@@ -10,16 +10,16 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing import TimeoutError  # noqa: A004  (what waiting in vain raises there)
-from multiprocessing.pool import CLOSE, RUN, TERMINATE, RemoteTraceback
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import TimeoutError
+from multiprocessing.pool import CLOSE, RUN, TERMINATE, RemoteTraceback  # type: ignore[attr-defined]
 from time import monotonic
 from typing import Any
 
 from mray._api.init import init
 from mray._api.verbs import cluster_resources, is_initialized
 from mray._common.log import logger
-from mray.util._crew import Code, Crew, Job, Worker, call_of
+from mray.util._crew import Code, Crew, Job, Worker, call_of, pack, unpack
 from mray.util.debug import log_once
 
 __all__ = ["AsyncResult", "IMapIterator", "OrderedIMapIterator", "Pool", "UnorderedIMapIterator"]
@@ -34,8 +34,8 @@ class Pool:
     """`processes` actors that call functions: by default as many as the session has CPUs.
 
     `initializer(*initargs)` is called in each; `maxtasksperchild`: a process is replaced by a new one after so many calls or chunks.
-    `context` changes nothing. Without a session, one is started: with `processes` CPUs, or at `ray_address`. `ray_remote_args` are options of
-    the actors, which ask for no CPU unless these say so. ValueError for more processes than the session has CPUs.
+    `context` changes nothing. Without a session, one is started: with `processes` CPUs, or at `ray_address`. `ray_remote_args` are options
+    of the actors, which ask for no CPU unless these say so. ValueError for more processes than the session has CPUs.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class Pool:
             logger.warning("The 'context' argument is not supported: the pool's processes are actors.")
         if processes is not None and processes < 1:
             raise ValueError("Processes in the pool must be >0.")
-        if maxtasksperchild is not None and not (isinstance(maxtasksperchild, int) and maxtasksperchild > 0):
+        tasks: Any = maxtasksperchild
+        if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
             raise ValueError("maxtasksperchild must be a positive int or None")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
@@ -160,9 +161,8 @@ class Pool:
         chunksize = max(1, chunksize)
         code = self._crew.code_of(func)
         result = MapResult(self._crew, callback, error_callback, len(items), chunksize)
-        self._crew.submit(
-            *(_Chunk(result, start // chunksize, code, method, list(items[start : start + chunksize])) for start in range(0, len(items), chunksize))
-        )
+        starts = range(0, len(items), chunksize)
+        self._crew.submit(*(_Chunk(result, index, code, method, list(items[at : at + chunksize])) for index, at in enumerate(starts)))
         return result
 
     def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> OrderedIMapIterator:
@@ -242,6 +242,8 @@ class AsyncResult:
 
     def __init__(self, crew: Crew, callback: Callback | None, error_callback: Callback | None) -> None:
         self._crew = crew
+        if callback is not None or error_callback is not None:
+            crew.backend.read_along()
         self._callback = callback
         self._error_callback = error_callback
         self._done = False
@@ -327,13 +329,13 @@ class _Chunk(Job):
 
     __slots__ = ("_index", "_result")
 
-    def __init__(self, result: MapResult | IMapIterator, index: int, code: Code, method: str, items: Sequence[Any]) -> None:
-        super().__init__(code, method, items)
+    def __init__(self, result: MapResult | IMapIterator, index: int, code: Code, method: str, items: list[Any]) -> None:
+        super().__init__(code, method, pack(items))
         self._result = result
         self._index = index
 
     def succeeded(self, value: Any) -> None:
-        self._result._set(self._index, True, value)
+        self._result._set(self._index, True, unpack(value))
 
     def failed(self, error: BaseException) -> None:
         self._result._set(self._index, False, error)
@@ -368,7 +370,10 @@ class IMapIterator:
 
     def _feed(self, ahead: int | None) -> None:
         """Submit what there is, with at most so many chunks under way."""
-        jobs = []
+        jobs: list[Job] = []
+        # Many at a time: they go out together.
+        if ahead is not None and self._submitted - self._taken > ahead // 2:
+            return
         while self._items is not None and (ahead is None or self._submitted - self._taken < ahead):
             failure = None
             try:

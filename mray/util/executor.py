@@ -1,0 +1,218 @@
+"""`Executor`: a `concurrent.futures.Executor` whose workers are actors.
+
+For users, wherever code takes an executor: `asyncio`'s ``run_in_executor``, libraries with a ``max_workers``. Against ProcessPoolExecutor,
+round trips take a fraction, functions need no importable name, and large arrays go through shared memory.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool, _RemoteTraceback  # type: ignore[attr-defined, unused-ignore]
+from time import monotonic
+from typing import Any
+
+from mray._api.init import init
+from mray._api.verbs import cluster_resources, is_initialized
+from mray.exceptions import RayActorError
+from mray.util._crew import Code, Crew, Job, call_of, pack, unpack
+
+__all__ = ["Executor"]
+
+_PENDING_STATES = ("PENDING", "RUNNING")
+
+
+class Executor(concurrent.futures.Executor):
+    """Up to `max_workers` actors (by default as many as the session has CPUs) that are started when there are calls for them.
+
+    `initializer(*initargs)` is called in each; `max_tasks_per_child`: an actor is replaced after so many calls. `actor_options` are those
+    of `mray.remote`, for instance ``{"num_gpus": 1}``; without them actors ask for no CPU. Starts a session when there is none.
+
+    When an actor dies, or an initializer raises, the executor is broken as a ProcessPoolExecutor is: what was submitted fails with
+    BrokenProcessPool, whose cause says who died and how, and so does every later `submit`. When nobody holds an executor any more, its
+    actors end after the last call. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        max_tasks_per_child: int | None = None,
+        actor_options: dict[str, Any] | None = None,
+    ) -> None:
+        if max_workers is not None and max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        if max_tasks_per_child is not None:
+            if not isinstance(max_tasks_per_child, int):
+                raise TypeError("max_tasks_per_child must be an integer")
+            if max_tasks_per_child <= 0:
+                raise ValueError("max_tasks_per_child must be >= 1")
+        if not is_initialized():
+            init(num_cpus=max_workers)
+        self._max_workers = max_workers or max(1, int(cluster_resources().get("CPU", 1)))
+        self._crew = Crew(
+            self._max_workers,
+            initializer=initializer,
+            initargs=initargs,
+            jobs_each=max_tasks_per_child,
+            options=actor_options,
+            mends=False,
+            lazily=True,
+            traceback_type=_RemoteTraceback,
+        )
+        self._shut = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The future of ``fn(*args, **kwargs)``; it can be cancelled until an actor is free for it.
+
+        RuntimeError after `shutdown`, BrokenProcessPool in a broken executor; an argument that cannot be pickled fails the future.
+        """
+        code = self._code_of(fn)
+        future: Future[Any] = _Future(self._crew)
+        self._crew.submit(_Call(future, code, *call_of(code, args, kwargs)))
+        return future
+
+    def _code_of(self, fn: Callable[..., Any]) -> Code:
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if self._crew.broken is not None:
+            raise _broken(self._crew.broken)
+        return self._crew.code_of(fn)
+
+    def map(
+        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[Any]:
+        """An iterator of ``fn(*items)`` for items of each iterable, in their order; all calls are submitted at once.
+
+        They travel `chunksize` at a time. Raises what a call raised, when its turn comes; TimeoutError when a value is not there `timeout`
+        seconds after this call. Calls that have not begun are cancelled when the iterator ends early.
+        """
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        end = None if timeout is None else monotonic() + timeout
+        code = self._code_of(fn)
+        futures: list[Future[Any]] = []
+        jobs = []
+        items = zip(*iterables, strict=False) if len(iterables) != 1 else ((item,) for item in iterables[0])
+        while chunk := list(itertools.islice(items, chunksize)):
+            future: Future[Any] = _Future(self._crew)
+            futures.append(future)
+            if len(iterables) == 1:
+                jobs.append(_Chunk(future, code, "map", pack([item for (item,) in chunk])))
+            else:
+                jobs.append(_Chunk(future, code, "starmap", chunk))
+        self._crew.submit(*jobs)
+        return _results(futures, end)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """No more calls; with `cancel_futures` those that have not begun are cancelled. `wait` for the rest and the actors' ends."""
+        self._shut = True
+        if cancel_futures:
+            for job in self._crew.drop_queue():
+                assert isinstance(job, _Call)
+                job.future.cancel()
+                job.starts()
+        self._crew.close()
+        if wait:
+            self._crew.join()
+
+
+def _results(futures: list[Future[Any]], end: float | None) -> Iterator[Any]:
+    futures.reverse()
+    try:
+        while futures:
+            values = futures.pop().result(None if end is None else max(0.0, end - monotonic()))
+            values.reverse()
+            # Nothing here holds a value that was handed out.
+            while values:
+                yield values.pop()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+class _Future(Future):  # type: ignore[type-arg]
+    """A future whose waiting thread reads: nobody has to wake it."""
+
+    def __init__(self, crew: Crew) -> None:
+        super().__init__()
+        self._crew = crew
+        self._waiters = _Waiters(crew)
+
+    def _await(self, timeout: float | None) -> None:
+        if self._state in _PENDING_STATES:
+            self._crew.wait_until(lambda: self._state not in _PENDING_STATES, timeout)
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._await(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._await(timeout)
+        return super().exception(0)
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        self._crew.backend.read_along()
+        super().add_done_callback(fn)
+
+    def cancel(self) -> bool:
+        cancelled = super().cancel()
+        self._crew.backend.wake()
+        return cancelled
+
+
+class _Waiters(list):  # type: ignore[type-arg]
+    """Those who wait for a future in another way: `concurrent.futures.wait` and `as_completed`."""
+
+    def __init__(self, crew: Crew) -> None:
+        super().__init__()
+        self._crew = crew
+
+    def append(self, waiter: Any) -> None:
+        self._crew.backend.read_along()
+        super().append(waiter)
+
+
+class _Call(Job):
+    """The job of one future."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: Future[Any], code: Code, method: str, arguments: tuple[Any, ...]) -> None:
+        super().__init__(code, method, *arguments)
+        self.future = future
+
+    def starts(self) -> bool:
+        return self.future.set_running_or_notify_cancel()
+
+    def succeeded(self, value: Any) -> None:
+        self.future.set_result(value)
+
+    def failed(self, error: BaseException) -> None:
+        broken = isinstance(error, RayActorError) or error is self.future._crew.broken  # type: ignore[attr-defined]
+        self.future.set_exception(_broken(error) if broken else error)
+
+
+class _Chunk(_Call):
+    """The job of some calls of `map`."""
+
+    __slots__ = ()
+
+    def __init__(self, future: Future[Any], code: Code, method: str, items: Any) -> None:
+        super().__init__(future, code, method, (items,))
+
+    def succeeded(self, value: Any) -> None:
+        self.future.set_result(unpack(value))
+
+
+def _broken(error: BaseException) -> BrokenProcessPool:
+    """One for each future: a shared one would collect the tracebacks of all."""
+    broken = BrokenProcessPool(f"A worker of the executor ended while calls were under way or pending: {error}")
+    broken.__cause__ = error
+    return broken

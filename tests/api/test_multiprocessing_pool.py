@@ -1,0 +1,258 @@
+"""`util.multiprocessing.Pool`: CPython's own tests of `multiprocessing.Pool`, run from the installed `test` package, and what mray adds.
+
+Of CPython's, two cannot apply. `TestPoolNotLeakOnFailure` replaces the class of the processes, which a pool of actors does not have.
+``test_worker_finalization_via_atexit_handler_of_multiprocessing`` runs a program that imports the standard library's pool; its counterpart
+here is `test_a_pool_that_nobody_closes_ends_with_its_program`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import sys
+import threading
+import time
+import unittest
+from unittest import mock
+
+import pytest
+
+CPYTHON = "test._test_multiprocessing"
+cases = pytest.importorskip(CPYTHON)
+
+#: What CPython's functions live in, which every worker would import by itself.
+PRELOAD = [CPYTHON]
+
+
+@pytest.fixture
+def pool_class(ray):
+    return importlib.import_module(f"{ray.__name__}.util.multiprocessing").Pool
+
+
+@pytest.fixture
+def pool(ray_session, pool_class):
+    pool = pool_class(2)
+    yield pool
+    pool.terminate()
+    pool.join()
+
+
+# ----------------------------------------------------------------------------------------------- CPython's
+@pytest.mark.only("mray")  # Ray's pool returns exceptions from imap, drops the cause, and has no lifetime of workers to look at
+@pytest.mark.usefixtures("ray_session")
+class TestCPythons(cases._TestPool, unittest.TestCase):
+    TYPE = "processes"
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """The pool of a class is made before its first fixture."""
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        pass
+
+    @staticmethod
+    def Pool(*args, **kwargs):
+        from mray.util.multiprocessing import Pool
+
+        return Pool(*args, **kwargs)
+
+    def setUp(self) -> None:
+        self.pool = self.Pool(4)
+
+    def tearDown(self) -> None:
+        self.pool.terminate()
+        self.pool.join()
+
+
+@pytest.mark.only("mray")  # as above
+@pytest.mark.usefixtures("ray_session")
+class TestCPythonsLifetimes(cases._TestPoolWorkerLifetime, unittest.TestCase):
+    test_worker_finalization_via_atexit_handler_of_multiprocessing = None
+
+    def setUp(self) -> None:
+        from mray.util.multiprocessing import Pool
+
+        patch = mock.patch.object(multiprocessing, "Pool", Pool)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+
+@pytest.mark.only("mray")
+def test_a_pool_that_nobody_closes_ends_with_its_program(run_program):
+    done = run_program("""
+        from ENGINE.util.multiprocessing import Pool
+        class Holder:
+            def __init__(self):
+                self.pool = Pool(processes=1)
+        problem = Holder()
+        print(problem.pool.map(float, range(3)))
+    """)
+    assert "[0.0, 1.0, 2.0]" in done.stdout
+
+
+# ------------------------------------------------------------------------------------------- on both engines
+def test_functions_need_no_importable_name(pool):
+    offset = 7
+    assert pool.map(lambda value: value + offset, range(20)) == list(range(7, 27))
+    offset = 8
+    assert pool.map(lambda value: value + offset, range(3)) == [8, 9, 10]
+
+
+def test_starmap_and_keywords(pool):
+    assert pool.starmap(pow, [(2, 3), (3, 2)]) == [8, 9]
+    assert pool.apply(int, ("101",), {"base": 2}) == 5
+
+
+def test_imap_reads_as_it_goes(pool):
+    read = []
+
+    def endless():
+        while True:
+            read.append(len(read))
+            yield read[-1]
+
+    iterator = pool.imap(str, endless())
+    assert [next(iterator) for _ in range(50)] == [str(number) for number in range(50)]
+    assert len(read) < 500
+
+
+def test_the_initializer_runs_in_every_process(ray_session, pool_class):
+    def prepare(value):
+        os.environ["PREPARED"] = value
+
+    with pool_class(2, initializer=prepare, initargs=("yes",)) as pool:
+        assert pool.map(lambda _item: os.environ["PREPARED"], range(8), chunksize=1) == ["yes"] * 8
+
+
+@pytest.mark.differs("Ray's callback gets its own wrapper of the exception")
+def test_callbacks_get_the_value_or_the_error(pool, engine, eventually):
+    told = []
+    pool.apply_async(abs, (-1,), callback=told.append).wait()
+    result = pool.apply_async(int, ("x",), error_callback=told.append)
+    result.wait()
+    assert not result.successful()
+    with pytest.raises(ValueError, match="invalid literal"):
+        result.get()
+    eventually(lambda: len(told) == 2)
+    assert told[0] == 1
+    assert isinstance(told[1] if engine == "mray" else told[1].underlying, ValueError)
+
+
+def test_a_closed_pool_takes_no_calls_and_finishes_those_it_has(ray_session, pool_class):
+    pool = pool_class(2)
+    results = [pool.apply_async(abs, (-value,)) for value in range(20)]
+    with pytest.raises(ValueError, match="still running"):
+        pool.join()
+    pool.close()
+    with pytest.raises(ValueError, match="not running"):
+        pool.apply(abs, (1,))
+    pool.join()
+    assert [result.get() for result in results] == list(range(20))
+
+
+def test_more_processes_than_cpus_are_refused(ray_session, pool_class):
+    with pytest.raises(ValueError, match="only 4 CPUs"):
+        pool_class(100)
+
+
+# -------------------------------------------------------------------------------------------------- mray's own
+@pytest.mark.only("mray")  # on Ray the call never ends
+def test_a_call_whose_process_dies_fails_and_the_pool_goes_on(ray_session, pool):
+    with pytest.raises(ray_session.exceptions.ActorDiedError):
+        pool.apply(os._exit, (3,))
+    assert pool.map(abs, range(-10, 0), chunksize=1) == list(range(10, 0, -1))
+    with pytest.raises(SystemExit):
+        pool.apply(sys.exit, (3,))
+
+
+@pytest.mark.only("mray")
+def test_an_idle_process_that_dies_is_replaced(ray_session, pool, eventually):
+    before = {worker.pid for worker in pool._pool}
+    os.kill(min(before), 9)
+    eventually(lambda: min(before) not in {worker.pid for worker in pool._pool})
+    assert pool.map(abs, range(4), chunksize=1) == [0, 1, 2, 3]
+
+
+@pytest.mark.only("mray")
+def test_an_initializer_that_fails_breaks_the_pool(ray_session, pool_class):
+    def fail():
+        raise KeyError("nothing there")
+
+    pool = pool_class(2, initializer=fail)
+    with pytest.raises(KeyError, match="nothing there"):
+        pool.map(abs, range(4))
+    pool.terminate()
+    pool.join()
+
+
+@pytest.mark.only("mray")
+def test_calls_that_wait_for_each_other_meet_behind_many_short_ones(ray_session, pool, tmp_path):
+    """Short calls are sent ahead; two that wait for each other must not end up behind one another."""
+
+    def meet(name, other):
+        (tmp_path / name).touch()
+        while not (tmp_path / other).exists():
+            time.sleep(0.001)
+        return name
+
+    short = [pool.apply_async(abs, (-1,)) for _ in range(200)]
+    met = [pool.apply_async(meet, names) for names in (("a", "b"), ("b", "a"))]
+    after = [pool.apply_async(abs, (-2,)) for _ in range(20)]
+    assert [result.get(60) for result in met] == ["a", "b"]
+    assert [result.get(60) for result in short + after] == [1] * 200 + [2] * 20
+
+
+@pytest.mark.only("mray")
+def test_large_arrays_come_through_shared_memory(ray_session, pool):
+    import numpy
+
+    arrays = [numpy.full(1_000_000, value, dtype=numpy.uint8) for value in range(4)]
+    doubled = pool.map(lambda array: array * 2, arrays, chunksize=1)
+    assert [int(array[-1]) for array in doubled] == [0, 2, 4, 6]
+    assert not doubled[0].flags.writeable
+
+
+@pytest.mark.only("mray")
+def test_a_closed_pool_still_reads_the_input_of_imap(ray_session, pool_class):
+    pool = pool_class(2)
+    iterator = pool.imap(abs, iter(range(-300, 0)))
+    pool.close()
+    pool.join()
+    assert list(iterator) == list(range(300, 0, -1))
+
+
+@pytest.mark.only("mray")
+def test_what_a_terminated_pool_was_asked_fails(ray_session, pool_class):
+    pool = pool_class(1)
+    results = [pool.apply_async(time.sleep, (1000,)) for _ in range(3)]
+    pool.terminate()
+    pool.join()
+    for result in results:
+        with pytest.raises((ray_session.exceptions.ActorDiedError, RuntimeError)):
+            result.get(60)
+
+
+@pytest.mark.only("mray")
+def test_a_pool_works_in_threads_and_in_tasks(ray_session, pool):
+    found = {}
+
+    def use(base):
+        found[base] = pool.map(abs, range(-base, 0), chunksize=3)
+
+    threads = [threading.Thread(target=use, args=(base,)) for base in (10, 20, 30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {base: list(range(base, 0, -1)) for base in (10, 20, 30)}
+
+    @ray_session.remote
+    def nested():
+        from mray.util.multiprocessing import Pool
+
+        with Pool(2) as inner:
+            return inner.map(abs, [-1, -2])
+
+    assert ray_session.get(nested.remote()) == [1, 2]
