@@ -119,7 +119,8 @@ def test_futures_can_be_waited_for_in_every_way(executor):
     done, pending = futures.wait([executor.submit(abs, -value) for value in range(20)], timeout=60)
     assert sorted(future.result() for future in done) == list(range(20))
     assert not pending
-    assert sorted(future.result() for future in futures.as_completed([executor.submit(abs, -value) for value in range(20)])) == list(range(20))
+    submitted = [executor.submit(abs, -value) for value in range(20)]
+    assert sorted(future.result() for future in futures.as_completed(submitted)) == list(range(20))
     told = threading.Event()
     executor.submit(abs, -1).add_done_callback(lambda _future: told.set())
     assert told.wait(60)

@@ -1,0 +1,192 @@
+"""`Queue`: a first-in, first-out queue that any process of the session may put into and get from.
+
+For users. The queue is an async actor: a call that waits there is a coroutine, and costs no thread on either side. A handle pickles; calls
+raise ActorDiedError as soon as the actor has died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Iterable
+from typing import Any
+
+from mray._api.actor import ActorHandle
+from mray._api.decorator import remote
+from mray._api.verbs import get, kill, wait
+
+__all__ = ["Empty", "Full", "Queue"]
+
+
+#: Calls that may wait in a queue's actor. With an actor's usual thousand, that many who wait for items would keep out whoever brings them.
+_MOST_WAITING = 1_000_000
+
+
+class Empty(queue.Empty):
+    """Nothing was there, or nothing came in time."""
+
+
+class Full(queue.Full):
+    """There was no room, or none in time."""
+
+
+class Queue:
+    """At most `maxsize` items, 0 for any number. `actor_options` are those of the actor that holds them, as of `mray.remote`.
+
+    Methods that block take a `timeout` in seconds (None waits for ever); ValueError for a negative one. Thread-safe.
+    """
+
+    def __init__(self, maxsize: int = 0, actor_options: dict[str, Any] | None = None) -> None:
+        self.maxsize = maxsize
+        options = {"max_concurrency": _MOST_WAITING, **(actor_options or {})}
+        self.actor: ActorHandle | None = remote(_QueueActor).options(**options).remote(maxsize)
+
+    # ------------------------------------------------------------------------------------ looking
+    def __len__(self) -> int:
+        return self.size()
+
+    def size(self) -> int:
+        """How many items there are."""
+        return int(get(self._actor.qsize.remote()))
+
+    def qsize(self) -> int:
+        """As `size`."""
+        return self.size()
+
+    def empty(self) -> bool:
+        """Whether there is no item."""
+        return bool(get(self._actor.empty.remote()))
+
+    def full(self) -> bool:
+        """Whether there is no room."""
+        return bool(get(self._actor.full.remote()))
+
+    @property
+    def _actor(self) -> Any:
+        return self.actor
+
+    # ------------------------------------------------------------------------------------ putting
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Add an item; waits for room if `block`. Full when there is none (in time)."""
+        _check(block, timeout)
+        try:
+            get(self._actor.put.remote(item, timeout) if block else self._actor.put_nowait.remote(item))
+        except asyncio.QueueFull:
+            raise Full from None
+
+    async def put_async(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """As `put`, to be awaited."""
+        _check(block, timeout)
+        try:
+            await (self._actor.put.remote(item, timeout) if block else self._actor.put_nowait.remote(item))
+        except asyncio.QueueFull:
+            raise Full from None
+
+    def put_nowait(self, item: Any) -> None:
+        """As ``put(item, block=False)``."""
+        self.put(item, block=False)
+
+    def put_nowait_batch(self, items: Iterable[Any]) -> None:
+        """Add all items in one call; Full, and none is added, when there is no room for all of them."""
+        if not isinstance(items, Iterable):
+            raise TypeError("Argument 'items' must be an Iterable")
+        get(self._actor.put_nowait_batch.remote(list(items)))
+
+    # ------------------------------------------------------------------------------------ getting
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Take the first item; waits for one if `block`. Empty when there is none (in time)."""
+        _check(block, timeout)
+        try:
+            return get(self._actor.get.remote(timeout) if block else self._actor.get_nowait.remote())
+        except asyncio.QueueEmpty:
+            raise Empty from None
+
+    async def get_async(self, block: bool = True, timeout: float | None = None) -> Any:
+        """As `get`, to be awaited."""
+        _check(block, timeout)
+        try:
+            return await (self._actor.get.remote(timeout) if block else self._actor.get_nowait.remote())
+        except asyncio.QueueEmpty:
+            raise Empty from None
+
+    def get_nowait(self) -> Any:
+        """As ``get(block=False)``."""
+        return self.get(block=False)
+
+    def get_nowait_batch(self, num_items: int) -> list[Any]:
+        """The first `num_items` items in one call; Empty, and none is taken, when there are fewer."""
+        if not isinstance(num_items, int):
+            raise TypeError("Argument 'num_items' must be an int")
+        if num_items < 0:
+            raise ValueError("'num_items' must be nonnegative")
+        items: list[Any] = get(self._actor.get_nowait_batch.remote(num_items))
+        return items
+
+    # ------------------------------------------------------------------------------------- ending
+    def shutdown(self, force: bool = False, grace_period_s: float = 5) -> None:
+        """End the actor: with `force` at once, else after the calls it has, or `grace_period_s` seconds. Calls that wait there fail."""
+        actor, self.actor = self.actor, None
+        if actor is None:
+            return
+        if not force:
+            ended = actor.__ray_terminate__.remote()
+            if not wait([ended], timeout=grace_period_s)[1]:
+                return
+        kill(actor)
+
+
+def _check(block: bool, timeout: float | None) -> None:
+    if block and timeout is not None and timeout < 0:
+        raise ValueError("'timeout' must be a non-negative number")
+
+
+class _QueueActor:
+    """The items, and those who wait for them."""
+
+    def __init__(self, maxsize: int) -> None:
+        self.maxsize = maxsize
+        self.queue: asyncio.Queue[Any] = asyncio.Queue(maxsize)
+
+    def qsize(self) -> int:
+        return self.queue.qsize()
+
+    def empty(self) -> bool:
+        return self.queue.empty()
+
+    def full(self) -> bool:
+        return self.queue.full()
+
+    async def put(self, item: Any, timeout: float | None = None) -> None:
+        # The usual case needs no task of its own, which `wait_for` would make.
+        if not self.queue.full():
+            self.queue.put_nowait(item)
+            return
+        try:
+            await asyncio.wait_for(self.queue.put(item), timeout)
+        except asyncio.TimeoutError:
+            raise Full from None
+
+    async def get(self, timeout: float | None = None) -> Any:
+        if not self.queue.empty():
+            return self.queue.get_nowait()
+        try:
+            return await asyncio.wait_for(self.queue.get(), timeout)
+        except asyncio.TimeoutError:
+            raise Empty from None
+
+    def put_nowait(self, item: Any) -> None:
+        self.queue.put_nowait(item)
+
+    def get_nowait(self) -> Any:
+        return self.queue.get_nowait()
+
+    def put_nowait_batch(self, items: list[Any]) -> None:
+        if self.maxsize > 0 and len(items) + self.qsize() > self.maxsize:
+            raise Full(f"Cannot add {len(items)} items to queue of size {self.qsize()} and maxsize {self.maxsize}.")
+        for item in items:
+            self.queue.put_nowait(item)
+
+    def get_nowait_batch(self, num_items: int) -> list[Any]:
+        if num_items > self.qsize():
+            raise Empty(f"Cannot get {num_items} items from queue of size {self.qsize()}.")
+        return [self.queue.get_nowait() for _ in range(num_items)]
