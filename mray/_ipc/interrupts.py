@@ -8,7 +8,6 @@ interrupt off to the end of such a stretch, or to where the stretch sleeps. A ha
 
 from __future__ import annotations
 
-import _thread
 import signal
 import threading
 from collections.abc import Callable
@@ -95,6 +94,11 @@ class InterruptGuard:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             self._installed = False
 
+    def _interrupt(self) -> None:
+        # A signal and no flag: by now the main thread may sleep.
+        if self._main is not None:
+            signal.pthread_kill(self._main, signal.SIGINT)
+
     def _interrupted(self, number: int, frame: FrameType | None) -> Any:
         if not self.is_wanted():
             return None
@@ -102,7 +106,7 @@ class InterruptGuard:
             self._put_off = True
             return None
         if self.lock is not None and self.lock._is_owned():
-            self.again(_thread.interrupt_main)
+            self.again(self._interrupt)
             return None
         if self._open:
             self._held = True

@@ -209,10 +209,10 @@ def test_cancelling_a_generator_ends_it(ray_session, signal):
         ray.get(generator.completed())
 
 
-def test_cancelling_a_generator_that_waits_for_its_reader(ray_session, log, eventually):
+def test_cancelling_a_generator_that_waits_for_its_reader(ray_session, log):
     ray = ray_session
     generator = ray.remote(_generator_backpressure_num_objects=1)(talk).remote(log, 5)
-    eventually(lambda: said(ray, log) == [0])
+    assert ray.wait([generator], timeout=60)[0] == [generator]
     ray.cancel(generator)
     assert ray.get(next(generator)) == 0
     with pytest.raises(ray.exceptions.TaskCancelledError):
@@ -308,12 +308,13 @@ def test_a_generator_method_is_retried_by_a_restarted_actor(ray_session, tmp_pat
     assert [ray.get(ref) for ref in generator] == list(range(5))
 
 
-def test_the_death_of_the_actor_is_the_last_item(ray_session, log, eventually):
+def test_the_death_of_the_actor_is_the_last_item(ray_session, log):
     ray = ray_session
     actor = ray.remote(Talker).remote()
     generator = actor.talk.options(_generator_backpressure_num_objects=1).remote(log, 5)
-    eventually(lambda: said(ray, log) == [0])
+    assert ray.wait([generator], timeout=60)[0] == [generator]
     ray.kill(actor)
+    assert ray.wait([generator.completed()], timeout=60)[0]
     assert ray.get(next(generator)) == 0
     with pytest.raises(ray.exceptions.RayActorError):
         ray.get(next(generator))
