@@ -23,7 +23,7 @@ class InterruptGuard:
     comparison. An interrupt that meets the main thread while it owns `lock` comes again a little later, at no price for who takes the lock.
     """
 
-    __slots__ = ("_held", "_installed", "_main", "_open", "_put_off", "again", "is_wanted", "lock")
+    __slots__ = ("_held", "_installed", "_main", "_open", "_put_off", "again", "is_wanted", "landed", "lock")
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
@@ -37,6 +37,8 @@ class InterruptGuard:
         self.again: Callable[[Callable[[], None]], None] = lambda _callback: None
         #: Asked in the handler, in the main thread: False drops the interrupt, which was meant for what is over.
         self.is_wanted: Callable[[], bool] = lambda: True
+        #: Called in the handler when the interrupt is raised, or is going to be.
+        self.landed: Callable[[], None] = lambda: None
 
     def enter(self) -> bool:
         """Begin a stretch; returns what `leave` wants."""
@@ -103,11 +105,13 @@ class InterruptGuard:
         if not self.is_wanted():
             return None
         if self._held:
+            self.landed()
             self._put_off = True
             return None
         if self.lock is not None and self.lock._is_owned():
             self.again(self._interrupt)
             return None
+        self.landed()
         if self._open:
             self._held = True
             self._open = False

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from mray._runtime.client import Client
     from mray._runtime.context import Context
 
+#: After so many seconds an interrupt that has not landed is sent again.
+AGAIN_SECONDS = 0.02
 #: Where the actor stands in an object id, without its job.
 _ACTOR = slice(8, 20)
 _INDEX = slice(24, 28)
@@ -140,7 +142,10 @@ class Interrupts:
         self._before: dict[bytes, bool] = {}
         #: There are any.
         self.active = False
+        #: The handler has taken the last signal that was sent.
+        self._landed = True
         client.reactor.guard.is_wanted = self._is_wanted
+        client.reactor.guard.landed = self._note_landing
 
     def cancel(self, task_id: bytes, force: bool, recursive: bool) -> None:
         """A task that is not in the inbox is cancelled: it runs, is about to, or is over. Reading thread, client's lock held."""
@@ -152,10 +157,24 @@ class Interrupts:
                 self._client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
                 os._exit(1)
             if runs:
-                # A signal and no flag: it ends a sleep.
-                signal.pthread_kill(self._main, signal.SIGINT)
+                self._send()
         if runs and recursive:
             self._client.cancelling.cancel_children(task_id)
+
+    def _send(self) -> None:
+        # A signal and no flag: it ends a sleep. But not one that the main thread is about to begin, having looked for signals already: so
+        # it is sent again until the handler has run.
+        self._landed = False
+        signal.pthread_kill(self._main, signal.SIGINT)
+        self._client.reactor.call_later(AGAIN_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        with self._lock:
+            if not self._landed and self._context.task_id in self._named:
+                self._send()
+
+    def _note_landing(self) -> None:
+        self._landed = True
 
     def is_cancelled(self, task_id: bytes | None) -> bool:
         """Whether somebody has cancelled this task while, or shortly before, it ran. Any thread."""
