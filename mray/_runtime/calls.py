@@ -124,8 +124,8 @@ class Call:
                 values.append((entry.form, entry.payload))
         return values
 
-    def attempt_failed(self) -> None:
-        """An application error is going to be retried: the last attempt answers with the error instead."""
+    def use_retry(self) -> None:
+        """The call is going to be sent again; deaths and errors count alike. The last attempt answers with its error."""
         if self.retries > 0:
             self.retries -= 1
         if not self.retries and self.options is not None:
@@ -321,7 +321,7 @@ class ActorCaller:
             if call.retries == CANCELLED:
                 call.cancel()
             elif call.retries:
-                call.retries -= call.retries > 0
+                call.use_retry()
                 again.append(call)
             else:
                 call.fail(unavailable_error(self.actor_id, self.class_name, self.cause, call.method))
@@ -335,7 +335,7 @@ class ActorCaller:
         if call.retries == CANCELLED:
             call.cancel()
             return
-        call.attempt_failed()
+        call.use_retry()
         connection = self.connection
         if connection is not None and not connection.closed:
             self._push(connection, call)

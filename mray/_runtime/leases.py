@@ -255,7 +255,7 @@ class Pool:
                 if call.retries == 0:  # a cancelled one is told so below
                     call.fail(worker_error(call.name, cause))
                     continue
-                call.retries -= call.retries > 0
+                call.use_retry()
             again.append(call)
         self._queue_again(again)
         self.feed()
@@ -269,7 +269,7 @@ class Pool:
 
     def attempt_failed(self, call: Call) -> None:
         """The function raised an error that was to be retried."""
-        call.attempt_failed()
+        call.use_retry()
         lease: Lease = call.lease
         self._queue_again([call])
         self._next(lease, monotonic())
