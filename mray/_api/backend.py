@@ -8,10 +8,12 @@ checked options.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mray._api.actor import ActorHandle, ActorMethodSpec
     from mray._api.object_ref import ObjectRef
     from mray._common.tensor_transports import TensorTransport
@@ -74,6 +76,14 @@ class Backend(ABC):
     def wake(self) -> None:
         """Have those in `wait_until` look again."""
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
+
+    def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
+        """A future of the value, of the event loop that runs in this thread."""
+        raise NotImplementedError(f"{type(self).__name__} does not know asyncio.")
+
+    def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
+        """What awaiting the ref does: suspends the coroutine until the value is there; returns it or raises the error."""
+        raise NotImplementedError(f"{type(self).__name__} does not know asyncio.")
 
     @abstractmethod
     def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:

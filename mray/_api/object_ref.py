@@ -68,36 +68,10 @@ class ObjectRef(BaseID):
 
     def as_future(self, _internal: bool = False) -> asyncio.Future[Any]:
         """An asyncio future of the value, of the running loop. Cancelling it leaves the task alone."""
-        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
-
-        backend = current_backend()
-        loop = asyncio.get_event_loop()
-        future = loop.create_future()
-
-        def settle() -> None:
-            if future.done():
-                return
-            try:
-                value = backend.get([self], 0)[0]
-            except StopIteration as error:
-                # A future refuses these: they would end the generator that awaits it.
-                future.set_exception(RuntimeError(str(error)))
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(value)
-
-        def ready() -> None:
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                pass
-
-        backend.on_ready(self, ready)
-        return future
+        return current_backend().future_of(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self.as_future().__await__()
+        return current_backend().wait_in_loop(self)
 
     def _on_completed(self, callback: Callable[[Any], None]) -> None:
         """Call back with the value, or the error, once it is there; in any thread."""

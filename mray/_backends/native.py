@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.actor import make_handle
@@ -34,6 +34,8 @@ from mray._runtime.streams import listener, new_stream
 from mray.exceptions import ActorAlreadyExistsError, ActorUnschedulableError, AsyncioActorExit, RaySystemError, TaskUnschedulableError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mray._api.actor import ActorHandle, ActorMethodSpec
     from mray._backends.graph_host import Host
     from mray._common.options import SessionOptions
@@ -165,6 +167,16 @@ class NativeBackend(PlacementCalls, Backend):
 
     def wake(self) -> None:
         self.client.reactor.wake()
+
+    def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
+        from mray._runtime.awaiting import awaited_refs  # noqa: PLC0415  (it imports asyncio, which who awaits has loaded)
+
+        return awaited_refs(self.client).future(ref)
+
+    def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
+        from mray._runtime.awaiting import awaited_refs  # noqa: PLC0415
+
+        return awaited_refs(self.client).wait(ref)
 
     def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
         return self.client.borrowing.restore(object_id, owner)

@@ -232,6 +232,11 @@ class Reactor:
                 return
             connection.flush()
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether there are posts that nobody has flushed."""
+        return bool(self._dirty)
+
     def want_relief(self) -> None:
         """Somebody waits outside `wait_until` (a callback, a future): let the relief thread read at once."""
         self._relief_wanted = True

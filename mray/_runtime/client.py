@@ -112,6 +112,9 @@ class Client:
         self.on_node_lost: Callable[[], BaseException | None] = lambda: None
         #: Called around a wait of user code that is really going to wait.
         self.on_block: Callable[[], Callable[[], None] | None] = lambda: None
+        #: By event loop: what its coroutines wait for (`mray._runtime.awaiting`); and whether some thread always reads.
+        self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.reads_always = False
         self._listener: socket.socket | None = None
         _clients.add(self)
 
@@ -562,6 +565,8 @@ class Client:
         """Leave the session: everything that waits fails, connections end, own segments go."""
         self.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
         reactor = self.reactor
+        for awaited in tuple(self.awaited.values()):
+            awaited.close()
         reactor.close()
         self.tensors.close()
         with self.lock:

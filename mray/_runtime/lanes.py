@@ -109,6 +109,7 @@ class Lanes:
         # Everybody who asks what this worker does has this object.
         self.worker.context.__class__ = LanesContext
         self.client._peer_words[m.CALL] = self._on_call
+        self.client.reads_always = True
         signal.signal(signal.SIGTERM, self._on_terminate)
         return self._construct
 

@@ -1,0 +1,201 @@
+"""Refs that coroutines wait for, in any event loop of a driver or worker.
+
+    value arrives ─▶ the thread that reads: notes (future, ref), tells the loop once ─▶ loop: one turn sets every future that was noted
+
+No ref has a thread, and values that arrive together wake the loop together. While anything is awaited the loop watches the reactor's own
+epoll, so that the loop's thread, which sleeps there, is the thread that reads; where another thread reads all the time (the main thread of
+an actor with lanes), that one tells the loop.
+
+Imports asyncio: for processes that await.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections import deque
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._objects.ownership import Entry
+
+if TYPE_CHECKING:
+    from mray._api.object_ref import ObjectRef
+    from mray._runtime.client import Client
+
+#: Looks in vain, because another thread reads, after which a loop watches no more for so many seconds.
+MOST_VAIN = 20
+VAIN_SECONDS = 1e-3
+
+
+class AwaitedRefs:
+    """Of one event loop. For the loop's thread, except `_arrived`."""
+
+    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._reactor = client.reactor
+        self._loop = weakref.ref(loop)
+        self._thread = threading.get_ident()
+        #: Values that have arrived and of which the futures do not know; and whether the loop has been told.
+        self._arrivals: deque[tuple[asyncio.Future[Any], ObjectRef]] = deque()
+        self._told = False
+        #: Futures that wait.
+        self._count = 0
+        #: Whether the loop's selector watches the reactor; how often it was told in vain since.
+        self._watches = False
+        self._vain = 0
+        #: Whether this thread is reading for the loop, and will look itself at what arrives.
+        self._looks = False
+        self._flushes = False
+
+    def future(self, ref: ObjectRef) -> asyncio.Future[Any]:
+        """A future of the value. Cancelling it leaves the task alone."""
+        loop = self._loop()
+        assert loop is not None
+        future = loop.create_future()
+        if not self._wait(ref, partial(self._arrived, future, ref), loop):
+            self._settle_one(future, ref)
+        return future
+
+    def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
+        """Suspend the coroutine until the value is there. One that is cancelled leaves nothing behind."""
+        entry = ref._entry
+        if entry.form is not None:
+            return self._value(ref)
+        loop = self._loop()
+        assert loop is not None
+        future = loop.create_future()
+        waiter = partial(self._arrived, future, ref)
+        if not self._wait(ref, waiter, loop):
+            return self._value(ref)
+        try:
+            return (yield from future)
+        finally:
+            if entry.form is None:
+                with self._client.lock:
+                    entry.remove_waiter(waiter)
+                    self._count -= entry.form is None
+
+    def _wait(self, ref: ObjectRef, waiter: Any, loop: asyncio.AbstractEventLoop) -> bool:
+        """Have `waiter` called when the value comes; False when it is there."""
+        client = self._client
+        entry = ref._entry
+        client.borrowing.check(ref)
+        with client.lock:
+            if entry.form is None and entry.owner is not None:
+                client.borrowing.fetch(entry)
+            if not entry.add_waiter(waiter):
+                return False
+        self._count += 1
+        if not self._flushes and self._reactor.has_unsent:
+            # Once the other coroutines that run in this turn have asked for theirs.
+            self._flushes = True
+            loop.call_soon(self._flush)
+        if not self._watches and not client.reads_always:
+            self._watch(loop)
+        return True
+
+    def _flush(self) -> None:
+        self._flushes = False
+        self._reactor.flush()
+
+    # ------------------------------------------------------------------------------------ arriving
+    def _arrived(self, future: asyncio.Future[Any], ref: ObjectRef, _entry: Entry) -> None:
+        """The thread that reads, with the client's lock."""
+        self._arrivals.append((future, ref))
+        own = threading.get_ident() == self._thread
+        if self._told or (own and self._looks):
+            return
+        self._told = True
+        loop = self._loop()
+        if loop is None:
+            return
+        if own:
+            loop.call_soon(self._settle)
+        else:
+            try:
+                loop.call_soon_threadsafe(self._settle)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                pass
+
+    def _settle(self) -> None:
+        self._told = False
+        arrivals = self._arrivals
+        while arrivals:
+            future, ref = arrivals.popleft()
+            self._count -= 1
+            if not future.done():
+                self._settle_one(future, ref)
+
+    def _settle_one(self, future: asyncio.Future[Any], ref: ObjectRef) -> None:
+        try:
+            value = self._value(ref)
+        except StopIteration as error:
+            # A future refuses these: they would end the generator that awaits it.
+            future.set_exception(RuntimeError(str(error)))
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    def _value(self, ref: ObjectRef) -> Any:
+        client = self._client
+        entry = ref._entry
+        return client.get([ref], 0)[0] if entry.form == m.TENSORS else client.value_of(entry)
+
+    # ------------------------------------------------------------------------------------ reading
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watches = True
+        try:
+            loop.add_reader(self._reactor.fileno(), self._look)
+        except (NotImplementedError, ValueError):
+            self._reactor.want_relief()
+
+    def _look(self) -> None:
+        """There is something to read."""
+        self._looks = True
+        read = self._reactor.look()
+        self._looks = False
+        if self._arrivals:
+            self._settle()
+        self._vain = 0 if read else self._vain + 1
+        loop = self._loop()
+        if loop is None or (self._count and self._vain < MOST_VAIN):
+            return
+        # It is for other threads; or another one reads, slowly, and will tell.
+        loop.remove_reader(self._reactor.fileno())
+        self._watches = False
+        if self._count:
+            self._vain = 0
+            loop.call_later(VAIN_SECONDS, self._watch_again)
+
+    def _watch_again(self) -> None:
+        loop = self._loop()
+        if loop is not None and self._count and not self._watches:
+            self._watch(loop)
+
+    def close(self) -> None:
+        """The session ends. Any thread."""
+        loop = self._loop()
+        if not self._watches or loop is None or loop.is_closed():
+            return
+        self._watches = False
+        if loop.is_running() and threading.get_ident() != self._thread:
+            try:
+                loop.call_soon_threadsafe(loop.remove_reader, self._reactor.fileno())
+            except RuntimeError:  # it has just been closed
+                pass
+        else:
+            loop.remove_reader(self._reactor.fileno())
+
+
+def awaited_refs(client: Client) -> AwaitedRefs:
+    """Those of the event loop that runs in this thread; RuntimeError when there is none."""
+    loop = asyncio.get_event_loop()
+    found: AwaitedRefs | None = client.awaited.get(loop)
+    if found is None:
+        found = client.awaited[loop] = AwaitedRefs(client, loop)
+    return found
