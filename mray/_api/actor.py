@@ -93,6 +93,8 @@ class ActorClass:
         return self._create(args or (), kwargs or {}, self._merged(options) if options else self._default_options)
 
     def _merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        if "concurrency_groups" in options:
+            raise ValueError("Setting 'concurrency_groups' is not supported in '.options()'.")
         given = {**self._given_options, **options}
         check_actor_options(options)
         check_actor_options(given)
@@ -177,7 +179,16 @@ class ActorClassWithOptions:
 
 # ---------------------------------------------------------------------------------------------- handles
 #: Options of an actor that its callers need to know; builtin values only.
-_CALLERS_OPTIONS = ("max_task_retries", "max_pending_calls", "name", "namespace", "enable_tensor_transport", "max_concurrency", "num_gpus")
+_CALLERS_OPTIONS = (
+    "max_task_retries",
+    "max_pending_calls",
+    "name",
+    "namespace",
+    "enable_tensor_transport",
+    "max_concurrency",
+    "allow_out_of_order_execution",
+    "num_gpus",
+)
 
 
 class ActorHandle:

@@ -31,7 +31,14 @@ from mray._runtime.persistent import JoinedSession, join_session
 from mray._runtime.running import current_call
 from mray._runtime.session import Session, start_session
 from mray._runtime.streams import listener, new_stream
-from mray.exceptions import ActorAlreadyExistsError, ActorUnschedulableError, AsyncioActorExit, RaySystemError, TaskUnschedulableError
+from mray.exceptions import (
+    ActorAlreadyExistsError,
+    ActorUnschedulableError,
+    AsyncioActorExit,
+    PendingCallsLimitExceeded,
+    RaySystemError,
+    TaskUnschedulableError,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -333,7 +340,7 @@ class NativeBackend(PlacementCalls, Backend):
         with client.lock:
             caller = client.actor(actor_id)
             caller.class_name = spec["class_name"]
-            caller.max_task_retries = options["max_task_retries"]
+            caller.learn(options, blueprint.is_async)
             # What the constructor needs must outlive every restart.
             caller.pins = call
             token = client.borrowing.token(actor_id, held=True)
@@ -395,8 +402,13 @@ class NativeBackend(PlacementCalls, Backend):
             if caller is None:
                 caller = client.actor(actor_id)
                 caller.class_name = handle._blueprint.class_name
-                caller.max_task_retries = handle._options.get("max_task_retries") or 0
-            if options is not None or caller.max_task_retries:
+                caller.learn(handle._options, handle._blueprint.is_async)
+            if options is not None or caller.particular:
+                if caller.is_full():
+                    raise PendingCallsLimitExceeded(
+                        f"The task {method.name} could not be submitted to {handle!r} because more than {caller.most_pending} tasks are "
+                        "queued on the actor. This limit can be adjusted with the `max_pending_calls` actor option."
+                    )
                 self._method_options(call, caller, options)
             if call.arguments is not None:
                 client.await_arguments(call, caller)

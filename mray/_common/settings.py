@@ -135,6 +135,13 @@ ENABLE_AUTO_CONNECT = _declare(
     "Whether the first call starts a session when `init` was not called.",
     "RAY_ENABLE_AUTO_CONNECT",
 )
+WARN_BLOCKING_GET = _declare(
+    "MRAY_WARN_BLOCKING_GET_INSIDE_ASYNC",
+    _flag,
+    True,
+    "Whether an async actor warns once of a `get` that holds up its event loop.",
+    "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC",
+)
 OVERRIDE_RESOURCES = _declare(
     "MRAY_OVERRIDE_RESOURCES", _object, _no_items, "Resources of the node; beats what `init` is given.", "RAY_OVERRIDE_RESOURCES"
 )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
+from mray._common.concurrency import runs_out_of_order
 from mray._common.ids import TaskID
 from mray._common.messages import CALL, FAILED, SEGMENT, TENSORS
 from mray._ipc.connection import Connection
@@ -217,16 +218,34 @@ class ActorCaller:
         self.connection: Connection | None = None
         self.queue: deque[Call] = deque()
         self.max_task_retries = 0
+        #: Calls that may be unanswered at once; 0: as many as there are.
+        self.most_pending = 0
+        #: Whether a call may overtake one that waits for its arguments.
+        self.unordered = False
+        #: Whether a call must be looked at before it is submitted.
+        self.particular = False
         self.class_name = ""
         #: What its constructor was given, in the process that created it: every restart needs it.
         self.pins: Any = None
         #: Called with each new state.
         self.watchers: list[Any] = []
 
+    def learn(self, options: Mapping[str, Any], is_async: bool) -> None:
+        """What the actor's options mean for its callers."""
+        self.max_task_retries = options.get("max_task_retries") or 0
+        self.most_pending = max(options.get("max_pending_calls") or 0, 0)
+        self.unordered = runs_out_of_order(is_async, options)
+        self.particular = bool(self.max_task_retries or self.most_pending)
+
+    def is_full(self) -> bool:
+        """Whether so many calls are unanswered that the actor takes no more."""
+        sent = 0 if self.connection is None else len(self.connection.calls)
+        return 0 < self.most_pending <= sent + len(self.queue)
+
     def submit(self, call: Call) -> None:
         """Send the call, or queue it behind what must go first."""
         call.source = self
-        if call.waiting == 0 and not self.queue and self.connection is not None and not self.connection.closed:
+        if call.waiting == 0 and (not self.queue or self.unordered) and self.connection is not None and not self.connection.closed:
             self._push(self.connection, call)
             return
         if self.state == "dead":
@@ -252,17 +271,29 @@ class ActorCaller:
         self.client.posted(connection)
 
     def pump(self) -> None:
-        """Send what can go: calls in order, up to the first whose arguments are not there."""
+        """Send what can go: calls in order, up to the first whose arguments are not there (or past it, if that is allowed)."""
         queue = self.queue
         connection = self.connection
+        if self.unordered and connection is not None and not connection.closed:
+            waiting = [call for call in queue if call.waiting]
+            for call in queue:
+                if not call.waiting:
+                    self._push(connection, call)
+            queue.clear()
+            queue.extend(waiting)
         while queue and connection is not None and not connection.closed and queue[0].waiting == 0:
             self._push(connection, queue.popleft())
         if connection is not None:
             connection.flush()
 
-    def ready(self, _call: Call) -> None:
+    def ready(self, call: Call) -> None:
         """The arguments of a queued call are there."""
-        self.pump()
+        connection = self.connection
+        if self.unordered and connection is not None and not connection.closed:
+            self.queue.remove(call)
+            self._push(connection, call)
+        else:
+            self.pump()
 
     def on_state(self, state: str, process: str, incarnation: int, cause: tuple[Any, ...] | None) -> None:
         """The node says what has become of the actor."""

@@ -21,8 +21,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mray._common import messages as m
+from mray._common import settings
 from mray._common.concurrency import Concurrency
 from mray._common.ids import TaskID
+from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.remote_error import pickle_error
 from mray._runtime.running import LanesContext, RunningCall
@@ -99,6 +101,7 @@ class Lanes:
             lane = LoopLane(self, most, self.main.loop, self.main.notify)
             self.main.each_turn(lane.begin)
             lanes[""] = lane
+            self._warn_of_get()
             for group, size in groups.items():
                 lanes[group] = GroupLoop(self, size, group)
         else:
@@ -112,6 +115,22 @@ class Lanes:
         self.client.reads_always = True
         signal.signal(signal.SIGTERM, self._on_terminate)
         return self._construct
+
+    def _warn_of_get(self) -> None:
+        """Have the first `get` that really waits say that it holds up the loop."""
+        client: Any = self.client
+        await_all = client._await_all
+
+        def warn_and_await(entries: Any, timeout: float | None) -> None:
+            del client._await_all
+            logger.warning(
+                "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
+                "asyncio.gather if you want to yield execution to the event loop instead."
+            )
+            await_all(entries, timeout)
+
+        if settings.WARN_BLOCKING_GET.get():
+            client._await_all = warn_and_await
 
     def _construct(self, constructor: Callable[..., None], args: Any, kwargs: Any) -> None:
         """Run the constructor: of an async actor inside its loop."""

@@ -62,7 +62,8 @@ def test_sync_methods_async_methods_and_the_constructor_share_one_thread_with_a_
     assert len(set(ray.get([actor.sync.remote(), actor.asynchronous.remote(), actor.first.remote()]))) == 1
 
 
-def test_no_more_calls_run_than_max_concurrency_and_they_begin_in_order(ray_session: Any) -> None:
+@pytest.mark.differs("Ray begins the calls of an async actor in any order, mray in the order in which they came")
+def test_no_more_calls_run_than_max_concurrency_and_they_begin_in_order(ray_session: Any, engine: str) -> None:
     ray = ray_session
 
     @ray.remote(max_concurrency=3)
@@ -83,7 +84,9 @@ def test_no_more_calls_run_than_max_concurrency_and_they_begin_in_order(ray_sess
 
     actor = Actor.remote()
     ray.get([actor.call.remote(number) for number in range(30)])
-    assert ray.get(actor.seen.remote()) == (3, list(range(30)))
+    most, order = ray.get(actor.seen.remote())
+    assert most == 3
+    assert (order if engine == "mray" else sorted(order)) == list(range(30))
 
 
 def test_a_coroutine_awaits_refs_and_waits_for_several(ray_session: Any) -> None:
@@ -198,7 +201,7 @@ def test_cancelling_raises_cancelled_error_inside_and_queued_calls_never_run(ray
     for ref in (hanging, swallowing):
         ray.cancel(ref)
     for ref in (hanging, swallowing, queued):
-        with pytest.raises(ray.exceptions.TaskCancelledError, match=f"{ref.task_id().hex()}.* was cancelled"):
+        with pytest.raises(ray.exceptions.TaskCancelledError, match=ref.task_id().hex()):
             ray.get(ref, timeout=30)
     seen = ray.get(actor.told.remote())
     assert "first" in seen and "queued" not in seen
