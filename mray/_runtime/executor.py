@@ -33,7 +33,7 @@ from mray._runtime.context import Context
 from mray._runtime.deaths import lost_error
 from mray._runtime.running import RunningCall
 from mray._runtime.stream_producer import Collected, Producers
-from mray.exceptions import RayTaskError, TaskCancelledError
+from mray.exceptions import AsyncioActorExit, RayTaskError, TaskCancelledError
 
 #: Failed calls that are remembered.
 FAILURES = 200
@@ -230,6 +230,8 @@ class Executor:
             result = self._bound(method, options)(*args, **kwargs)
             if type(result) is CoroutineType:
                 result = await result
+            if type(result) is GeneratorType or (options is not None and "stream" in options):
+                result = await self.producers.run_in_loop(connection, task_id, num_returns, result, running.task_name, options or {})
             if running.verdict is not None:
                 raise running.verdict
             if running.canceled:  # and the method would not hear of it
@@ -431,7 +433,7 @@ class Executor:
 
     def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None:
         """The error of a generator as its last item, pickled; None when it is more than an error (see `_failed`)."""
-        if not isinstance(error, Exception) or isinstance(error, TaskCancelledError):
+        if not isinstance(error, Exception) or isinstance(error, (TaskCancelledError, AsyncioActorExit)):
             return None
         if "retry" in options and self._is_retried(error, name, options["retry"]):
             return None

@@ -180,6 +180,7 @@ class Lanes:
         if running is not None:
             running.canceled = True
             running.lane.cancel(running)
+            self.executor.producers.stop(task_id)
             if recursive and self.is_async:
                 self.client.cancelling.cancel_children(task_id)
 

@@ -14,7 +14,7 @@ import contextlib
 import pickle
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -229,17 +229,24 @@ class Producers:
         self, connection: Connection, task_id: bytes, num_returns: int, generator: Any, name: str, options: dict[str, Any]
     ) -> Any:
         """As `run`, in a task of an event loop, for generators of both kinds."""
-        if "stream" not in options or not isinstance(generator, AsyncIterator):
+        if "stream" not in options or not isinstance(generator, (Iterator, AsyncIterator)):
             return self.run(connection, task_id, num_returns, generator, name, options)
         with self._producer(connection, task_id, name, options) as producer:
-            async for value in generator:
-                producer.add(value)
-                await producer.pause_in_loop()
-                if producer.is_unread():
-                    close = getattr(generator, "aclose", None)
-                    if close is not None:
-                        await close()
-                    break
+            if isinstance(generator, AsyncIterator):
+                async for value in generator:
+                    producer.add(value)
+                    await producer.pause_in_loop()
+                    if producer.is_unread():
+                        if isinstance(generator, AsyncGenerator):
+                            await generator.aclose()
+                        break
+            else:
+                for value in generator:
+                    producer.add(value)
+                    await producer.pause_in_loop()
+                    if producer.is_unread():
+                        _close(generator)
+                        break
         return None
 
     def _stream(self, connection: Connection, task_id: bytes, generator: Any, name: str, options: dict[str, Any]) -> None:
@@ -274,7 +281,11 @@ class Producers:
             finally:
                 guard.leave(held)
             if producer.is_unread():
-                close = getattr(generator, "close", None)
-                if close is not None:
-                    close()
+                _close(generator)
                 return
+
+
+def _close(generator: Iterator[Any]) -> None:
+    """End a generator at its ``yield``."""
+    if isinstance(generator, Generator):
+        generator.close()

@@ -173,6 +173,7 @@ class Worker:
                 return
         if self.executor.instance is not None:
             self.executor.cancel_running(task_id)
+            self.executor.producers.stop(task_id)
         else:
             self.interrupts.cancel(task_id, force, recursive)
 
