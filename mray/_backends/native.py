@@ -24,6 +24,7 @@ from mray._objects.remote_error import serialization_error
 from mray._runtime.calls import ActorCaller, Call, pack_arguments
 from mray._runtime.client import Client
 from mray._runtime.context import Context
+from mray._runtime.detached import discard_own, pack_own
 from mray._runtime.environments import merge_environments, variables_of
 from mray._runtime.executor import ExitActor
 from mray._runtime.output import OutputPrinter
@@ -314,7 +315,12 @@ class NativeBackend(PlacementCalls, Backend):
         environment = merge_environments(self._context.runtime_env or self._base_env, options["runtime_env"])
         actor_id = new_actor_id()
         call = Call(new_task_id(actor_id), "__init__", 0, None)
-        pack_arguments(client, call, args, kwargs, f"{blueprint.module}.{blueprint.name}.__init__")
+        detached = options["lifetime"] == "detached"
+        what = f"{blueprint.module}.{blueprint.name}.__init__"
+        if detached:
+            pack_own(client, call, actor_id, args, kwargs, what)
+        else:
+            pack_arguments(client, call, args, kwargs, what)
         spec: dict[str, Any] = {
             "label": f"actor {blueprint.class_name}",
             "class_name": blueprint.class_name,
@@ -328,7 +334,7 @@ class NativeBackend(PlacementCalls, Backend):
             "namespace": namespace,
             "get_if_exists": options["get_if_exists"],
             "concurrency": concurrency,
-            "detached": options["lifetime"] == "detached",
+            "detached": detached,
             "max_restarts": options["max_restarts"],
             "max_task_retries": options["max_task_retries"],
             "public": pickle.dumps((blueprint.wire(), options), 5) if options["name"] else b"",
@@ -347,8 +353,15 @@ class NativeBackend(PlacementCalls, Backend):
         if spec["name"]:
             if call.arguments is not None:
                 client.get(list(call.arguments), None)
-            taken = self.send_creation(call, spec, 1, actor_id)
+            try:
+                taken = self.send_creation(call, spec, 1, actor_id)
+            except ActorAlreadyExistsError:
+                if detached:
+                    discard_own(call)
+                raise
             if taken is not None:
+                if detached:
+                    discard_own(call)
                 return self._handle_of(taken)
         else:
             with client.lock:

@@ -219,6 +219,14 @@ class SegmentStore:
         with self._lock:
             self._trim_locked()
 
+    def give_away(self, name: str) -> None:
+        """The value in this segment outlives this process, and is counted among its own no more."""
+        with self._lock:
+            segment = self._used.pop(name, None)
+            if segment is not None:
+                self._words[self._bytes] -= segment.size
+                segment.close()
+
     def forget_owner(self, owner: str) -> None:
         """A process has died: what it owned is unlinked by the node; let go of the mappings."""
         with self._lock:

@@ -522,7 +522,12 @@ class Executor:
     def _constructor_arguments(self, spec: dict[str, Any]) -> tuple[Any, Any]:
         form, payload = spec["arguments"]
         if form == m.SEGMENT:
-            args, kwargs = self._read_borrowed(payload[:3], payload[3], spec["owner"])
+            if len(payload) == 3:  # the actor's own, see `mray._runtime.detached`
+                entry = self.client.entry()
+                entry.complete(form, tuple(payload))
+                args, kwargs = read(entry.payload, entry)
+            else:
+                args, kwargs = self._read_borrowed(payload[:3], payload[3], spec["owner"])
         else:
             args, kwargs = deserialize(form, payload)
         return self._fill_in(args, kwargs, spec.get("values"))

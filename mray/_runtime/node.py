@@ -40,7 +40,7 @@ from mray._runtime.key_values import KeyValues
 from mray._runtime.memory_monitor import MemoryMonitor
 from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
-from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._scheduler.jobs import job_of
 from mray._scheduler.policy import GRAVES
 from mray._scheduler.records import environment_of
@@ -444,6 +444,8 @@ class Node:
             self._supervisor.spawn(instruction.process, dict(instruction.environment))
         elif isinstance(instruction, KillWorker):
             self._supervisor.kill(instruction.process)
+        elif isinstance(instruction, RemoveObjects):
+            unlink_owned(self._session_dir, instruction.owner)
         elif isinstance(instruction, AwaitCreation):
             actor = instruction.actor
             self.reactor.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))

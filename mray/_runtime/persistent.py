@@ -20,7 +20,6 @@ the network (connect over ssh and be a driver there).
 
 from __future__ import annotations
 
-import importlib
 import os
 import select
 import signal
@@ -221,7 +220,6 @@ def join_session(options: SessionOptions) -> JoinedSession:
     client = Client(address.session_dir, os.urandom(8).hex(), m.ROLE_DRIVER)
     client.wishes = choose_job(options, place_of_driver(options.preload))
     session = JoinedSession(address, client)
-    importlib.import_module("cloudpickle")
     try:
         client.join()
     except (OSError, SessionGoneError) as error:

@@ -51,6 +51,18 @@ class KillWorker(Instruction):
         return f"KillWorker({self.process!r})"
 
 
+class RemoveObjects(Instruction):
+    """Remove the objects of an owner that is no process: a detached actor, by its id in hex digits."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    def __repr__(self) -> str:
+        return f"RemoveObjects({self.owner!r})"
+
+
 class AwaitCreation(Instruction):
     """Report `WatchExpired` for this actor a little later: its creation may be in another socket."""
 

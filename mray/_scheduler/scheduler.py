@@ -31,7 +31,7 @@ from mray._common.messages import (
 )
 from mray._scheduler import events
 from mray._scheduler.actors import Actors
-from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._scheduler.jobs import stamped, work_of
 from mray._scheduler.listings import listing_of
 from mray._scheduler.placement import GroupRecord, Groups
@@ -434,6 +434,9 @@ class Scheduler:
             worker.may_restart = may_restart
         worker.state = LEAVING
         self._out.append(KillWorker(worker.process))
+
+    def remove_objects(self, owner: str) -> None:
+        self._out.append(RemoveObjects(owner))
 
     def await_creation(self, actor: bytes) -> None:
         self._out.append(AwaitCreation(actor))

@@ -79,8 +79,12 @@ def main(words: list[str]) -> int:
     except (RaySystemError, OSError, ValueError) as error:
         print(f"mray start: {error}", file=sys.stderr)
         return NOT_FOUND
-    _tell(address, given.temp_dir)
-    return _stay(address) if given.block else DONE
+    if not given.block:
+        _tell(address, given.temp_dir)
+        return DONE
+    with _Signals() as asked:
+        _tell(address, given.temp_dir)
+        return _stay(address, asked)
 
 
 def _tell(address: Address, temp_dir: str | None) -> None:
@@ -94,19 +98,39 @@ def _tell(address: Address, temp_dir: str | None) -> None:
     )
 
 
-def _stay(address: Address) -> int:
+class _Signals:
+    """SIGINT, SIGTERM and SIGHUP as something to wait for, while this is entered. Main thread only."""
+
+    def __init__(self) -> None:
+        self._read_end, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._before: dict[int, Any] = {}
+
+    def fileno(self) -> int:
+        return self._read_end
+
+    def __enter__(self) -> _Signals:
+        signal.set_wakeup_fd(self._write_end)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, lambda *_args: None)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
+        os.close(self._read_end)
+        os.close(self._write_end)
+
+
+def _stay(address: Address, asked: _Signals) -> int:
     """Until the session ends; 0 when it was told to."""
-    asked: list[int] = []
-    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(write_end)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: asked.append(number))
     pidfd = os.pidfd_open(address.node_pid)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
-    poll.register(read_end, select.POLLIN)
-    poll.poll()
-    if asked:
+    poll.register(asked, select.POLLIN)
+    came = [fd for fd, _events in poll.poll()]
+    os.close(pidfd)
+    if asked.fileno() in came:
         stop_persistent(address)
         return DONE
     in_order = not os.path.exists(address.session_dir)
