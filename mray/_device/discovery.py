@@ -89,6 +89,18 @@ def shared_memory_bytes() -> int:
     return facts.f_bavail * facts.f_frsize
 
 
+def lies_in_memory(path: str, mounts: str = "/proc/self/mounts") -> bool:
+    """Whether the files there are kept in memory (tmpfs), as those of /tmp are in many a distribution."""
+    path = os.path.realpath(path) + "/"
+    longest, kind = "", ""
+    for line in _read(mounts).splitlines():
+        _device, point, kind_there = line.split(" ")[:3]
+        place = point.replace("\\040", " ").rstrip("/") + "/"
+        if path.startswith(place) and len(place) >= len(longest):  # of two in one place, the later one hides the earlier
+            longest, kind = place, kind_there
+    return kind in ("tmpfs", "ramfs")
+
+
 class Gpu:
     """One GPU: its number, unique name ("GPU-...") and model."""
 

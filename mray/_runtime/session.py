@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _END_SECONDS = 20.0
 #: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
 _STORE_SHARE = 0.3
+#: A place for temporary files that is on a disk everywhere.
+_ON_DISK = "/var/tmp"
 #: Open files that a process of a session may have, where the system allows it.
 _DESCRIPTORS = 65536
 
@@ -126,7 +128,7 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any]) -> tuple[str, int,
     """
     directory, lock = make_directory(temp_dir or settings.TMPDIR.get())
     try:
-        spill = chosen.pop("object_spilling_directory")
+        spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
         if spill is not None:
             reaper.spill_elsewhere(directory, spill)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -147,6 +149,14 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any]) -> tuple[str, int,
         os.close(lock)
         raise
     return directory, lock, pid
+
+
+def _disk_for(directory: str) -> str | None:
+    """Where objects go that memory has no room for, when the session's own directory is in memory itself; None: there all the same."""
+    if discovery.lies_in_memory(directory) and not discovery.lies_in_memory(_ON_DISK):
+        with contextlib.suppress(OSError):
+            return private_directory(os.path.join(_ON_DISK, f"mray-{os.getuid()}"))
+    return None
 
 
 def end_node(directory: str, lock: int, pid: int) -> str:

@@ -205,6 +205,8 @@ def metrics(sample: Sample) -> list[Metric]:
         Metric("mray_workers", "gauge", "Workers by state.", ("state",), tuple(((k,), float(v)) for k, v in workers.items())),
         Metric("mray_demands", "gauge", "Actors and leases that wait for resources.", (), (((), float(len(node["demands"]))),)),
         Metric("mray_object_store_limit_bytes", "gauge", "Shared memory that objects may take.", (), (((), float(limit)),)),
+        Metric("mray_spilled_bytes", "counter", "Objects that went to disk.", (), (((), float(node["spilled_bytes"])),)),
+        Metric("mray_spilled_objects", "counter", "How many objects went to disk.", (), (((), float(node["spilled_objects"])),)),
         per_process("mray_object_store_bytes", "gauge", "Shared memory that a process holds for objects.", lambda p: p.object_bytes),
         per_process("mray_calls", "counter", "Calls that a worker has run.", lambda p: p.served),
         per_process("mray_calls_queued", "gauge", "Calls that wait at a worker.", lambda p: p.queued),

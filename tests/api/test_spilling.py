@@ -166,6 +166,34 @@ def test_files_go_with_the_death_of_their_owner(fresh, init, eventually):
     eventually(lambda: len(files(directory)) == mine)
 
 
+@pytest.mark.only("mray")  # where the files are is each engine's own
+def test_a_file_outlives_the_worker_that_made_it(fresh, init, eventually):
+    ray = fresh
+    directory = init(num_cpus=2, object_store_memory=LIMIT)["session_dir"]
+    held = [ray.put(array(number)) for number in range(LIMIT // SIZE)]
+    mine = len(files(directory))
+
+    @ray.remote
+    class Maker:
+        def pid(self):
+            return os.getpid()
+
+        def make(self, number):
+            return array(number)
+
+    maker = Maker.remote()
+    refs = [maker.make.remote(number) for number in range(4)]
+    ray.wait(refs, num_returns=4)
+    pid = ray.get(maker.pid.remote())
+    ray.kill(maker)
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+    assert [int(ray.get(ref)[-1]) for ref in refs] == [0, 1, 2, 3]
+    assert len(files(directory)) == mine + 4
+    del refs
+    eventually(lambda: len(files(directory)) == mine)
+    assert is_array(ray.get(held[0]), 0)
+
+
 @pytest.mark.parametrize("way", ["argument", "config"])
 def test_the_directory_can_be_named_and_is_left_empty(fresh, init, tmp_path, way, eventually):
     ray = fresh

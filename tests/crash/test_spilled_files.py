@@ -56,6 +56,19 @@ def files(*places: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in the session", "elsewhere"])
+def test_the_driver_cleans_after_its_node(run, tmp_path: Path, eventually: Callable[..., None], elsewhere: bool):
+    program = tmp_path / "driver.py"
+    program.write_text(DRIVER)
+    place = tmp_path / "place"
+    place.mkdir()
+    run.start(program=program, env={"PLACE": str(place) if elsewhere else "", "END": ""})
+    driver, _worker, _zygote, node = map(int, run.wait_for("reached").split())
+    os.kill(node, signal.SIGKILL)
+    eventually(lambda: not files(run.sessions, place) and not list(place.iterdir()))
+    assert list(run.processes()) == [driver]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in the session", "elsewhere"])
 @pytest.mark.parametrize("victims", [[], ["driver"], ["node", "driver"], ["driver", "zygote", "node"]], ids=" and ".join)
 def test_nothing_on_disk_survives_its_session(run, tmp_path: Path, eventually: Callable[..., None], victims: list[str], elsewhere: bool):
     program = tmp_path / "driver.py"

@@ -85,3 +85,20 @@ def test_cpus_respect_mask_and_control_group(monkeypatch: pytest.MonkeyPatch):
     assert discovery.cpu_count() == 1
     files["/sys/fs/cgroup/c/cpu.max"] = "max 100000"
     assert discovery.cpu_count() == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/tmp/x", True), ("/tmp", True), ("/tmpx", False), ("/tmp/disk/x", False), ("/tmp/disk/shm", True), ("/a b/c", True), ("/", False)],
+)
+def test_what_lies_in_memory_is_told_by_the_nearest_mount(tmp_path: Path, path: str, expected: bool):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "/dev/a / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/b /tmp/disk ext4 rw 0 0\n/dev/c /tmp/disk/shm ext4 rw 0 0\n"
+        "none /tmp/disk/shm ramfs rw 0 0\nnone /a\\040b tmpfs rw 0 0\n"
+    )
+    assert discovery.lies_in_memory(path, str(mounts)) is expected
+
+
+def test_shared_memory_lies_in_memory():
+    assert discovery.lies_in_memory("/dev/shm")
