@@ -20,6 +20,7 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import get_ident
 from time import perf_counter
 from types import BuiltinFunctionType, FunctionType
@@ -33,7 +34,7 @@ from mray._api.decorator import remote
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import kill
 from mray._objects.serializer import PLAIN_TYPES, dumps
-from mray.exceptions import RayActorError, RayTaskError, TaskCancelledError
+from mray.exceptions import RayActorError, RayError, RayTaskError, TaskCancelledError
 
 #: Functions that a member remembers.
 _MOST_FUNCTIONS = 256
@@ -176,6 +177,14 @@ class Worker:
         self.lost = False
         self.dead = False
 
+    def teach(self, code: Code) -> None:
+        """Send it the function, if it does not have it."""
+        if code.number not in self.known:
+            if len(self.known) >= _MOST_FUNCTIONS:
+                self.known.clear()
+            self.handle.learn.options(num_returns=0).remote(code.number, code.pickled)
+            self.known.add(code.number)
+
     def is_alive(self) -> bool:
         """Whether its process has not ended, as far as this one knows."""
         return not self.dead
@@ -259,6 +268,13 @@ class Crew:
             self._fail(job)
         self._go_on()
 
+    def tell_all(self, code: Code) -> None:
+        """Have every member call the function, after what it has been sent; nobody learns what comes of it."""
+        with self._lock:
+            for worker in self.workers:
+                worker.teach(code)
+                worker.handle.call.options(num_returns=0).remote(code.number)
+
     def _fail(self, job: Job) -> None:
         assert self.broken is not None
         if job.started or job.starts():
@@ -334,13 +350,8 @@ class Crew:
 
     def _send(self, worker: Worker, job: Job) -> None:
         try:
-            handle = worker.handle
-            if job.code.number not in worker.known:
-                if len(worker.known) >= _MOST_FUNCTIONS:
-                    worker.known.clear()
-                handle.learn.options(num_returns=0).remote(job.code.number, job.code.pickled)
-                worker.known.add(job.code.number)
-            answer = getattr(handle, job.method).remote(job.code.number, *job.arguments)
+            worker.teach(job.code)
+            answer = getattr(worker.handle, job.method).remote(job.code.number, *job.arguments)
         except BaseException as error:  # most of all: something that cannot be pickled
             with self._lock:
                 worker.jobs.remove(job)
@@ -438,7 +449,16 @@ class Crew:
     def _replace(self) -> None:
         """Lock held."""
         if self.broken is None and (not self._closed or self._queue):
-            self._hire()
+            try:
+                self._hire()
+            except RayError as error:
+                # The session is over: so is everything that was submitted, and nobody is left to dismiss.
+                self.broken = error
+                self.workers.clear()
+                self._left.clear()
+                jobs = self.drop_queue()
+                for job in jobs:
+                    self.backend.call_later(0.0, partial(self._fail, job))
 
     def _dismiss(self, workers: list[Worker], *, at_once: bool = False) -> None:
         """They leave when they are idle, or are ended. Lock held."""
@@ -475,6 +495,10 @@ class Crew:
         with self._lock:
             self._closed = True
         self.break_with(error)
+
+    def is_open(self) -> bool:
+        """Whether it takes jobs that can succeed."""
+        return not self._closed and self.broken is None
 
     def drop_queue(self) -> list[Job]:
         """Take the jobs that have not started out of the queue."""

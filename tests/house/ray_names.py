@@ -86,6 +86,7 @@ RAY: dict[str, str] = {
     "mray.util.metrics": "Counter Gauge Histogram",
     "mray.util.multiprocessing": "JoinableQueue Pool TimeoutError",
     "mray.util.multiprocessing.pool": "AsyncResult IMapIterator OrderedIMapIterator Pool UnorderedIMapIterator",
+    "mray.util.joblib": "register_ray",
     "mray.util.helpers": "as_completed map_unordered",
     "mray.util.placement_group": """
         PlacementGroup VALID_PLACEMENT_GROUP_STRATEGIES check_placement_group_index get_current_placement_group get_placement_group
@@ -177,6 +178,7 @@ RAY: dict[str, str] = {
 #: Names of mray that Ray does not have, with the reason for each.
 OWN: dict[str, dict[str, str]] = {
     "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
+    "mray.util.joblib": {"register_mray": "`register_ray` under mray's own name"},
     "mray.util": {"progress": "`get` for a long list of refs, with a bar"},
     "mray.util.state": {
         "get_graph": "one compiled graph",

@@ -1,0 +1,245 @@
+"""The backend that joblib calls.
+
+In the process that calls ``joblib.Parallel``. Batches of calls go to a crew (see `mray.util._crew`) that is kept for the next
+``Parallel`` with the same number of jobs and options, as loky keeps its workers::
+
+    Parallel ──submit(batch)──▶ crew ──▶ actor: unwrap, call the batch
+       ▲                                      │
+       └── callbacks, in a thread of ours ◀───┘
+
+A large array among the arguments of a call is put into shared memory once per ``Parallel``, however many calls have it, and workers read
+it there, read-only. joblib's callbacks take joblib's locks and read the user's input, which may wait: in the reading thread that could wait
+for itself.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
+from typing import Any
+
+from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase, SequentialBackend
+
+from mray._api.current import backend_if_started
+from mray._api.init import init
+from mray._api.object_ref import ObjectRef
+from mray._api.verbs import cluster_resources, is_initialized, put
+from mray.util._crew import Code, Crew, Job
+
+#: Arguments from so many bytes on are put once.
+_LARGE = 100 * 1024
+
+Callback = Callable[[Any], object]
+
+
+class _Place:
+    """Stands for a large argument in a batch on its way: the argument of this number."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Place, (self.number,)
+
+
+def call_batch(batch: Any, *large: Any) -> Any:
+    """In an actor: a batch as joblib made it, with its large arguments."""
+    global _held
+    _held = large
+    if large:
+        batch.items = [
+            (function, [_placed(arg, large) for arg in args], {key: _placed(arg, large) for key, arg in kwargs.items()})
+            for function, args, kwargs in batch.items
+        ]
+    return batch()
+
+
+#: In an actor: the large arguments of the last batch. The next one has the same, as a rule, and need not map them again.
+_held: tuple[Any, ...] = ()
+
+
+def let_go() -> None:
+    """In an actor: a ``Parallel`` is over."""
+    global _held
+    _held = ()
+
+
+def _placed(arg: Any, large: tuple[Any, ...]) -> Any:
+    return large[arg.number] if type(arg) is _Place else arg
+
+
+class _Batch(Job):
+    """A batch under way, and joblib's future of it."""
+
+    __slots__ = ("_callback", "_deliver", "_error", "_value", "done")
+
+    def __init__(self, code: Code, batch: Any, large: list[ObjectRef], callback: Callback | None, deliver: Callable[[Any], None]) -> None:
+        super().__init__(code, "call", batch, *large)
+        self._callback = callback
+        self._deliver = deliver
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.done = False
+
+    def succeeded(self, value: Any) -> None:
+        self._value = value
+        self._settle()
+
+    def failed(self, error: BaseException) -> None:
+        self._error = error
+        self._settle()
+
+    def _settle(self) -> None:
+        self.done = True
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            self._deliver((callback, self))
+
+    def result(self) -> Any:
+        """What the batch returned, or raises."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc, unused-ignore]
+    """joblib's parallel backend ``"mray"``. `ray_remote_args` are options of the actors, which ask for no CPU without them."""
+
+    supports_retrieve_callback = True
+    supports_inner_max_num_threads = True
+
+    def __init__(self, nesting_level: int | None = None, ray_remote_args: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(nesting_level=nesting_level, **options)
+        self._remote_args = ray_remote_args
+        self._crew: Crew | None = None
+        self._settled: queue.SimpleQueue[tuple[Callback, Any] | None] = queue.SimpleQueue()
+        #: id -> a large argument, and its ref; while a ``Parallel`` runs.
+        self._large: dict[int, tuple[Any, ObjectRef]] = {}
+
+    # ------------------------------------------------------------------------------------- what joblib calls
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """How many actors that is: negative numbers count down from the CPUs of the session."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs is None:
+            return 1
+        if n_jobs < 0:
+            if not is_initialized():
+                init()
+            n_jobs = max(int(cluster_resources().get("CPU", 1)) + 1 + n_jobs, 1)
+        return n_jobs
+
+    def configure(
+        self,
+        n_jobs: int = 1,
+        parallel: Any = None,
+        prefer: str | None = None,
+        require: str | None = None,
+        ray_remote_args: dict[str, Any] | None = None,
+        **_options: Any,
+    ) -> int:
+        """Find or make the actors for a ``Parallel``."""
+        count = self.effective_n_jobs(n_jobs)
+        if count == 1:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        options = dict(ray_remote_args or self._remote_args or {})
+        environment = dict(options.get("runtime_env") or {})
+        # Libraries with threads of their own would start one for each core in every actor.
+        environment["env_vars"] = {**self._prepare_worker_env(count), **environment.get("env_vars", {})}
+        self._crew = _crew_of(count, {**options, "runtime_env": environment})
+        self.parallel = parallel
+        threading.Thread(target=_call_back, args=(self._settled,), name="mray-joblib", daemon=True).start()
+        return count
+
+    def submit(self, func: Any, callback: Callback | None = None) -> _Batch:
+        """Have an actor call a batch."""
+        crew = self._crew
+        assert crew is not None
+        large: list[ObjectRef] = []
+        if hasattr(func, "items"):
+            places: dict[int, _Place] = {}
+
+            def place(arg: Any) -> Any:
+                return self._place(arg, places, large)
+
+            func.items = [
+                (function, [place(arg) for arg in args], {key: place(arg) for key, arg in kwargs.items()})
+                for function, args, kwargs in func.items
+            ]
+        job = _Batch(crew.code_of(call_batch), func, large, callback, self._settled.put)
+        crew.backend.read_along()
+        crew.submit(job)
+        return job
+
+    apply_async = submit
+
+    def _place(self, arg: Any, places: dict[int, _Place], large: list[ObjectRef]) -> Any:
+        size = getattr(arg, "nbytes", None)
+        if not isinstance(size, int) or size < _LARGE:
+            return arg
+        known = self._large.get(id(arg))
+        if known is None:
+            known = self._large[id(arg)] = (arg, put(arg))
+        if id(arg) not in places:
+            places[id(arg)] = _Place(len(large))
+            large.append(known[1])
+        return places[id(arg)]
+
+    def retrieve_result_callback(self, out: _Batch) -> Any:
+        return out.result()
+
+    def terminate(self) -> None:
+        """A ``Parallel`` is over; the actors stay for the next one."""
+        crew, self._crew = self._crew, None
+        if crew is not None and self._large and crew.is_open():
+            crew.tell_all(crew.code_of(let_go))
+        self._large.clear()
+        self._settled.put(None)
+        self._settled = queue.SimpleQueue()
+        self.reset_batch_stats()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """A batch has failed, or the user has interrupted: end the actors with all that they do."""
+        crew, parallel = self._crew, self.parallel
+        if crew is not None:
+            crew.terminate(RuntimeError("Parallel was aborted before this batch."))
+        self.terminate()
+        if ensure_ready:
+            self.configure(n_jobs=parallel.n_jobs, parallel=parallel)
+
+
+def _call_back(settled: queue.SimpleQueue[tuple[Callback, Any] | None]) -> None:
+    """A thread: joblib's callbacks, one at a time."""
+    while (item := settled.get()) is not None:
+        callback, job = item
+        callback(job)
+        del item, callback, job
+
+
+#: The crew that the last ``Parallel`` used, and what it asked for.
+_kept: tuple[Crew, tuple[int, str]] | None = None
+_lock = threading.Lock()
+
+
+def _crew_of(count: int, options: dict[str, Any]) -> Crew:
+    global _kept
+    wanted = count, repr(sorted(options.items()))
+    with _lock:
+        old = None
+        if _kept is not None:
+            crew, had = _kept
+            if crew.backend is backend_if_started():
+                if had == wanted and crew.is_open():
+                    return crew
+                old = crew
+        if not is_initialized():
+            init(num_cpus=count)
+        crew = Crew(count, options=options, traceback_type=RemoteTraceback)
+        _kept = crew, wanted
+    if old is not None:
+        old.close()
+    return crew
