@@ -445,33 +445,27 @@ class UnserializableException(RayError):
 
 
 class ObjectLostError(RayError):
-    """The object is gone. `object_ref_hex` names it."""
+    """The object is gone. `object_ref_hex` names it, `detail` says how."""
 
     _WHY = "All copies of {ref} have been lost due to node failure."
 
-    def __init__(self, object_ref_hex: str, owner_address: bytes | None = None, call_site: str = "") -> None:
-        super().__init__(object_ref_hex, owner_address, call_site)
+    def __init__(self, object_ref_hex: str, owner_address: bytes | None = None, call_site: str = "", detail: str = "") -> None:
+        super().__init__(object_ref_hex, owner_address, call_site, detail)
         self.object_ref_hex = object_ref_hex
         self.owner_address = owner_address
         self.call_site = call_site
-
-    def __str__(self) -> str:
-        where = f" The ObjectRef was created at: {self.call_site}" if self.call_site else ""
-        return f"Failed to retrieve object {self.object_ref_hex}.{where}\n\n{self._WHY.format(ref=self.object_ref_hex)}"
-
-
-class OwnerDiedError(ObjectLostError):
-    """The process that owned the object, the one that made the call or the `put`, has died. `detail` says how."""
-
-    _WHY = "The object's owner has exited. This is the Python worker that first created the ObjectRef via `.remote()` or `ray.put()`."
-
-    def __init__(self, object_ref_hex: str, owner_address: bytes | None = None, call_site: str = "", detail: str = "") -> None:
-        super().__init__(object_ref_hex, owner_address, call_site)
-        self.args = (object_ref_hex, owner_address, call_site, detail)
         self.detail = detail
 
     def __str__(self) -> str:
-        return f"{super().__str__()} {self.detail}" if self.detail else super().__str__()
+        where = f" The ObjectRef was created at: {self.call_site}" if self.call_site else ""
+        why = self._WHY.format(ref=self.object_ref_hex)
+        return f"Failed to retrieve object {self.object_ref_hex}.{where}\n\n{why} {self.detail}".rstrip()
+
+
+class OwnerDiedError(ObjectLostError):
+    """The process that owned the object, the one that made the call or the `put`, has died."""
+
+    _WHY = "The object's owner has exited. This is the Python worker that first created the ObjectRef via `.remote()` or `ray.put()`."
 
 
 class ObjectFreedError(ObjectLostError):

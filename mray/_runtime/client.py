@@ -36,11 +36,11 @@ from mray._runtime.bells import Bells
 from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
 from mray._runtime.cancelling import Cancelling
-from mray._runtime.deaths import node_error, note_end, owner_error
+from mray._runtime.deaths import node_error, note_end
 from mray._runtime.leases import LeasePools
 from mray._runtime.process_snapshot import listener
 from mray._runtime.requests import Answer, Requests
-from mray._runtime.storing import open_store, store_value
+from mray._runtime.storing import missing_error, open_store, store_value
 from mray._runtime.tensor_transport import TensorStore
 from mray.exceptions import GetTimeoutError, RaySystemError
 
@@ -431,7 +431,7 @@ class Client:
             try:
                 return read(entry.payload, entry)
             except FileNotFoundError:
-                raise owner_error(entry.owner or entry.payload[2], entry.object_id) from None
+                raise missing_error(self, entry.owner, entry.payload[0], entry.object_id) from None
         return deserialize(form, entry.payload)
 
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:

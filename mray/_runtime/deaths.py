@@ -134,6 +134,13 @@ def lost_error(object_id: bytes) -> BaseException:
     return ObjectLostError(object_id.hex())
 
 
+def removed_error(place: str, object_id: bytes | None) -> BaseException:
+    """What reading an object raises whose memory or file somebody else has removed."""
+    where = place if place.count("/") > 1 else f"/dev/shm{place}"
+    text = f"Its value lay in {where}, which is not there any more: somebody else has removed it."
+    return ObjectLostError(object_id.hex() if object_id else "", detail=text)
+
+
 def tensors_error(actor_id: bytes, class_name: str, pid: int, object_id: bytes) -> BaseException:
     """What asking for tensors raises whose holder has ended, while its actor lives on in another process."""
     reason = (

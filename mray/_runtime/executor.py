@@ -30,8 +30,8 @@ from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.context import Context
-from mray._runtime.deaths import lost_error
 from mray._runtime.running import RunningCall
+from mray._runtime.storing import missing_error
 from mray._runtime.stream_producer import Collected, Producers
 from mray.exceptions import AsyncioActorExit, RayTaskError, TaskCancelledError
 
@@ -148,7 +148,7 @@ class Executor:
         try:
             return read(entry.payload, entry)
         except FileNotFoundError:
-            raise lost_error(object_id) from None
+            raise missing_error(client, owner, entry.payload[0], object_id) from None
 
     # ------------------------------------------------------------------------------------ running
     def run_method(

@@ -17,6 +17,7 @@ from mray._common import messages as m
 from mray._ipc.reaper import SPILLED, segment_prefix
 from mray._ipc.table import SessionTable
 from mray._objects.store import SegmentStore
+from mray._runtime.deaths import owner_error, removed_error
 from mray.exceptions import ObjectStoreFullError
 
 if TYPE_CHECKING:
@@ -59,3 +60,15 @@ def store_value(client: Client, value: Serialized, owner: str) -> tuple[str, int
     payload = store.spill(value, owner)
     client.node.send((m.SPILLED,))
     return payload
+
+
+def missing_error(client: Client, owner: str | None, place: str, object_id: bytes | None) -> BaseException:
+    """What reading a value raises that is not where it was: its owner's end has taken it along, or somebody else has.
+
+    Nothing is computed again. A value outlives the process that made it, and on one machine its owner, who could ask for it again, is
+    lost together with it or not at all.
+    """
+    # The node removes the socket of a dead process before what it owned.
+    if owner is not None and owner != client.process and not os.path.exists(client.address_of(owner)):
+        return owner_error(owner, object_id)
+    return removed_error(place, object_id)

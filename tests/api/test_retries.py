@@ -400,3 +400,46 @@ def test_a_call_that_is_queued_while_the_actor_restarts_goes_to_the_new_process(
     gate.touch()
     (again,) = set(ray.get(refs))
     assert again != pid
+
+
+# ------------------------------------------------------------------------------------------ objects
+def test_an_object_outlives_the_process_that_made_it_and_is_not_computed_again(ray_session, attempts, eventually):
+    ray = ray_session
+
+    @ray.remote
+    def large(path):
+        note(path, str(os.getpid()))
+        return b"l" * 1_000_000
+
+    ref = large.remote(attempts.path)
+    ray.wait([ref])
+    os.kill(int(attempts()[0]), signals.SIGKILL)
+    eventually(lambda: not os.path.exists(f"/proc/{attempts()[0]}"))
+    assert ray.get(ref) == b"l" * 1_000_000
+    assert len(attempts()) == 1
+
+
+@pytest.mark.only("mray")
+def test_an_object_whose_memory_somebody_removed_is_lost_and_its_place_named(ray_session):
+    """Ray's has no name."""
+    ray = ray_session
+
+    @ray.remote
+    def large():
+        return b"l" * 1_000_000
+
+    @ray.remote
+    def length(value):
+        return len(value)
+
+    ref = large.remote()
+    ray.wait([ref])
+    put = ray.put(b"p" * 1_000_000)
+    for lost in (ref, put):
+        os.unlink(f"/dev/shm{lost._entry.payload[0]}")
+        with pytest.raises(ray.exceptions.ObjectLostError, match="somebody else has removed it") as caught:
+            ray.get(lost)
+        assert not isinstance(caught.value, ray.exceptions.OwnerDiedError)
+        with pytest.raises(ray.exceptions.RayTaskError, match="somebody else has removed it"):
+            ray.get(length.remote(lost))
+    assert ray.get(length.remote(large.remote())) == 1_000_000
