@@ -117,7 +117,7 @@ EXITING = 72  # cause kind, text                           this worker ends on p
 
 # ----------------------------------------------------------------------------------- node to a client
 WELCOME = 80  # facts: dict                                session directory, resources, table name, settings
-LEASE_GRANT = 81  # request, lease id, worker process, resources, gpu ids
+LEASE_GRANT = 81  # request, lease id, worker process, resources, gpu ids, and if it is pinned the CPUs
 LEASE_REFUSED = 82  # request, text                        this machine can never satisfy it
 LEASE_LOST = 83  # lease id, cause                         the leased worker died; cause as in ACTOR_STATE
 LEASE_RECALL = 84  # lease id                               others wait: return it as soon as it is idle

@@ -102,14 +102,15 @@ def lies_in_memory(path: str, mounts: str = "/proc/self/mounts") -> bool:
 
 
 class Gpu:
-    """One GPU: its number, unique name ("GPU-...") and model."""
+    """One GPU: its number, unique name ("GPU-..."), model, and address on the PCI bus, where they are known."""
 
-    __slots__ = ("index", "model", "uuid")
+    __slots__ = ("address", "index", "model", "uuid")
 
-    def __init__(self, index: int, uuid: str, model: str) -> None:
+    def __init__(self, index: int, uuid: str, model: str, address: str = "") -> None:
         self.index = index
         self.uuid = uuid
         self.model = model
+        self.address = address
 
 
 def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
@@ -127,7 +128,7 @@ def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
         minor = facts.get("Device Minor", "")
         if minor and not os.path.exists(os.path.join(devices, "nvidia" + minor)):
             continue  # listed for the machine, but not given to this container
-        gpus.append(Gpu(len(gpus), facts.get("GPU UUID", ""), facts.get("Model", "")))
+        gpus.append(Gpu(len(gpus), facts.get("GPU UUID", ""), facts.get("Model", ""), address))
     if gpus:
         return gpus
     try:

@@ -326,7 +326,16 @@ class LeasePools:
     def forget(self, lease_id: int) -> None:
         self._leases.pop(lease_id, None)
 
-    def on_grant(self, node: Connection, number: int, lease_id: int, process: str, resources: dict[str, Any], gpus: list[Any]) -> None:
+    def on_grant(
+        self,
+        node: Connection,
+        number: int,
+        lease_id: int,
+        process: str,
+        resources: dict[str, Any],
+        gpus: list[Any],
+        cpus: list[int] | None = None,
+    ) -> None:
         pool = self._requests.pop(number, None)
         connection = None if pool is None else self._client.try_peer(process)
         if pool is not None:
@@ -339,7 +348,8 @@ class LeasePools:
         lease = Lease(pool, lease_id, process, connection)
         self._leases[lease_id] = pool.leases[lease_id] = lease
         connection.facts["lease"] = lease
-        connection.post((m.LEASED, lease_id, resources, gpus, pool.demand.get("options")))
+        options = pool.demand.get("options")
+        connection.post((m.LEASED, lease_id, resources, gpus, {**(options or {}), "cpus": cpus} if cpus else options))
         pool.feed()
         if not connection.calls:
             pool._idle(lease, monotonic())

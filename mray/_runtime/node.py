@@ -29,6 +29,7 @@ from typing import Any
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._device.topology import read_topology
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, peer_is_ours, peer_pid
 from mray._ipc.reactor import Reactor
@@ -74,7 +75,11 @@ class Node:
         self._rows = 1
         self._row_of: dict[str, int] = {}
         default = environment_of(options["env"], ())
-        self._scheduler = Scheduler(options["resources"], options["gpus"], default, _new_process)
+        # Where its processes may run: workers inherit it.
+        cpus = sorted(os.sched_getaffinity(0))
+        self._scheduler = Scheduler(
+            options["resources"], options["gpus"], default, _new_process, lambda: read_topology(options["gpus"], cpus)
+        )
         self._supervisor = Supervisor(self.reactor, session_dir, options, lifeline, lock, self._worker_died, self._printed)
         self._memory = MemoryMonitor(self, options["memory_monitor"])
         self._supervisor.on_refused = self._worker_refused
@@ -103,8 +108,7 @@ class Node:
             "preload": list(options["preload"]),
             "persistent": self._only_job is None,
             "node_pid": os.getpid(),
-            # Where its processes may run: workers inherit it.
-            "cpus": sorted(os.sched_getaffinity(0)),
+            "cpus": cpus,
         }
         self._words: dict[int, Callable[..., events.Event]] = {
             m.LEASE_REQUEST: lambda p, request, demand: events.LeaseRequested(p, request, demand),

@@ -30,6 +30,7 @@ from mray._runtime.client import Client
 from mray._runtime.context import Context
 from mray._runtime.executor import Executor, gpu_environment
 from mray._runtime.lanes import Lanes
+from mray._runtime.pinning import Pinning
 from mray._runtime.process_snapshot import work_of
 from mray._runtime.running import current_call
 from mray.exceptions import TaskCancelledError
@@ -82,6 +83,7 @@ class Worker:
         #: This worker ends: it takes no more tasks.
         self._leaving = False
         self._lease_cpus = False
+        self._pinning = Pinning()
         client._peer_words.update(
             {
                 m.FUNCTION: self._enqueue(m.FUNCTION),
@@ -270,6 +272,7 @@ class Worker:
         context.resources = resources
         context.gpu_ids = gpus
         context.runtime_env = (options or {}).get("runtime_env") or {}
+        self._pinning.set((options or {}).get("cpus"))
         placement = (options or {}).get("placement")
         if placement != context.placement:
             context.placement = placement
@@ -283,6 +286,7 @@ class Worker:
         context.resources = dict(spec.get("resources") or {})
         context.runtime_env = spec.get("runtime_env") or {}
         context.placement = spec.get("current_group")
+        self._pinning.set(spec.get("cpus"))
         gpu_environment(context.gpu_ids)
         _set_threads(context.resources.get("CPU", 0), context.runtime_env)
         self.client.reactor.guard.admit()

@@ -31,6 +31,7 @@ from mray._common.messages import (
 )
 from mray._scheduler import events
 from mray._scheduler.actors import Actors
+from mray._scheduler.affinity import CpuLoads, Topology
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._scheduler.jobs import stamped, work_of
 from mray._scheduler.listings import listing_of
@@ -67,12 +68,14 @@ class Scheduler:
         gpu_ids: Iterable[GpuId],
         default_environment: Environment,
         new_process: Callable[[], str],
+        topology: Callable[[], Topology] = lambda: Topology([(0,)], {}),
     ) -> None:
         self.pool = ResourcePool({**resources, FREE: FREE_LEASES}, gpu_ids)
         self.queue = DemandQueue()
         self.workers = WorkerPool(new_process)
         self.actors = Actors(self)
         self.groups = Groups(self)
+        self.cpu_loads = CpuLoads(topology)
         #: Every joined process, by name.
         self.members: dict[str, Member] = {}
         #: Works that are not over (see `mray._scheduler.jobs`).
@@ -520,19 +523,24 @@ class Scheduler:
         self._assignments += 1
         tenant.began = self._assignments
         gpu_ids = list(self._gpus_of(tenant))
+        if tenant.affinity is not None:
+            tenant.cpus = self.cpu_loads.take(tenant.affinity, gpu_ids, tenant.amounts.get(CPU, 0))
         if isinstance(tenant, Lease):
             resources = to_quantities({name: units for name, units in tenant.amounts.items() if name != FREE})
-            self.tell(tenant.client.process, (LEASE_GRANT, tenant.request, tenant.id, worker.process, resources, gpu_ids))
+            pinned = (list(tenant.cpus),) if tenant.cpus else ()
+            self.tell(tenant.client.process, (LEASE_GRANT, tenant.request, tenant.id, worker.process, resources, gpu_ids, *pinned))
             tenant.client.requests.pop(tenant.request, None)
             for name in tenant.sources:
                 self._recallable.setdefault(name, {})[tenant.id] = tenant
             self._place_needed = self._place_needed or bool(self.queue.lacked())
         elif isinstance(tenant, ActorRecord):
-            spec = {**tenant.spec, "gpu_ids": gpu_ids, "restarted": tenant.incarnation > 0}
+            spec = {**tenant.spec, "gpu_ids": gpu_ids, "cpus": list(tenant.cpus), "restarted": tenant.incarnation > 0}
             self.tell(worker.process, (ACTOR_START, tenant.id, spec, tenant.incarnation))
 
     def _vacate(self, tenant: Tenant) -> None:
         """Take resources and worker away from a tenant."""
+        self.cpu_loads.give(tenant.cpus)
+        tenant.cpus = ()
         if tenant.holding is not None:
             names = tenant.holding.pool.give(tenant.holding)
             tenant.holding = None

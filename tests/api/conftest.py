@@ -120,14 +120,16 @@ def _stop_shared(ray: ModuleType, shared_session: Any) -> None:
 def ray_session(
     ray: ModuleType, _shared: None, shared_session: Any, belongings: Any, request: pytest.FixtureRequest
 ) -> Iterator[ModuleType]:
-    """The module, with a session that all tests of the file use; its `PRELOAD` names modules that mray's workers start with."""
+    """The module, with a session that all tests of the file use; its `PRELOAD` names modules that mray's workers start with, its
+    `SESSION` has more options of `init`.
+    """
     if not (shared_session.running and ray.is_initialized()):
         ray.shutdown()
         now, check = belongings
         _before.append((now(), check))
         # Importing torch in each of many actors would take most of a file's time.
         preload = getattr(request.module, "PRELOAD", None) if ENGINE == "mray" else None
-        start(ray, **SHARED, **({"preload": preload} if preload else {}))
+        start(ray, **SHARED, **getattr(request.module, "SESSION", {}), **({"preload": preload} if preload else {}))
         shared_session.running = True
     yield ray
     if request.node.stash.get(FAILED, False):

@@ -1,0 +1,44 @@
+"""Pinning a worker to CPUs while it runs a task or actor that asks for it.
+
+On the worker's main thread, between tasks. Every thread of the process is pinned, those that start later inherit it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from mray._common.log import logger
+
+
+class Pinning:
+    """Where this process may run."""
+
+    def __init__(self) -> None:
+        #: Where it might run before it was first pinned, while it is.
+        self._before: set[int] | None = None
+
+    def set(self, cpus: Collection[int] | None) -> None:
+        """Pin the process to these CPUs, or let it run where it ran before."""
+        if cpus:
+            if self._before is None:
+                self._before = os.sched_getaffinity(0)
+            _pin(cpus)
+        elif self._before is not None:
+            before, self._before = self._before, None
+            _pin(before)
+
+
+def _pin(cpus: Collection[int]) -> None:
+    pinned: set[str] = set()
+    try:
+        # Again until nothing is new: a thread may have been started by one that was not pinned yet.
+        while fresh := set(os.listdir("/proc/self/task")) - pinned:
+            for thread in fresh:
+                try:
+                    os.sched_setaffinity(int(thread), cpus)
+                except ProcessLookupError:  # it has just ended
+                    pass
+            pinned |= fresh
+    except OSError as error:  # the machine's CPUs were taken away meanwhile
+        logger.warning("cpu_affinity: cannot run on the CPUs %s: %s", sorted(cpus), error)

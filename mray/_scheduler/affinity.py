@@ -1,0 +1,74 @@
+"""Which CPUs a worker is pinned to, for tenants that ask for it.
+
+``cpu_affinity="auto"`` takes the CPUs near the tenant's GPUs, all of them. Without a GPU it takes as many CPUs as the tenant holds, at
+least one, those with the fewest pinned workers, and of one NUMA node if one has so many: workers get CPUs of their own as far as there
+are any. A list is taken as it is. Memory follows by itself: a page lies near the CPU that touches it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from mray._scheduler.resources import UNIT, GpuId
+
+AUTO = "auto"
+
+
+class Topology:
+    """What lies near what, of the CPUs that the session may use."""
+
+    __slots__ = ("near", "nodes")
+
+    def __init__(self, nodes: Sequence[Sequence[int]], near: Mapping[GpuId, Sequence[int]]) -> None:
+        #: The CPUs of each NUMA node; none is empty.
+        self.nodes = [tuple(node) for node in nodes]
+        #: The CPUs near each GPU of which that is known.
+        self.near = {gpu: tuple(cpus) for gpu, cpus in near.items()}
+
+
+class CpuLoads:
+    """How many pinned workers each CPU has."""
+
+    def __init__(self, read: Callable[[], Topology]) -> None:
+        self._read = read
+        self._topology: Topology | None = None
+        #: Invariant: no count is 0.
+        self.loads: dict[int, int] = {}
+
+    @property
+    def topology(self) -> Topology:
+        """Read when it is first needed: few sessions need it."""
+        if self._topology is None:
+            self._topology = self._read()
+        return self._topology
+
+    def take(self, wanted: str | Iterable[int], gpus: Sequence[GpuId], units: int) -> tuple[int, ...]:
+        """The CPUs for a tenant with these GPUs and so many units of CPU; they count until `give`."""
+        cpus = self._automatic(gpus, max(1, -(-units // UNIT))) if wanted == AUTO else tuple(int(cpu) for cpu in wanted)
+        for cpu in cpus:
+            self.loads[cpu] = self.loads.get(cpu, 0) + 1
+        return cpus
+
+    def _automatic(self, gpus: Sequence[GpuId], count: int) -> tuple[int, ...]:
+        near = {cpu for gpu in gpus for cpu in self.topology.near.get(gpu, ())}
+        if near:
+            return tuple(sorted(near))
+        nodes = self.topology.nodes
+        rows = [self._least_loaded(node)[:count] for node in nodes]
+        roomy = [row for row in rows if len(row) == count]
+        # A tenant that no node can hold gets the least loaded of all.
+        row = min(roomy, key=self._load) if roomy else self._least_loaded([cpu for node in nodes for cpu in node])[:count]
+        return tuple(sorted(row))
+
+    def _least_loaded(self, cpus: Sequence[int]) -> list[int]:
+        return sorted(cpus, key=lambda cpu: self.loads.get(cpu, 0))
+
+    def _load(self, cpus: Sequence[int]) -> int:
+        return sum(self.loads.get(cpu, 0) for cpu in cpus)
+
+    def give(self, cpus: Sequence[int]) -> None:
+        """A tenant needs its CPUs no more."""
+        for cpu in cpus:
+            self.loads[cpu] -= 1
+            if not self.loads[cpu]:
+                del self.loads[cpu]
