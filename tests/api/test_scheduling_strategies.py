@@ -97,7 +97,7 @@ def test_other_strategies_are_refused(run):
         {"zone": "a"},
         {"zone": "!b"},
         {"zone": "in(a,b)"},
-        {"zone": "in(b, a)", "disk": "ssd"},
+        {"zone": "in(b,a)", "disk": "ssd"},
         {"zone": "!in(c,d)"},
         {"colour": "!red"},
         {"colour": "!in(red,green)"},

@@ -325,17 +325,22 @@ class Accounts(RuleBasedStateMachine):
     def wait(self, group: bytes) -> None:
         self.stage.await_(group)
 
-    @rule(group=groups, index=st.integers(-1, 1), wanted=AMOUNTS)
-    def ask_in(self, group: bytes, index: int, wanted: dict[str, float]) -> None:
+    @rule(target=leases, group=groups, index=st.integers(-1, 1), wanted=AMOUNTS, starts=st.booleans())
+    def ask_in(self, group: bytes, index: int, wanted: dict[str, float], starts: bool) -> Any:
         self.stage.ask_in(group, index, **wanted)
+        return self.started() if starts else multiple()
 
-    @rule(wanted=AMOUNTS)
-    def ask(self, wanted: dict[str, float]) -> None:
+    @rule(target=leases, wanted=AMOUNTS, starts=st.booleans())
+    def ask(self, wanted: dict[str, float], starts: bool) -> Any:
         self.stage.ask(**wanted)
+        return self.started() if starts else multiple()
 
     @rule(target=leases)
     def start(self) -> Any:
         """Workers start, those whose end was ordered end."""
+        return self.started()
+
+    def started(self) -> Any:
         return multiple(*(grant[1] for grant in self.stage.grants()))
 
     @rule(lease=consumes(leases))
