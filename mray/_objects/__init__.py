@@ -2,6 +2,7 @@
 
     value --serializer--> pickle + buffers --inline--> message                      (up to 100 KiB)
                                            --store---> shared-memory segment -----> mapped by readers, read-only
+                                                       (a file, when memory is full)
 
 `serializer` turns values into bytes and back, `store` keeps the segments of what this process has produced, `ownership` says how long an
 object is needed, `remote_error` carries exceptions. For `mray._runtime` and `mray._graph`; nothing here waits or talks to another process.

@@ -742,3 +742,36 @@ def test_a_wrong_command_line_starts_nothing(words, other_place):
     done = mray("start", "--temp-dir", other_place, *words)
     assert done.returncode == 2
     assert addresses.running(other_place) is None
+
+
+def test_objects_go_where_start_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]) -> None:
+    monkeypatch.setenv("MRAY_TMPDIR", str(tmp_path))
+    place = tmp_path / "place"
+    words = ("--num-cpus", "1", "--object-store-memory", str(80 << 20), "--object-spilling-directory", str(place))
+    assert mray("start", *words).returncode == 0
+    try:
+        program = """
+        import sys
+        import numpy
+        import mray
+        mray.init(address="auto", logging_level="ERROR")
+        refs = [mray.put(numpy.full(8 << 20, number, dtype="u1")) for number in range(20)]
+        assert [int(mray.get(ref)[-1]) for ref in refs] == list(range(20))
+        print(sum(path.stat().st_size for path in __import__("pathlib").Path(sys.argv[1]).rglob("*") if path.is_file()), flush=True)
+        sys.stdin.read()
+        """
+        driver = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(program), str(place)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            text=True,
+        )
+        with driver:
+            assert driver.stdout is not None
+            assert int(driver.stdout.readline()) >= 80 << 20
+            driver.kill()
+        eventually(lambda: not [path for path in place.rglob("*") if path.is_file()])
+    finally:
+        assert mray("stop").returncode == 0
+    assert not list(place.iterdir())

@@ -48,6 +48,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--labels", type=_labels, metavar="LABELS", help="labels of the node: key=value,key=value")
     arguments.add_argument("--memory", type=int, metavar="BYTES", help="main memory that tasks and actors may ask for")
     arguments.add_argument("--object-store-memory", type=int, metavar="BYTES", help="shared memory that objects may take")
+    arguments.add_argument("--object-spilling-directory", metavar="DIR", help="where objects go that memory has no room for")
     arguments.add_argument("--temp-dir", metavar="DIR", help="where the session makes its directory (absolute)")
     arguments.add_argument("--preload", type=_names, default=(), metavar="MODULES", help="modules that every worker starts with: a,b")
     arguments.add_argument("--node-name", metavar="NAME", help="the node's name in listings")
@@ -63,6 +64,7 @@ def main(words: list[str]) -> int:
             labels=given.labels,
             memory=given.memory,
             object_store_memory=given.object_store_memory,
+            object_spilling_directory=given.object_spilling_directory,
             preload=given.preload,
             temp_dir=given.temp_dir,
             node_name=given.node_name,
