@@ -54,6 +54,8 @@ ROWS: tuple[Row, ...] = (
     Row("stream_small", "generator method, items of an int", 10, 20, rate=True),
     Row("stream_task", "generator task, items of an int", 10, 20, rate=True),
     Row("stream_asyncio", "generator method, async for, int", 10, 20, rate=True),
+    Row("stream_coroutine", "async generator method, items of an int", 10, 20, rate=True),
+    Row("stream_threads", "two generators of a threaded actor", 10, 20, rate=True),
     Row("stream_arrays", "generator method, items of 1 MiB arrays", 2, 4, rate=True),
     Row("stream_in_turn", "generator method, back-pressure of one item", 10, 20),
     Row("put_small", "put of a small value", 30, 60),

@@ -11,7 +11,7 @@ ITEMS = 5000
 ARRAYS = 200
 
 
-def producer(ray: Any) -> Any:
+def producer(ray: Any, **options: Any) -> Any:
     class Producer:
         def small(self, count: int) -> Any:
             for i in range(count):  # noqa: UP028  (Ray runs no `yield from` over what has no `send`)
@@ -29,7 +29,8 @@ def producer(ray: Any) -> Any:
             for i in range(count):  # noqa: UP028
                 yield i
 
-    return ray.remote(Producer).remote()
+    Actor = ray.remote(Producer)
+    return (Actor.options(**options) if options else Actor).remote()
 
 
 def read(ray: Any, generator: Any) -> None:
@@ -61,6 +62,29 @@ def stream_asyncio(ray: Any) -> list[float]:
     with session(ray):
         actor = producer(ray)
         return per_item(lambda: asyncio.run(all_items(actor.small.remote(ITEMS))), ITEMS, 4)
+
+
+def stream_coroutine(ray: Any) -> list[float]:
+    class Coroutines:
+        async def small(self, count: int) -> Any:
+            for i in range(count):
+                yield i
+
+    with session(ray):
+        actor = ray.remote(Coroutines).remote()
+        return per_item(lambda: read(ray, actor.small.remote(ITEMS)), ITEMS, 4)
+
+
+def stream_threads(ray: Any) -> list[float]:
+    """Two streams of one actor at a time, read by one thread in turn."""
+    with session(ray):
+        actor = producer(ray, max_concurrency=2)
+
+        def both() -> None:
+            for refs in zip(actor.small.remote(ITEMS), actor.small.remote(ITEMS), strict=True):
+                ray.get(list(refs))
+
+        return per_item(both, 2 * ITEMS, 4)
 
 
 def stream_arrays(ray: Any) -> list[float]:
