@@ -207,12 +207,14 @@ def test_cancelling_a_generator_ends_it(ray_session):
         ray.get(generator.completed())
 
 
-def test_cancelling_a_generator_that_waits_for_its_reader(ray_session, log):
+@pytest.mark.differs("on Ray the item behind which the generator waits is lost with it; here what was yielded can be read")
+def test_cancelling_a_generator_that_waits_for_its_reader(ray_session, log, engine):
     ray = ray_session
     generator = ray.remote(_generator_backpressure_num_objects=1)(talk).remote(log, 5)
     assert ray.wait([generator], timeout=60)[0] == [generator]
     ray.cancel(generator)
-    assert ray.get(next(generator)) == 0
+    if engine == "mray":
+        assert ray.get(next(generator)) == 0
     with pytest.raises(ray.exceptions.TaskCancelledError):
         ray.get(next(generator))
 
