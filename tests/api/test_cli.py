@@ -338,9 +338,10 @@ def test_who_waits_for_whom_is_shown(live: Live, tmp_path: Path, eventually: Eve
 
 
 def test_microbenchmark_measures_each_row() -> None:
-    found = rows("microbenchmark", "--seconds", "0.01")
-    assert len(found) == 7
+    found = rows("microbenchmark", "--seconds", "0.01", "--scale", "0.01")
+    assert len(found) == 25
     assert all(row["median_us"] > 0 and row["repeats"] >= 3 for row in found)
+    assert [row["benchmark"] for row in rows("microbenchmark", "--seconds", "0.01", "--only", "tasks sync")] == ["single client tasks sync"]
 
 
 # ------------------------------------------------------------------------------------------------ sessions
