@@ -46,7 +46,7 @@ HERE: dict[str, Interpreter] = {}
 _GONE = "this variable's target is gone: deleted by delete_unnamed_vars, or its maker died before it was made"
 
 #: What a call wants of a result: the value; the value, and forget it; only that it is there; a token that keeps it; what awaiting it gives.
-#: READY wants no result, but that the lane's steps are done, as the others do first.
+#: READY wants no result, but that the lane's steps are done, as the others do first; TOKEN alone waits for nothing.
 VALUE, TAKE, DONE, TOKEN, AWAITED, READY = "value", "take", "done", "token", "awaited", "ready"
 #: (one of these, lane, number of the result, the last step of the asking lane)
 Want = tuple[str, int, int, int]
@@ -283,13 +283,15 @@ class Interpreter:
         mode, lane, number, _after = want
         place = (lane, number)
         target = self._targets.get(place)
-        if target is None:
-            if mode == READY:
-                return self._targets.complaint_of(client_of(asking))
-            try:
+        if mode == READY:
+            return self._targets.complaint_of(client_of(asking))
+        try:
+            if mode == TOKEN:
+                return [self._give_token(place)]
+            if target is None:
                 target = self._target(place)
-            except VarReleasedError as error:
-                return Failure.of(error, f"the result of step {number} is wanted of {self._host}[{self._id[:5]}]")
+        except VarReleasedError as error:
+            return Failure.of(error, f"the result of step {number} is wanted of {self._host}[{self._id[:5]}]")
         if target.failure is not None:
             target.failure.seen = True
         if mode == TAKE:
@@ -301,8 +303,6 @@ class Interpreter:
             return complaint
         if mode in (VALUE, TAKE):
             return target.value
-        if mode == TOKEN:
-            return [self._give_token(place)]
         if mode == AWAITED:
             return self._await(target.value)
         return None
@@ -318,12 +318,17 @@ class Interpreter:
     # ------------------------------------------------------------------------------------ lifetimes
     def _give_token(self, place: Place) -> Any:
         key = ("token", place, object())
-        self._targets.hold(place, key)
+        self._hold(place, key)
         return self._tokens.make(key)
 
     def _adopt(self, lane: int, number: int, holder: Place, _token: Any) -> None:
         """A client that got a variable from elsewhere holds it itself from here on; the token was alive until now."""
-        self._targets.hold((lane, number), holder)
+        self._hold((lane, number), holder)
+
+    def _hold(self, place: Place, holder: Any) -> None:
+        inbox = self._inbox(place[0])
+        if not self._targets.hold(place, holder, lambda: inbox.done < place[1] and not inbox.closed):
+            raise VarReleasedError(_GONE)
 
     def _park(self, uses: tuple[Place, ...], place: Place, holder: Place) -> None:
         """Release when these steps are done."""

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mray.proxy._courier import COURIER
-from mray.proxy._interpreter import READY, TAKE
+from mray.proxy._interpreter import READY, TAKE, TOKEN
 from mray.proxy._step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ class Lane:
             if steps:
                 self._steps, self._first = [], self._next
             self._unanswered = 0
-            return self.connection.ask(self.id, first, steps, (*want, self._next - 1))
+            after = -1 if want[0] == TOKEN else self._next - 1
+            return self.connection.ask(self.id, first, steps, (*want, after))
 
     def ask_ref(self, want: tuple[str, int, int]) -> Any:
         """As `ask`; the engine's ref to the value, or its error, for users."""

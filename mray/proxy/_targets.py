@@ -8,6 +8,7 @@ anything.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from mray.proxy._errors import Failure
@@ -39,6 +40,8 @@ class Targets:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_place: dict[Place, Target] = {}
+        #: Who will hold what has not been made yet.
+        self._early: dict[Place, set[Any]] = {}
         #: Failures that nobody will ask for, by client.
         self._complaints: dict[int, list[Failure]] = {}
         #: Looks a target up, from any thread.
@@ -51,20 +54,36 @@ class Targets:
         """The step of this place has this outcome; the place itself holds it."""
         if failure is not None:
             failure.pending += 1
-        self._by_place[place] = Target(value, failure, {place})
+        self._by_place[place] = target = Target(value, failure, {place})
+        # `hold` writes there before it looks here, and this does the opposite: one of the two sees the other.
+        if self._early:
+            with self._lock:
+                target.holders |= self._early.pop(place, set())
 
-    def hold(self, place: Place, holder: Any) -> None:
-        """Hold a target. Nothing happens if it is gone."""
+    def hold(self, place: Place, holder: Any, will_come: Callable[[], bool]) -> bool:
+        """Hold a target, or what will become one. False if it is gone: it is not there and will not come."""
         with self._lock:
-            target = self._by_place.get(place)
-            if target is not None:
-                target.holders.add(holder)
+            if place not in self._by_place:
+                self._early.setdefault(place, set()).add(holder)
+                coming = will_come()
+                target = self._by_place.get(place)
+                if target is not None or not coming:
+                    del self._early[place]
+                if target is None:
+                    return coming
+            self._by_place[place].holders.add(holder)
+            return True
 
     def release(self, place: Place, holder: Any) -> None:
         """A holder ends, and with the last one the target. Holders that do not hold may end too."""
         with self._lock:
             target = self._by_place.get(place)
             if target is None:
+                early = self._early.get(place)
+                if early is not None:
+                    early.discard(holder)
+                    if not early:
+                        del self._early[place]
                 return
             target.holders.discard(holder)
             if target.holders:
