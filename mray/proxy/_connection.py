@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+import weakref
+from typing import TYPE_CHECKING, Any
 
 from mray.proxy._courier import COURIER
 from mray.proxy._errors import Failure, InterpreterDiedError
 from mray.proxy._interpreter import HERE, Want
 from mray.proxy._step import Step
 
+if TYPE_CHECKING:
+    from mray.proxy._lane import Lane
+
 
 class Connection:
     """Any thread may call. Errors: `InterpreterDiedError` from whatever waits."""
 
-    __slots__ = ("__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died", "client", "engine", "id", "local", "name")
+    __slots__ = ("__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died", "client", "engine", "id", "lanes", "local", "name")
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
         self.engine = engine
@@ -38,7 +42,9 @@ class Connection:
             self._send = handle.serve.options(num_returns=0).remote
             # The token stays inside the object that this ref keeps, until this process drops it or dies.
             self._token = handle.open.remote(self.client)
-        self._leaving = COURIER.enter()
+        #: For the end of the program.
+        self.lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
+        self._leaving = COURIER.enter(self)
 
     def __del__(self) -> None:
         # Missing, if the constructor failed.

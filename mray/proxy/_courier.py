@@ -8,14 +8,18 @@ queue.
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 import time
+import weakref
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mray.proxy._connection import Connection
     from mray.proxy._lane import Lane
+
+_log = logging.getLogger(__name__)
 
 #: Seconds for which a step may wait for others to go with it.
 LINGER = 0.001
@@ -38,27 +42,30 @@ class Courier:
         #: Connections of this process; while there are any, the thread runs.
         self._connections = 0
         self._hooked = False
+        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
-    def enter(self) -> Leaving:
+    def enter(self, connection: Connection) -> Leaving:
         """There is a connection more; it puts what it gets here when it ends."""
         with self._lock:
+            self._open.add(connection)
             self._connections += 1
             if self._connections == 1:
                 threading.Thread(target=self._deliver, name="proxy courier", daemon=True).start()
             if not self._hooked:
                 # After the engine's own, since it is registered later; so the engine still runs when this is called.
-                atexit.register(self.drain)
+                atexit.register(self.finish)
                 self._hooked = True
         return Leaving()
 
-    def drain(self) -> None:
-        """Wait until everything that was put before has been sent."""
-        with self._lock:
-            if not self._connections:
-                return
-            sent = threading.Event()
-            self.put(sent)
-        sent.wait()
+    def finish(self) -> None:
+        """At the end of the program: wait until what was asked for is done, as Python waits for threads. Reports what failed."""
+        for connection in list(self._open):
+            if connection.engine.is_initialized():
+                for lane in list(connection.lanes):
+                    try:
+                        lane.finish()
+                    except Exception as error:
+                        _log.error("a step failed, and the program ended without looking at it", exc_info=error)
 
     def _deliver(self) -> None:
         get, get_nowait = self._queue.get, self._queue.get_nowait
@@ -72,26 +79,21 @@ class Courier:
                 pass
             ends: dict[Connection, list[Any]] = {}
             lanes: list[Lane] = []
-            events = []
             left = 0
             for item in items:
                 if type(item) is tuple:
                     ends.setdefault(item[0], []).append(item[1:])
                 elif type(item) is Leaving:
                     left += 1
-                elif type(item) is threading.Event:
-                    events.append(item)
                 else:
                     lanes.append(item)
             for lane in lanes:
                 _quietly(lane.send_rest)
             for connection, ended in ends.items():
                 _quietly(connection.release, ended)
-            for event in events:
-                event.set()
             # What ended holds connections, and the last one's end is an actor's.
-            del items, ends, lanes, events, item
-            lane = connection = ended = event = None  # type: ignore[assignment]
+            del items, ends, lanes, item
+            lane = connection = ended = None  # type: ignore[assignment]
             if left:
                 with self._lock:
                     self._connections -= left

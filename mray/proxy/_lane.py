@@ -34,7 +34,7 @@ _NOTHING: Step = ("close", LITERAL, (None,), ())
 class Lane:
     """Used by one thread at a time; the courier sends what is left."""
 
-    __slots__ = ("_batching", "_first", "_lock", "_next", "_queued", "_steps", "_unanswered", "connection", "id", "sending")
+    __slots__ = ("__weakref__", "_batching", "_first", "_lock", "_next", "_queued", "_steps", "_unanswered", "connection", "id", "sending")
 
     def __init__(self, connection: Connection, lane_id: int) -> None:
         self.connection = connection
@@ -48,6 +48,7 @@ class Lane:
         self._queued = False
         self._batching = 0
         self._unanswered = 0
+        connection.lanes.add(self)
 
     def add(self, operation: str, operands: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> int:
         """Add a step and return its number. Raises whatever the pickling of an operand raises."""
@@ -100,6 +101,11 @@ class Lane:
         self._queued = False
         if not self._batching:
             self.send()
+
+    def finish(self) -> None:
+        """Wait until everything is done, if that is not known. Raises what failed unseen."""
+        if self._steps or self._unanswered:
+            self.connection.answer(self.ask((READY, 0, -1)))
 
     def ask(self, want: tuple[str, int, int]) -> Any:
         """Send what is left and begin to wait for a result: what `answer` takes, once."""

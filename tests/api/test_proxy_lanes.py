@@ -118,7 +118,7 @@ def test_threads_do_not_wait_for_each_other(env: IRemoteInterpreter) -> None:
 
 def test_a_variable_of_one_thread_serves_another_before_it_is_there(env: IRemoteInterpreter) -> None:
     gate = env.put(Gate)()
-    gate.event.fetch
+    gate.event.is_set().fetch()
     late = gate.wait(5)
     results: list[Any] = []
     other = threading.Thread(target=lambda: results.append((late + 1).fetch()))
@@ -201,13 +201,14 @@ def test_drivers_and_tasks_share_an_interpreter(rif: RemoteInterpreterFactory, e
     @ray.remote(num_cpus=0)
     def work(items: Any, number: int) -> str:
         items.append(number).fetch()
-        return repr(items + [number])[:4]
+        return repr(items + [number])[:4]  # noqa: RUF005  (the operator is meant)
 
     assert set(ray.get([work.remote(items, number) for number in range(6)])) == {"Var@"}
     assert sorted(items.fetch()) == list(range(6))
 
 
 # ---------------------------------------------------------------------------------------- DAG nodes
+@pytest.mark.filterwarnings("ignore:DAGNode")  # Ray deprecates `execute`
 def test_methods_of_variables_are_nodes_of_graphs(ray_session: ModuleType, rif: RemoteInterpreterFactory) -> None:
     ray = ray_session
 
@@ -234,6 +235,7 @@ def test_methods_of_variables_are_nodes_of_graphs(ray_session: ModuleType, rif: 
         compiled.teardown()
 
 
+@pytest.mark.filterwarnings("ignore:DAGNode")  # Ray deprecates `execute`
 def test_a_variable_is_an_argument_of_a_node_of_any_actor(ray_session: ModuleType, env: IRemoteInterpreter) -> None:
     ray = ray_session
 
