@@ -3,9 +3,9 @@
     python bench/measure.py ENGINE ROW
 
 ENGINE is ``mray`` or ``ray`` (the module of that name), ``pool`` (`multiprocessing.Pool`), ``executor``
-(`concurrent.futures.ProcessPoolExecutor`), ``memcpy`` or ``gloo`` (`torch.distributed` in actors of mray). `compare.py` starts these
-in turn. Nothing but numpy and the engine is imported (and torch, where the row is about tensors), so that the program runs in the
-peer's own virtual environment as well.
+(`concurrent.futures.ProcessPoolExecutor`), ``loky`` (of joblib), ``memcpy`` or ``gloo`` (`torch.distributed` in actors of mray).
+`compare.py` starts these in turn. Nothing but numpy and the engine is imported (and torch and joblib, where the row is about them), so
+that the program runs in the peer's own virtual environment as well.
 """
 
 from __future__ import annotations
@@ -561,15 +561,21 @@ def gloo_rows(row: str) -> list[float]:
 PLAIN = {"pool": pool_rows, "executor": executor_rows, "memcpy": memcpy_rows, "gloo": gloo_rows}
 
 
+#: Modules whose functions are rows too.
+MORE = ("stream_rows", "util_rows")
+
+
 def main(engine: str, row: str) -> None:
     os.environ.setdefault(MARK, f"{os.getpid()}")
     if engine in ("mray", "gloo"):
         sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    if engine in PLAIN:
+    found = {**{name: value for module in MORE for name, value in vars(importlib.import_module(module)).items()}, **globals()}
+    if engine == "loky" or (engine in PLAIN and row in vars(importlib.import_module("util_rows"))):
+        samples = importlib.import_module("util_rows").peer(engine, row)
+    elif engine in PLAIN:
         samples = PLAIN[engine](row)
     else:
-        measurement = globals().get(row) or getattr(importlib.import_module("stream_rows"), row)
-        samples = measurement(importlib.import_module(engine))
+        samples = found[row](importlib.import_module(engine))
     print(json.dumps(samples))
 
 

@@ -20,8 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from mray.cli.benchmarks import benchmarks  # noqa: E402
-from mray.cli.commands.microbenchmark import row  # noqa: E402
+from mray.cli.benchmarks import benchmarks, row  # noqa: E402
 
 
 def main() -> int:

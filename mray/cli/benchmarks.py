@@ -7,7 +7,9 @@ In the driver, with `ray` the module to measure: written against the API, so tha
 from __future__ import annotations
 
 import multiprocessing
+import statistics
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import Any
 
 #: Calls in flight at once.
@@ -174,3 +176,23 @@ def graph_benchmarks(ray: Any) -> Iterator[Benchmark]:
     array = np.zeros(1 << 20, dtype=np.uint8)
     yield "compiled graph of one actor, echo of 1 MiB", 1, lambda: ray.get(graph.execute(array))
     graph.teardown()
+
+
+def row(name: str, count: float, go: Callable[[], Any], seconds: float) -> dict[str, Any]:
+    """One benchmark: its rate per second, the time of one of what it counts, and how often it was repeated."""
+    go()
+    times: list[float] = []
+    end = perf_counter() + seconds
+    while perf_counter() < end or len(times) < 3:
+        began = perf_counter()
+        go()
+        times.append((perf_counter() - began) / count)
+    times.sort()
+    median = statistics.median(times)
+    return {
+        "benchmark": name,
+        "per_second": round(1 / median, 2),
+        "median_us": round(median * 1e6, 2),
+        "p99_us": round(times[min(len(times) - 1, int(len(times) * 0.99))] * 1e6, 2),
+        "repeats": len(times),
+    }

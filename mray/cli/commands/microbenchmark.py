@@ -5,14 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import statistics
-from collections.abc import Callable
 from itertools import chain
-from time import perf_counter
-from typing import Any
 
 import mray as ray
-from mray.cli.benchmarks import benchmarks, graph_benchmarks
+from mray.cli.benchmarks import benchmarks, graph_benchmarks, row
 from mray.cli.terminal import DONE, add_format, guarded, parser, show
 
 SUMMARY = "measure objects, calls, actors and graphs on this machine"
@@ -22,8 +18,8 @@ def main(words: list[str]) -> int:
     arguments = parser(
         "microbenchmark",
         SUMMARY,
-        "The rows of `ray microbenchmark`, without those of Ray's client, and two of compiled graphs. Each is repeated for --seconds; the rate\n"
-        "is that of the median. It starts a session of its own. Figures of a busy machine mean little.",
+        "The rows of `ray microbenchmark`, without those of a client of a cluster, and two of graphs. Each is repeated for --seconds; the\n"
+        "rate is that of the median. It starts a session of its own. Figures of a busy machine mean little.",
     )
     arguments.add_argument("--seconds", type=float, default=1.0, help="how long to repeat each row (default 1)")
     arguments.add_argument("--only", metavar="PATTERN", default="", help="rows whose name matches this regular expression")
@@ -44,23 +40,3 @@ def _measure(given: argparse.Namespace) -> int:
         print(f"mray {ray.__version__}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
     show(rows, given.format)
     return DONE
-
-
-def row(name: str, count: float, go: Callable[[], Any], seconds: float) -> dict[str, Any]:
-    """One benchmark: its rate per second, the time of one of what it counts, and how often it was repeated."""
-    go()
-    times: list[float] = []
-    end = perf_counter() + seconds
-    while perf_counter() < end or len(times) < 3:
-        began = perf_counter()
-        go()
-        times.append((perf_counter() - began) / count)
-    times.sort()
-    median = statistics.median(times)
-    return {
-        "benchmark": name,
-        "per_second": round(1 / median, 2),
-        "median_us": round(median * 1e6, 2),
-        "p99_us": round(times[min(len(times) - 1, int(len(times) * 0.99))] * 1e6, 2),
-        "repeats": len(times),
-    }
