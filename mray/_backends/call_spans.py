@@ -19,6 +19,7 @@ from mray._common.ids import FIRST
 from mray._trace.span import ARGUMENTS, CALL, EXECUTE, GET, REPLY, SUBMIT, Buffer, clock, shelf
 
 if TYPE_CHECKING:
+    from mray._runtime.running import RunningCall
     from mray._runtime.worker import Worker
 
 
@@ -61,6 +62,7 @@ class CallSpans:
         if self._worker is not None:
             executor = self._worker.executor
             self._put(executor, "run_method", self._running)
+            self._put(executor, "run_beside", self._running_beside)
             self._put(executor, "run_task", self._running)
             self._put(executor, "_unpack", self._unpacking)
             self._put(executor, "_reply", self._replying)
@@ -113,6 +115,18 @@ class CallSpans:
             finally:
                 self._ready = 0
                 self._add(CALL, begin, context.task_name or "", task_id.hex())
+
+        return covered
+
+    def _running_beside(self, run: Any) -> Any:
+        """A call on a thread of its own. (Coroutines of one thread overlap, and are not noted down.)"""
+
+        def covered(connection: Any, running: RunningCall, fields: Any) -> Any:
+            begin = clock()
+            try:
+                return run(connection, running, fields)
+            finally:
+                self._add(CALL, begin, running.task_name, running.task_id.hex())
 
         return covered
 

@@ -44,6 +44,7 @@ class LoopSelector(selectors.EpollSelector):
         self.turn: Callable[[], object] = _nothing
         #: Whether somebody else wants the thread.
         self.wanted: Callable[[], object] = _never
+        self.spins = True
         self.stop: Callable[[], None] = _nothing
         #: What the loop is going to call: reading may add to it (the future that somebody awaits is done), and nothing else tells.
         self.ready: Sized = ()
@@ -64,7 +65,7 @@ class LoopSelector(selectors.EpollSelector):
         if self._readable or (timeout is not None and timeout <= 0):
             reactor.look()
         else:
-            reactor.wait_until(self._is_due, timeout)
+            reactor.wait_until(self._is_due, timeout, spin=self.spins)
         # Before looking: what comes from here on sets it again.
         self.woken = False
         events: list[tuple[selectors.SelectorKey, int]] = []
@@ -101,14 +102,16 @@ class MainLoop:
         """Have `turn` called in every turn of the loop, after reading; it may start tasks."""
         self._selector.turn = turn
 
-    def run_while_idle(self, wanted: Callable[[], object]) -> None:
-        """Run the loop until `wanted()`; one turn at least."""
+    def run_while_idle(self, wanted: Callable[[], object], *, spin: bool = True) -> None:
+        """Run the loop until `wanted()`; one turn at least. Without `spin` it sleeps at once, for callers that have spun themselves."""
         selector = self._selector
         selector.wanted = wanted
+        selector.spins = spin
         try:
             self.loop.run_forever()
         finally:
             selector.wanted = _never
+            selector.spins = True
             self._left = monotonic()
 
     def is_due(self) -> bool:

@@ -45,6 +45,10 @@ _TASK, _METHOD, _RETURNS, _OPTIONS = 0, 1, 2, 7
 class Lane(Protocol):
     """One group's place to run."""
 
+    @property
+    def queued(self) -> int:
+        """Calls that have come and not begun."""
+
     def submit(self, arrival: Arrival) -> None:
         """A call has come. Reading thread, the client's lock held."""
 
@@ -138,10 +142,16 @@ class Lanes:
             constructor(*args, **kwargs)
             return
 
-        async def run() -> None:
-            constructor(*args, **kwargs)
+        async def run() -> BaseException | None:
+            try:
+                constructor(*args, **kwargs)
+            except BaseException as error:
+                return error
+            return None
 
-        self.main.loop.run_until_complete(run())
+        error = self.main.loop.run_until_complete(run())
+        if error is not None:
+            raise error  # not through the loop, whose frames are not the user's
 
     # ------------------------------------------------------------------------------------ calls come
     def _on_call(self, connection: Connection, *fields: Any) -> None:
@@ -226,14 +236,15 @@ class Lanes:
         if self._lanes is None:
             return
         if kind == m.CAUSE_SCOPE:
-            self._wait(lambda: not self.running and not self._has_queued())
+            self._wait(lambda: not self.running and not self.queued())
         self._ending = True
         for lane in self._lanes.values():
             lane.take_all()
         self._wait(lambda: not self.running)
 
-    def _has_queued(self) -> bool:
-        return any(getattr(lane, "queued", 0) for lane in (self._lanes or {}).values())
+    def queued(self) -> int:
+        """How many calls have come and not begun. Any thread."""
+        return sum(lane.queued for lane in (self._lanes or {}).values())
 
     def _wait(self, done: Callable[[], bool]) -> None:
         if self.main is not None:

@@ -235,7 +235,11 @@ class Worker:
         loop = self.lanes.main
         try:
             if loop is not None:
-                loop.run_while_idle(pending if service is None or not service.is_active else lambda: pending() or service.ready())
+                if service is None or not service.is_active:
+                    loop.run_while_idle(pending)
+                else:
+                    ready = service.ready
+                    loop.run_while_idle(lambda: pending() or ready(), spin=False)
             elif service is None or not service.is_active:
                 wait_until(pending)
             else:

@@ -129,7 +129,7 @@ def actors(view: View) -> Iterator[Row]:
 def tasks(view: View) -> Iterator[Row]:
     told = view.ask("calls", "work")
     works = {process: answers.get("work") or {} for process, answers in told.items()}
-    running = {work["task_id"]: process for process, work in works.items() if work.get("task_id")}
+    running = {task_id for work in works.values() for task_id in _running(work)}
     seen: set[bytes] = set()
     for process in view.in_order():
         for call in view.rows_of(told, process, "calls"):
@@ -145,6 +145,11 @@ def tasks(view: View) -> Iterator[Row]:
                 yield {**row, "start_time_ms": int(begin * 1000), "end_time_ms": int(end * 1000)}
     for actor in view.node["actors"]:
         yield _creation(view, actor)
+
+
+def _running(work: Row) -> list[bytes]:
+    """What a worker runs: one task, or several calls of an actor."""
+    return [*([work["task_id"]] if work.get("task_id") else []), *work.get("beside", ())]
 
 
 def _task(view: View, task_id: bytes, name: str, function: str, state: str, process: str) -> Row:
@@ -211,7 +216,7 @@ def _creation(view: View, actor: Row) -> Row:
 # ----------------------------------------------------------------------------------------------- objects
 def objects(view: View) -> Iterator[Row]:
     told = view.ask("objects", "calls", "work")
-    running = {(answers.get("work") or {}).get("task_id") for answers in told.values()}
+    running = {task_id for answers in told.values() for task_id in _running(answers.get("work") or {})}
     states = {call["task_id"]: call["state"] for answers in told.values() for call in (answers.get("calls") or {}).get("rows", ())}
     for process in view.in_order():
         role = view.processes[process]["role"].upper()
