@@ -35,6 +35,9 @@ AHEAD_TASKS = 200
 STUCK_SECONDS = 0.01
 #: How long an idle lease is kept, in seconds.
 KEEP_SECONDS = 0.15
+#: How long a lease is kept from its grant on, in seconds, while others wait for what it holds and short tasks flow through it: two
+#: drivers that are both busy take turns, and a turn that was one task long would be spent on the hand-over.
+SLICE_SECONDS = 0.01
 #: Lease requests of one pool that may wait at the node.
 MOST_REQUESTS = 12
 
@@ -52,8 +55,10 @@ class Lease:
         "process",
         "recalled",
         "reclaiming",
+        "since",
         "spent",
         "stalled",
+        "wanted",
     )
 
     def __init__(self, pool: Pool, lease_id: int, process: str, connection: Connection) -> None:
@@ -64,6 +69,9 @@ class Lease:
         self.idle_since = 0.0
         #: When the task at the head of the pipeline may have begun.
         self.busy_since = 0.0
+        #: When it was granted; somebody else waits for what it holds; it takes no more tasks for that.
+        self.since = monotonic()
+        self.wanted = False
         self.recalled = False
         self.reclaiming = False
         #: Its worker has given tasks back: push nothing until it replies again.
@@ -187,7 +195,7 @@ class Pool:
 
     def _idle(self, lease: Lease, now: float) -> None:
         """Nothing in this worker's pipeline: take over from a busy one, or give the lease back now or later."""
-        if lease.recalled:
+        if lease.recalled or lease.wanted:
             self.give_back(lease)
             return
         lease.idle_since = now
@@ -371,8 +379,26 @@ class LeasePools:
 
     def on_recall(self, _node: Connection, lease_id: int) -> None:
         lease = self._leases.get(lease_id)
-        if lease is None:
+        if lease is None or lease.wanted:
             return
+        lease.wanted = True
+        pool = lease.pool
+        if not lease.connection.calls:
+            pool.give_back(lease)
+            return
+        left = lease.since + SLICE_SECONDS - monotonic()
+        if left > 0 and pool.queue and pool.pace is not None and pool.pace < left:
+            self._client.reactor.call_later(left, lambda: self._slice_over(lease))
+        else:
+            self._recall(lease)
+
+    def _slice_over(self, lease: Lease) -> None:
+        with self._client.lock:
+            if self._leases.get(lease.lease_id) is lease:
+                self._recall(lease)
+
+    def _recall(self, lease: Lease) -> None:
+        """Push no more to this worker; what has not begun there goes elsewhere."""
         lease.recalled = True
         calls = lease.connection.calls
         if not calls:
