@@ -35,7 +35,7 @@ from mray._runtime.client import Client
 from mray._runtime.deaths import node_error
 from mray._runtime.jobs import place_of_driver
 from mray._runtime.observer import SessionGoneError, ask_node, is_alive, session_parents
-from mray._runtime.session import allow_descriptors, choose_job, choose_options, end_node, launch_node, private_directory
+from mray._runtime.session import allow_descriptors, check_preload, choose_job, choose_options, end_node, launch_node, private_directory
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def start_persistent(options: SessionOptions) -> Address:
 
     Raises AlreadyRunningError, and RaySystemError when the node cannot start (with the end of its log).
     """
+    check_preload(options)
     allow_descriptors()
     parent = private_directory(parent_of(options.temp_dir or settings.TMPDIR.get()))
     with only_one(parent):
@@ -216,6 +217,7 @@ def join_session(options: SessionOptions) -> JoinedSession:
     address = find(options.address, options.temp_dir)
     if options.conflict is not None:
         raise ValueError(options.conflict)
+    check_preload(options)
     allow_descriptors()
     client = Client(address.session_dir, os.urandom(8).hex(), m.ROLE_DRIVER)
     client.wishes = choose_job(options, place_of_driver(options.preload))

@@ -96,9 +96,7 @@ def start_session(options: SessionOptions) -> Session:
 
     Raises ValueError for resources that cannot be, RaySystemError when the node cannot start (with the end of its log).
     """
-    for module in options.preload:
-        if importlib.util.find_spec(module) is None:
-            raise ImportError(f"init(preload=...): there is no module named {module!r}")
+    check_preload(options)
     allow_descriptors()
     directory, lock, pid = launch_node(options.temp_dir, choose_options(options))
     try:
@@ -119,6 +117,13 @@ def start_session(options: SessionOptions) -> Session:
         raise
     client.reactor.guard.install()
     return session
+
+
+def check_preload(options: SessionOptions) -> None:
+    """ImportError for a module that is not there."""
+    for module in options.preload:
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(f"init(preload=...): there is no module named {module!r}")
 
 
 def launch_node(temp_dir: str | None, chosen: dict[str, Any]) -> tuple[str, int, int]:

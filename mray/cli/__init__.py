@@ -10,8 +10,9 @@ that is typed is imported.
                                                         │
     each worker   zygote imports the session's preload: as_ray ──▶ alias.install(), before any user code
 
-All others look on at sessions that other processes have started, as observers (`mray._runtime.observer`); none starts a session, except
-``microbenchmark``, which measures one of its own.
+``start`` and ``stop`` begin and end a session that any number of programs join (`mray._runtime.persistent`). All others look on at
+sessions that other processes have started, as observers (`mray._runtime.observer`); of those only ``microbenchmark`` starts one, to measure
+it.
 
 Rejected: generating a package called ``ray`` on a path (every class would exist twice, unless the package were only
 links), and rewriting the imports of the user's source (tracebacks and pickles would speak of other code).

@@ -650,6 +650,26 @@ def test_a_hundred_creators_in_several_drivers_make_one_actor(joined, start_driv
     kill_by_name(joined, "raced")
 
 
+def test_an_actor_whose_driver_has_died_says_so_to_other_drivers(joined, start_driver):
+    ray = joined
+    driver = start_driver(
+        """
+        actor = Counter.options(name="owned").remote()
+        say(count=ray.get(actor.increment.remote()))
+        sys.stdin.readline()
+        """,
+        namespace="shared",
+    )
+    driver.hear()
+    actor = ray.get_actor("owned")
+    assert ray.get(actor.increment.remote()) == 2
+    driver.kill()
+    with pytest.raises(ray.exceptions.ActorDiedError, match="The actor is dead because its owner has died"):
+        while True:
+            ray.get(actor.increment.remote())
+    assert {"name": "owned", "namespace": "shared"} not in ray.util.list_named_actors(all_namespaces=True)
+
+
 # ------------------------------------------------------------------------------------------------ objects between drivers
 def test_objects_pass_between_drivers_and_are_lost_with_their_owner(joined, start_driver, eventually):
     ray = joined
@@ -741,6 +761,13 @@ def test_start_blocks_until_told_to_end(other_place):
 def test_a_wrong_command_line_starts_nothing(words, other_place):
     done = mray("start", "--temp-dir", other_place, *words)
     assert done.returncode == 2
+    assert addresses.running(other_place) is None
+
+
+def test_a_module_that_is_not_there_cannot_be_preloaded(other_place):
+    done = mray("start", "--temp-dir", other_place, "--preload", "no_such_module")
+    assert done.returncode == 1
+    assert "no module named 'no_such_module'" in done.stderr
     assert addresses.running(other_place) is None
 
 

@@ -78,7 +78,7 @@ def main(words: list[str]) -> int:
     except AlreadyRunningError as error:
         print(f"mray start: {error}", file=sys.stderr)
         return NOT_FOUND
-    except (RaySystemError, OSError, ValueError) as error:
+    except (RaySystemError, OSError, ValueError, ImportError) as error:
         print(f"mray start: {error}", file=sys.stderr)
         return NOT_FOUND
     if not given.block:
