@@ -253,6 +253,6 @@ class Lanes:
             self.client.reactor.wait_until(done)
 
     def _on_terminate(self, _number: int, _frame: Any) -> None:
-        """SIGTERM: as `exit_actor`, with another cause. Main thread, between any two byte codes."""
-        self.leave(m.CAUSE_CRASH, "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.")
-
+        """SIGTERM: as `exit_actor`, with another cause. Main thread, between any two byte codes, and so perhaps with a lane's lock."""
+        text = "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM."
+        self.client.reactor.defer(lambda: self.leave(m.CAUSE_CRASH, text))
