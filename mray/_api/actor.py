@@ -21,6 +21,7 @@ from mray._common.options import (
     METHOD_OPTIONS,
     check_actor_options,
     check_generator_returns,
+    check_grouping,
     check_namespace,
     check_num_returns,
     complete_actor_options,
@@ -180,6 +181,7 @@ class ActorClassWithOptions:
 # ---------------------------------------------------------------------------------------------- handles
 #: Options of an actor that its callers need to know; builtin values only.
 _CALLERS_OPTIONS = (
+    "_actor_generator_backpressure_num_objects",
     "max_task_retries",
     "max_pending_calls",
     "name",
@@ -329,6 +331,7 @@ class ActorMethod:
     def _merged(self, options: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
         """num_returns, and the options that are set, over those of `mray.method`."""
         _check_method_options(options, ("name",))
+        check_grouping(options)
         check_generator_returns(options.get("num_returns"), self._spec.is_generator)
         given = {name: value for name, value in options.items() if value is not None}
         num_returns = given.pop("num_returns", self._spec.num_returns)

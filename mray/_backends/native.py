@@ -404,7 +404,7 @@ class NativeBackend(PlacementCalls, Backend):
         task_id = new_task_id(actor_id)
         if options is not None and options.get("tensor_transport"):
             check_enabled(handle, options["tensor_transport"], num_returns)
-        call, returned = _new_call(client, task_id, method.name, num_returns, options)
+        call, returned = _new_call(client, task_id, method.name, num_returns, options, handle)
         call.handle = handle._token
         call.parent = self._context.task_id
         pack_arguments(client, call, args, kwargs or None, method.name)
@@ -556,14 +556,16 @@ class NativeBackend(PlacementCalls, Backend):
         return self.graph_host
 
 
-def _new_call(client: Client, task_id: bytes, method: Any, num_returns: Any, options: dict[str, Any] | None) -> tuple[Call, Any]:
+def _new_call(
+    client: Client, task_id: bytes, method: Any, num_returns: Any, options: dict[str, Any] | None, handle: ActorHandle | None = None
+) -> tuple[Call, Any]:
     """A call, and what the caller gets of it: a ref, None, a list of refs, or what `new_stream` says."""
     if num_returns == 1:
         entry = client.entry()
         call = entry.task = Call(task_id, method, 1, entry)
         return call, ObjectRef(task_id + FIRST, entry)
     if isinstance(num_returns, str):
-        return new_stream(client, task_id, method, num_returns, (options or {}).get("_generator_backpressure_num_objects"))
+        return new_stream(client, task_id, method, num_returns, options or {}, {} if handle is None else handle._options)
     entries = [client.entry() for _ in range(num_returns)]
     call = Call(task_id, method, num_returns, None, entries)
     for entry in entries:

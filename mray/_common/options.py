@@ -100,6 +100,18 @@ def _backpressure(name: str, value: Any) -> str | None:
     )
 
 
+def _per_yield(_name: str, value: Any) -> str | None:
+    if value is None or value > 0:
+        return None
+    return "_num_objects_per_yield is a private streaming generator option that must be set to a positive integer."
+
+
+def _actor_backpressure(name: str, value: Any) -> str | None:
+    if value is None or value == -1 or value > 0:
+        return None
+    return f"{name} must be > 0 to cap the actor's total unconsumed generator objects, or -1 to disable. Got {value}."
+
+
 def _runtime_env(_name: str, value: Any) -> str | None:
     check_environment(value)
     return None
@@ -160,7 +172,7 @@ TASK_OPTIONS: dict[str, Option] = {
     "num_returns": Option((int, str, type(None)), None, _num_returns),
     "retry_exceptions": Option((bool, list, tuple), False, _exceptions),
     "_generator_backpressure_num_objects": Option(_Int, None, _backpressure),
-    "_num_objects_per_yield": Option(_Int, 1),
+    "_num_objects_per_yield": Option(_Int, 1, _per_yield),
 }
 
 ACTOR_OPTIONS: dict[str, Option] = {
@@ -175,7 +187,7 @@ ACTOR_OPTIONS: dict[str, Option] = {
     "namespace": Option(_Text, None),
     "get_if_exists": Option(bool, False),
     "allow_out_of_order_execution": Option(_Bool, None),
-    "_actor_generator_backpressure_num_objects": Option(_Int, None, _backpressure),
+    "_actor_generator_backpressure_num_objects": Option(_Int, None, _actor_backpressure),
 }
 
 #: What `mray.method` and ``handle.method.options`` take.
@@ -185,7 +197,7 @@ METHOD_OPTIONS: dict[str, Option] = {
     "max_task_retries": Option(_Int, None, _count_or_infinite),
     "retry_exceptions": Option((bool, list, tuple, type(None)), None),
     "_generator_backpressure_num_objects": Option(_Int, None, _backpressure),
-    "_num_objects_per_yield": Option(_Int, None),
+    "_num_objects_per_yield": Option(_Int, None, _per_yield),
     "enable_task_events": Option(_Bool, None),
     "tensor_transport": Option(_Text, None, check_tensor_transport),
 }
@@ -217,8 +229,18 @@ def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_optio
     if in_options and "max_calls" in given:
         raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
     _check(TASK_OPTIONS, given, "remote functions")
+    if in_options:
+        check_grouping(given)
     check_place_options(given)
     check_generator_returns(given.get("num_returns"), is_generator)
+
+
+def check_grouping(given: Mapping[str, Any]) -> None:
+    """ValueError when what stands in ``.options()`` says how many items a generator yields at once."""
+    if given.get("_num_objects_per_yield") is not None:
+        raise ValueError(
+            "_num_objects_per_yield cannot be overridden per task call. Use @ray.remote(_num_objects_per_yield=...) instead."
+        )
 
 
 def check_generator_returns(num_returns: Any, is_generator: bool) -> None:

@@ -44,8 +44,10 @@ Item = tuple[int, Any, Any]
 class Producer:
     """One generator at work. `add` and `pause` belong to the thread that runs it; the rest may be called by any."""
 
-    def __init__(self, executor: Executor, connection: Connection, task_id: bytes, options: dict[str, Any]) -> None:
-        arrived, window, taken, dropped = options["stream"]
+    def __init__(
+        self, executor: Executor, producers: Producers, connection: Connection, task_id: bytes, options: dict[str, Any]
+    ) -> None:
+        arrived, window, taken, dropped, per_yield, together = options["stream"]
         self._executor = executor
         self._reactor = executor.client.reactor
         self._connection = connection
@@ -54,8 +56,12 @@ class Producer:
         self._yielded = 0
         self._skipped = arrived
         self._window = window
+        self._per_yield = per_yield
+        #: How many items of all producers may lie unread.
+        self.together = together
+        self._producers = producers
         #: Items that the caller has taken, as far as is known here.
-        self.taken = taken
+        self.taken: int = taken
         #: Nobody reads any more.
         self.stopped = dropped
         self._lock = threading.Lock()
@@ -85,6 +91,19 @@ class Producer:
         form, payload, refs = self._executor.freeze(self._connection, name, name, value, None)
         self._executor.settle()
         self._hold((form, payload, refs), 0 if form == m.SEGMENT else len(payload))
+
+    def put(self, value: Any) -> None:
+        """Send what was yielded: an item, or several at once. Raises ValueError when it is not so many, and as `add`."""
+        count = self._per_yield
+        if count == 1:
+            self.add(value)
+            return
+        if not isinstance(value, (tuple, list)):
+            raise ValueError(f"Streaming generator tasks with _num_objects_per_yield={count} must yield a tuple or list of length {count}.")
+        if len(value) != count:
+            raise ValueError(f"Streaming generator task yielded {len(value)} objects, but _num_objects_per_yield={count}.")
+        for item in value:
+            self.add(item)
 
     def add_failure(self, payload: bytes) -> None:
         """The last item: the error that the generator raised, pickled."""
@@ -120,7 +139,16 @@ class Producer:
         """Whether the generator may be asked for its next item."""
         if self.stopped or self._connection.closed:
             return True
-        return self._connection.unsent <= MOST_UNSENT and not (self._window and self._yielded - self.taken >= self._window)
+        if self._window and self.unread >= self._window:
+            return False
+        if self.together and self._producers.unread >= self.together:
+            return False
+        return self._connection.unsent <= MOST_UNSENT
+
+    @property
+    def unread(self) -> int:
+        """Items that nobody has taken."""
+        return self._yielded - self.taken
 
     def is_unread(self) -> bool:
         """Whether there is no use in going on."""
@@ -164,11 +192,17 @@ class Producers:
         self._running: dict[bytes, Producer] = {}
         self.words: dict[int, Callable[..., None]] = {m.STREAM_TAKEN: self._on_taken, m.STREAM_STOP: self._on_stop}
 
+    @property
+    def unread(self) -> int:
+        """Items of all generators that run which nobody has taken."""
+        return sum(producer.unread for producer in tuple(self._running.values()))
+
     def _on_taken(self, _connection: Connection, task_id: bytes, count: int) -> None:
         producer = self._running.get(task_id)
         if producer is not None:
             producer.taken = count
-            self._told(producer)
+            for each in tuple(self._running.values()) if producer.together else (producer,):
+                self._told(each)
 
     def _on_stop(self, _connection: Connection | None, task_id: bytes) -> None:
         # One that has not begun is told again when its first items arrive.
@@ -234,7 +268,7 @@ class Producers:
         with self._producer(connection, task_id, name, options) as producer:
             if isinstance(generator, AsyncIterator):
                 async for value in generator:
-                    producer.add(value)
+                    producer.put(value)
                     await producer.pause_in_loop()
                     if producer.is_unread():
                         if isinstance(generator, AsyncGenerator):
@@ -242,7 +276,7 @@ class Producers:
                         break
             else:
                 for value in generator:
-                    producer.add(value)
+                    producer.put(value)
                     await producer.pause_in_loop()
                     if producer.is_unread():
                         _close(generator)
@@ -258,7 +292,7 @@ class Producers:
     @contextlib.contextmanager
     def _producer(self, connection: Connection, task_id: bytes, name: str, options: dict[str, Any]) -> Iterator[Producer]:
         """A producer while it runs; what ends it early becomes the last item, or is raised."""
-        producer = self._running[task_id] = Producer(self._executor, connection, task_id, options)
+        producer = self._running[task_id] = Producer(self._executor, self, connection, task_id, options)
         try:
             yield producer
         except BaseException as error:
@@ -269,6 +303,8 @@ class Producers:
         finally:
             del self._running[task_id]
             producer.flush()
+            if producer.together:
+                self._executor.client.reactor.wake()  # others may have waited for what this one has made
 
     def _drive(self, producer: Producer, generator: Iterator[Any]) -> None:
         guard = self._executor.client.reactor.guard
@@ -276,7 +312,7 @@ class Producers:
             # A cancellation must not come between an item and its being counted.
             held = guard.enter()
             try:
-                producer.add(value)
+                producer.put(value)
                 producer.pause()
             finally:
                 guard.leave(held)

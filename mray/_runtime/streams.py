@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from mray._runtime.client import Client
 
 #: What the call's option "stream" says to the producer, by place: items that have arrived and are not to be sent again; how many may lie
-#: unread, 0 for any number; items that have been taken; whether nobody reads it any more.
-ARRIVED, WINDOW, TAKEN, DROPPED = range(4)
+#: unread, 0 for any number; items that have been taken; whether nobody reads it any more; how many items each ``yield`` makes; how many may
+#: lie unread of all streams of the actor together, 0 for any number.
+ARRIVED, WINDOW, TAKEN, DROPPED, PER_YIELD, TOGETHER = range(6)
 #: The first item is the second return value of its call.
 _FIRST_ITEM = 2
 
@@ -44,9 +45,9 @@ class StreamCall(Call):
 
     __slots__ = ("_given", "stream")
 
-    def __init__(self, client: Client, task_id: bytes, method: Any, window: int) -> None:
+    def __init__(self, client: Client, task_id: bytes, method: Any, window: int, per_yield: int, together: int) -> None:
         entry = client.entry()
-        self.stream = Stream(client, self, entry, task_id, window)
+        self.stream = Stream(client, self, entry, task_id, [0, window, 0, False, per_yield, together])
         super().__init__(task_id, method, 1, entry)
         entry.task = self
 
@@ -66,13 +67,15 @@ class Stream:
     Invariant: `_promised` is empty whenever `_items` is not overtaken by `peek`: an item that arrives completes the first promised entry.
     """
 
-    def __init__(self, client: Client, call: StreamCall, entry: Entry, task_id: bytes, window: int) -> None:
+    def __init__(self, client: Client, call: StreamCall, entry: Entry, task_id: bytes, state: list[Any]) -> None:
         self._client = client
         self._task_id = task_id
         self._call: StreamCall | None = call
         self._done = entry
         self.done = ObjectRef(task_id + FIRST, entry)
-        self.state: list[Any] = [0, window, 0, False]
+        self.state = state
+        #: With so many items unread the producer may wait for one to be taken; 0: it never does.
+        self._told_from = 1 if state[TOGETHER] else state[WINDOW]
         #: Arrived and not taken: entries, and plain values as they came, which become entries when somebody takes them.
         self._items: deque[Any] = deque()
         #: Entries of items that have not arrived, whose refs somebody has.
@@ -109,7 +112,7 @@ class Stream:
         if state[DROPPED]:
             self._items.clear()
             connection.send((m.STREAM_STOP, self._task_id))  # it had not begun when it was told before
-        elif state[WINDOW]:
+        elif self._told_from:
             self._tell(connection)
 
     def _entry_of(self, connection: Connection, number: int, item: tuple[int, Any, Any]) -> Entry:
@@ -120,7 +123,7 @@ class Stream:
     def _tell(self, connection: Connection) -> None:
         """Let a producer go on that waits because of what lies unread, or will."""
         state = self.state
-        if state[TAKEN] > self._told and state[ARRIVED] - self._told >= state[WINDOW]:
+        if state[TAKEN] > self._told and state[ARRIVED] - self._told >= self._told_from:
             self._told = state[TAKEN]
             connection.send((m.STREAM_TAKEN, self._task_id, self._told))
 
@@ -159,7 +162,7 @@ class Stream:
             entry.payload = item[1]
             entry.form = item[0]
             item = entry
-        if state[WINDOW]:
+        if self._told_from:
             with self._client.lock:
                 if self._producer is not None:
                     self._tell(self._producer)
@@ -238,16 +241,20 @@ def listener(client: Client) -> Callable[..., None]:
     return on_items
 
 
-def new_stream(client: Client, task_id: bytes, method: Any, num_returns: str, window: int | None) -> tuple[StreamCall, Any]:
+def new_stream(
+    client: Client, task_id: bytes, method: Any, num_returns: str, options: dict[str, Any], of_actor: dict[str, Any]
+) -> tuple[StreamCall, Any]:
     """The call of a generator, and what its caller gets: an `ObjectRefGenerator`, or for "dynamic" the ref of a
     `DynamicObjectRefGenerator`.
     """
-    dynamic = num_returns == "dynamic"
-    call = StreamCall(client, task_id, method, 0 if dynamic else max(0, window or 0))
-    stream = call.stream
-    if dynamic:
+    per_yield = options.get("_num_objects_per_yield") or 1
+    if num_returns == "dynamic":
+        call = StreamCall(client, task_id, method, 0, per_yield, 0)
         entry = client.entry()
         entry.task = call
-        stream.gather(entry)
+        call.stream.gather(entry)
         return call, ObjectRef(task_id + FIRST, entry)
-    return call, ObjectRefGenerator(stream, Guard(client.reactor.defer, stream.drop))
+    window = options.get("_generator_backpressure_num_objects") or 0
+    together = of_actor.get("_actor_generator_backpressure_num_objects") or 0
+    call = StreamCall(client, task_id, method, max(0, window), per_yield, max(0, together))
+    return call, ObjectRefGenerator(call.stream, Guard(client.reactor.defer, call.stream.drop))

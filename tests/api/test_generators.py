@@ -348,3 +348,21 @@ def test_refs_of_the_next_items_can_be_had_before_they_are_made(ray_session):
             ray.get(ref)
     generator._consume_next_ref_n(2)
     assert list(generator) == refs[2:3]
+
+
+# ------------------------------------------------------------------------------------ several items at once
+def test_a_yield_may_be_of_several_items(ray_session):
+    ray = ray_session
+
+    @ray.remote(_num_objects_per_yield=2)
+    def pairs(*items):
+        for item in items:  # noqa: UP028
+            yield item
+
+    assert values_of(ray, pairs.remote((1, 2), [3, 4])) == [1, 2, 3, 4]
+    assert values_of(ray, pairs.remote((1, 2), (3, 4, 5))) == [1, 2, ValueError]
+    assert values_of(ray, pairs.remote(7)) == [ValueError]
+    with pytest.raises(ValueError, match="cannot be overridden per task call"):
+        pairs.options(_num_objects_per_yield=1).remote()
+    with pytest.raises(ValueError, match="must be set to a positive integer"):
+        ray.remote(_num_objects_per_yield=0)(count)

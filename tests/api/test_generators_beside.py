@@ -200,9 +200,10 @@ def test_back_pressure_of_an_async_generator(ray_session, eventually):
     actor = ray.remote(Loop).remote()
     generator = actor.endless.options(_generator_backpressure_num_objects=2).remote()
     assert [ray.get(next(generator)) for _ in range(10)] == list(range(10))
-    eventually(lambda: len(generator._stream._items) == 2)
+    unread = generator._stream._items
+    eventually(lambda: len(unread) == 2)
     assert values(ray, actor.count.remote(5)) == list(range(5))
-    assert len(generator._stream._items) == 2
+    assert len(unread) == 2
     del generator
     eventually(lambda: ray.get(actor.what_ended.remote()) == ["end"])
 
@@ -226,3 +227,33 @@ def test_a_generator_in_a_concurrency_group(ray_session):
     generator = actor.count.remote(10)
     assert ray.get(actor.wait.remote()) == 1
     assert values(ray, generator) == list(range(10))
+
+
+# ------------------------------------------------------------------------------- limits of a whole actor
+def test_the_generators_of_an_actor_have_a_limit_together(ray_session, eventually):
+    ray = ray_session
+
+    @ray.remote(max_concurrency=3, _actor_generator_backpressure_num_objects=3)
+    class Limited:
+        def __init__(self):
+            self.made = 0
+
+        def count(self, n):
+            for i in range(n):
+                self.made += 1
+                yield i
+
+        def how_many(self):
+            return self.made
+
+    actor = Limited.remote()
+    streams = [actor.count.remote(6) for _ in range(2)]
+    eventually(lambda: ray.get(actor.how_many.remote()) >= 3)
+    # Each may have made one more before it knew of the other's.
+    assert ray.get(actor.how_many.remote()) <= 4
+    found = [[], []]
+    while sum(map(len, found)) < 12:
+        # Which of them goes on is not said: one may fill the room that both have.
+        (ready,), _rest = ray.wait([stream for stream, items in zip(streams, found, strict=True) if len(items) < 6], timeout=60)
+        found[streams.index(ready)].append(ray.get(next(ready)))
+    assert found == [list(range(6))] * 2
