@@ -6,12 +6,13 @@ Called in a process that the zygote has forked (or that was started by exec), wi
 from __future__ import annotations
 
 import faulthandler
+import traceback
 from typing import Any
 
 from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
 from mray._backends.native import NativeBackend
-from mray._common.messages import ROLE_WORKER
+from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER
 from mray._ipc.process import prefer_as_victim
 from mray._runtime import stack_signal
 from mray._runtime.breakpoints import Breakpoints
@@ -35,7 +36,12 @@ def worker_main(start: dict[str, Any]) -> int:
         LoggingConfig.from_dict(client.facts["logging_config"]).apply()
     if client.facts["place"] is not None:
         take_place(client.facts["place"], start["options"]["prefix"])
-    set_up(start["environment"], start["session_dir"])
+    try:
+        set_up(start["environment"], start["session_dir"])
+    except Exception as error:  # whatever the user's hook raises
+        why = "".join(traceback.format_exception(error))
+        client.node.send((EXITING, CAUSE_REFUSED, f"{NO_PROCESS}: its runtime_env could not be set up:\n{why}"))
+        raise
     backend = NativeBackend(client, None, worker)
     set_backend(backend)
     host = backend.host()

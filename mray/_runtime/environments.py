@@ -10,21 +10,18 @@ A worker serves only what has the same environment: its variables, this one incl
 from __future__ import annotations
 
 import base64
-import fnmatch
-import hashlib
 import importlib
 import marshal
 import os
 import pickle
-import shutil
 import sys
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
 from mray._common.environment_rules import check_environment, public_name
 from mray._ipc import process as processes
 from mray._objects.serializer import dumps
+from mray._runtime.folders import ARCHIVES, unpacked
 from mray._runtime.packages import interpreter_of, reduce_packages
 from mray._runtime.profilers import wrapper_of
 from mray._scheduler.jobs import WORK_VARIABLE
@@ -34,8 +31,6 @@ from mray._scheduler.policy import INTERPRETER_VARIABLE, WRAPPER_VARIABLE
 VARIABLE = "MRAY_WORKER_SETUP"
 
 _SETUP = ("working_dir", "py_modules", "excludes", "worker_process_setup_hook")
-#: Never part of a folder that is copied.
-_DEFAULT_EXCLUDES = (".git", ".venv", "venv", "__pycache__")
 
 
 def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -78,9 +73,9 @@ def _existing(name: str, path: Any) -> str:
         raise TypeError(f"runtime_env[{name!r}] must be a path, got {type(path)}")
     full = os.path.abspath(os.path.expanduser(os.fspath(path)))
     if not os.path.exists(full):
-        raise ValueError(f"runtime_env[{name!r}]: there is no {full}")
-    if not os.path.isdir(full) and not full.endswith((".zip", ".whl")):
-        raise ValueError(f"runtime_env[{name!r}]: {full} is neither a folder nor a zip archive")
+        raise ValueError(f"runtime_env[{name!r}]: there is no {full}, it is not a valid path.")
+    if not os.path.isdir(full) and not full.endswith(ARCHIVES):
+        raise ValueError(f"runtime_env[{name!r}]: {full} is neither a folder nor an archive ({', '.join(ARCHIVES)})")
     return full
 
 
@@ -126,7 +121,7 @@ def set_up(variables: Mapping[str, str], session_dir: str) -> None:
     excludes = tuple(setup.get("excludes") or ())
     folder = setup.get("working_dir")
     if folder is not None:
-        folder = _unpacked(folder, excludes, session_dir)
+        folder = unpacked(folder, excludes, session_dir)
         os.chdir(folder)
         sys.path.insert(0, folder)
     for module in setup.get("py_modules") or ():
@@ -135,37 +130,10 @@ def set_up(variables: Mapping[str, str], session_dir: str) -> None:
             is_package = os.path.exists(os.path.join(module, "__init__.py"))
             sys.path.insert(0, os.path.dirname(module) if is_package else module)
         else:
-            sys.path.insert(0, _unpacked(module, excludes, session_dir))
+            sys.path.insert(0, unpacked(module, excludes, session_dir))
     hook = setup.get("worker_process_setup_hook")
     if isinstance(hook, str):
         module_name, _, name = hook.rpartition(".")
         getattr(importlib.import_module(module_name), name)()
     elif hook is not None:
         pickle.loads(hook)()
-
-
-def _unpacked(path: str, excludes: tuple[str, ...], session_dir: str) -> str:
-    """The folder that a folder or an archive stands for."""
-    if os.path.isdir(path) and not excludes:
-        return path
-    name = hashlib.sha1(repr((path, os.stat(path).st_mtime_ns, excludes)).encode(), usedforsecurity=False).hexdigest()[:16]
-    target = os.path.join(session_dir, "environments", name)
-    if os.path.exists(target):
-        return target
-    # Several workers may be at it: each makes its own and the first to finish gives its the name.
-    draft = f"{target}.{os.getpid()}"
-    if os.path.isdir(path):
-        unwanted = (*_DEFAULT_EXCLUDES, *(pattern.strip("/") for pattern in excludes))
-
-        def ignore(_folder: str, names: list[str]) -> set[str]:
-            return {each for each in names if any(fnmatch.fnmatch(each, pattern) for pattern in unwanted)}
-
-        shutil.copytree(path, draft, ignore=ignore, symlinks=True)
-    else:
-        with zipfile.ZipFile(path) as archive:
-            archive.extractall(draft)
-    try:
-        os.rename(draft, target)
-    except OSError:
-        shutil.rmtree(draft, ignore_errors=True)
-    return target

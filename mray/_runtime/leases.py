@@ -15,7 +15,7 @@ from then on the pool pushes one task at a time, so that the next death has one 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -251,6 +251,9 @@ class Pool:
         calls = [call for call in connection.calls.values() if call.source is self]
         for call in calls:
             del connection.calls[call.task_id]
+        if cause[0] == m.CAUSE_REFUSED:  # another worker of this environment would do no better
+            self.refuse(cause[1], calls)
+            return
         if calls and not self.single:
             self.cautious = 64
         again = []
@@ -267,6 +270,12 @@ class Pool:
             again.append(call)
         self._queue_again(again)
         self.feed()
+
+    def refuse(self, text: str, pushed: Sequence[Call] = ()) -> None:
+        """No worker can run these tasks."""
+        queue, self.queue = self.queue, deque()
+        for call in (*pushed, *queue):
+            call.fail(refused_error(text))
 
     def _queue_again(self, calls: list[Call]) -> None:
         for call in reversed(calls):
@@ -368,9 +377,7 @@ class LeasePools:
         if pool is None:
             return
         pool.requests.discard(number)
-        queue, pool.queue = pool.queue, deque()
-        for call in queue:
-            call.fail(refused_error(text))
+        pool.refuse(text)
 
     def on_lost(self, _node: Connection, lease_id: int, cause: tuple[Any, ...]) -> None:
         lease = self._leases.pop(lease_id, None)

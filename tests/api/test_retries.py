@@ -193,7 +193,8 @@ def log_actor(ray):
     return ray.remote(Log)
 
 
-def test_raises_and_deaths_of_a_method_are_counted_together(ray_session, attempts):
+@pytest.mark.differs("Ray counts a death twice when the method raises in between")
+def test_raises_and_deaths_of_a_method_are_counted_together(ray_session, attempts, engine):
     ray = ray_session
 
     @ray.remote(max_restarts=-1)
@@ -206,7 +207,7 @@ def test_raises_and_deaths_of_a_method_are_counted_together(ray_session, attempt
 
     with pytest.raises((ValueError, ray.exceptions.RayActorError)):
         ray.get(A.remote().mixed.remote(attempts.path))
-    assert len(attempts()) == 5
+    assert len(attempts()) == (5 if engine == "mray" else 3)
 
 
 def test_a_call_may_say_how_often_it_is_retried(ray_session, attempts):
@@ -242,7 +243,9 @@ def test_a_class_without_restarts_does_not_resend(ray_session, attempts):
     assert len(attempts()) == 1
 
 
+@pytest.mark.only("mray")
 def test_a_restarted_actor_gets_its_arguments_again_although_nobody_else_has_them(ray_session, log_actor, attempts):
+    """Ray warns at the creation, and loses them."""
     ray = ray_session
     large = ray.put(b"l" * 500_000)
     small = ray.put("small")

@@ -1,0 +1,108 @@
+"""Folders and archives of a runtime environment: where a worker finds what they stand for.
+
+In a new worker. A folder is used where it lies; an archive, or a folder of which something is excluded, is unpacked or copied once into
+the session's directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Sequence
+
+ARCHIVES = (".zip", ".whl", ".tar.gz", ".tgz", ".tar.xz")
+#: Never part of a folder that is copied.
+_DEFAULT_EXCLUDES = (".git", ".venv", "venv", "__pycache__")
+
+
+def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
+    """The folder that a folder or an archive stands for."""
+    if os.path.isdir(path) and not excludes:
+        return path
+    name = hashlib.sha1(repr((path, os.stat(path).st_mtime_ns, excludes)).encode(), usedforsecurity=False).hexdigest()[:16]
+    target = os.path.join(session_dir, "environments", name)
+    if os.path.exists(target):
+        return target
+    # Several workers may be at it: each makes its own and the first to finish gives its the name.
+    draft = f"{target}.{os.getpid()}"
+    if os.path.isdir(path):
+        _copy(path, draft, excludes)
+    elif path.endswith((".zip", ".whl")):
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(draft)
+    else:
+        import tarfile  # noqa: PLC0415  (5 ms that hardly anybody needs)
+
+        with tarfile.open(path) as tar:
+            if hasattr(tarfile, "data_filter"):
+                tar.extractall(draft, filter="data")
+            else:  # an old Python; the archive is the user's own
+                tar.extractall(draft)
+    try:
+        os.rename(draft, target)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+    return target
+
+
+def _copy(path: str, target: str, excludes: Sequence[str]) -> None:
+    is_excluded = excluder((*_DEFAULT_EXCLUDES, *excludes))
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        above = os.path.relpath(folder, path)
+        full = {name: name if above == "." else f"{above}/{name}" for name in names}
+        return {name for name in names if is_excluded(full[name], os.path.isdir(os.path.join(folder, name)))}
+
+    shutil.copytree(path, target, ignore=ignore, symlinks=True)
+
+
+def excluder(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
+    """Whether a path (relative, with slashes) is excluded, asked with whether it is a folder.
+
+    The patterns are those of a ``.gitignore``: the last that fits decides, ``!`` takes back, a slash at the beginning or in the middle
+    ties a pattern to the top, one at the end means folders, ``**`` any number of folders.
+    """
+    rules = []
+    for pattern in patterns:
+        takes_back = pattern.startswith("!")
+        text = pattern[takes_back:].strip()
+        if not text or text.startswith("#"):
+            continue
+        folders_only = text.endswith("/")
+        text = text.rstrip("/")
+        if "/" not in text:
+            text = "**/" + text
+        rules.append((re.compile(_expression(text.lstrip("/"))), takes_back, folders_only))
+
+    def is_excluded(path: str, is_folder: bool) -> bool:
+        verdict = False
+        for expression, takes_back, folders_only in rules:
+            if (is_folder or not folders_only) and expression.fullmatch(path):
+                verdict = not takes_back
+        return verdict
+
+    return is_excluded
+
+
+def _expression(pattern: str) -> str:
+    """The regular expression of a pattern for whole paths."""
+    parts = []
+    at = 0
+    for match in re.finditer(r"\*\*/|/\*\*$|\*+|\?|\[!?[^\]]+\]", pattern):
+        parts.append(re.escape(pattern[at : match.start()]))
+        at = match.end()
+        found = match.group()
+        if found == "**/":
+            parts.append("(?:.*/)?")
+        elif found == "/**":
+            parts.append("/.*")
+        elif found.startswith("*"):
+            parts.append("[^/]*")
+        elif found == "?":
+            parts.append("[^/]")
+        else:
+            parts.append(found.replace("[!", "[^", 1))
+    return "".join(parts) + re.escape(pattern[at:])
