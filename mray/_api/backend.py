@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mray._common.tensor_transports import TensorTransport
     from mray.exceptions import RayActorError
 
-#: What a call returns: one ref, a list of refs (num_returns > 1), or None (num_returns == 0).
+#: What a call returns: one ref, a list of refs (num_returns > 1), None (num_returns == 0), or an `ObjectRefGenerator` ("streaming").
 Returned = Any
 
 

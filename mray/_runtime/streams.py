@@ -64,7 +64,7 @@ class StreamCall(Call):
 class Stream:
     """The items of one generator on their way to its reader.
 
-    Invariant: `_promised` is empty whenever `_items` is not overtaken by `peek`: an item that arrives completes the first promised entry.
+    Invariant: `_promised` are the entries of the items that arrive next, in order; whatever arrives completes the first of them.
     """
 
     def __init__(self, client: Client, call: StreamCall, entry: Entry, task_id: bytes, state: list[Any]) -> None:
