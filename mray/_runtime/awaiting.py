@@ -84,6 +84,7 @@ class AwaitedRefs:
         client = self._client
         entry = ref._entry
         client.borrowing.check(ref)
+        self._thread = threading.get_ident()  # a loop may be run by one thread after the other
         with client.lock:
             if entry.form is None and entry.owner is not None:
                 client.borrowing.fetch(entry)

@@ -209,6 +209,8 @@ class Lanes:
         """It is answered. The lane's thread."""
         worker = self.worker
         del self.running[running.task_id]
+        if not self.running:
+            self.executor.idle_title()
         worker.recent.append((running.task_id, running.task_name, running.began, perf_counter()))
         with self._lock:
             worker.served += 1

@@ -72,7 +72,7 @@ class LoopLane:
 
     @staticmethod
     def _interrupt(running: RunningCall) -> None:
-        if running.started:
+        if running.started and running.task is not None:  # else it sees that itself, or is over
             running.task.cancel()
 
     def begin(self) -> None:
@@ -96,6 +96,7 @@ class LoopLane:
             await lanes.executor.run_in_loop(connection, running, fields)
         finally:
             self._tasks.discard(running.task)
+            running.task = None  # which has this call in its context: nothing for the garbage collector
             lanes.end(running)
             self._room += 1
             lanes.client.reactor.post_later(connection)

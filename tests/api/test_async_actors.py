@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -353,3 +355,165 @@ def test_a_timeout_while_awaiting_loses_nothing(ray_session: Any) -> None:
         return await ref
 
     assert asyncio.run(ask()) == 3
+
+
+def test_a_loop_that_other_threads_run_in_turn_awaits_in_each(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def later(self, value: int) -> int:
+            await asyncio.sleep(0.02)
+            return value
+
+    actor = Actor.remote()
+    loop = asyncio.new_event_loop()
+
+    async def ask(value: int) -> int:
+        return await actor.later.remote(value)
+
+    got: list[int] = []
+    for number in range(4):
+        thread = threading.Thread(target=lambda number=number: got.append(loop.run_until_complete(ask(number))))
+        thread.start()
+        assert ray.get(actor.later.remote(number)) == number  # this thread waits, and may read, meanwhile
+        thread.join()
+    loop.close()
+    assert got == [0, 1, 2, 3]
+
+
+def test_several_loops_await_beside_each_other(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def echo(self, value: int) -> int:
+            return value
+
+    actor = Actor.remote()
+
+    async def ask(start: int) -> list[int]:
+        got = [await actor.echo.remote(start + number) for number in range(50)]
+        return got + list(await asyncio.gather(*[actor.echo.remote(start + number) for number in range(50, 100)]))
+
+    results: dict[int, list[int]] = {}
+
+    def run(start: int) -> None:
+        results[start] = asyncio.run(ask(start))
+
+    threads = [threading.Thread(target=run, args=(1000 * number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {start: list(range(start, start + 100)) for start in range(0, 4000, 1000)}
+
+
+def test_a_ref_is_awaited_by_many_and_more_than_once(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        def __init__(self) -> None:
+            self.open = asyncio.Event()
+
+        async def wait(self) -> list[int]:
+            await self.open.wait()
+            return [1, 2]
+
+        async def release(self) -> None:
+            self.open.set()
+
+    actor = Actor.remote()
+
+    async def read(ref: Any) -> list[int]:
+        return await ref
+
+    async def ask() -> list[list[int]]:
+        ref = actor.wait.remote()
+        readers = [asyncio.ensure_future(read(ref)) for _ in range(5)]
+        await actor.release.remote()
+        return [*await asyncio.gather(*readers), await ref, await ref.as_future(), ref.future().result(30)]
+
+    assert asyncio.run(ask()) == [[1, 2]] * 8
+
+
+@pytest.mark.only("mray")  # Ray runs graphs and calls of async actors on threads of their own
+def test_a_graph_and_ordinary_calls_share_the_loop_and_hold_each_other_up_only_shortly(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        def __init__(self) -> None:
+            self.open = asyncio.Event()
+            self.loops: set[int] = set()
+
+        async def wait(self) -> str:
+            self.loops.add(id(asyncio.get_running_loop()))
+            await self.open.wait()
+            return "through"
+
+        async def step(self, value: int) -> int:
+            self.loops.add(id(asyncio.get_running_loop()))
+            await asyncio.sleep(0)
+            return value + 1
+
+        def plain(self, value: int) -> int:
+            return value * 2
+
+        async def release(self) -> int:
+            self.open.set()
+            return len(self.loops)
+
+    actor = Actor.remote()
+    waiting = actor.wait.remote()
+    with ray.dag.InputNode() as inp:
+        graph = actor.plain.bind(actor.step.bind(inp)).experimental_compile()
+    for number in range(50):
+        ref = graph.execute(number)
+        assert ray.get(actor.step.remote(number), timeout=60) == number + 1
+        assert ray.get(ref, timeout=60) == 2 * (number + 1)
+    assert ray.get(actor.release.remote(), timeout=60) == 1
+    assert ray.get(waiting, timeout=60) == "through"
+    graph.teardown()
+
+
+def test_get_inside_a_coroutine_works_and_warns_once(ray_session: Any, capfd: Any, eventually: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    def slow(value: int) -> int:
+        time.sleep(0.05)
+        return value
+
+    @ray.remote
+    class Actor:
+        async def blocks(self) -> list[int]:
+            return [ray.get(slow.remote(1)), ray.get(slow.remote(2))]
+
+    assert ray.get(Actor.remote().blocks.remote(), timeout=60) == [1, 2]
+    said = ""
+
+    def heard() -> bool:
+        nonlocal said
+        said += "".join(capfd.readouterr())
+        return "Using blocking ray.get inside async actor." in said
+
+    eventually(heard)
+    assert said.count("Using blocking ray.get") == 1
+
+
+@pytest.mark.only("mray")  # Ray lists tasks through its dashboard, which tests do not start
+def test_what_runs_is_listed_as_running(ray_session: Any, eventually: Any) -> None:
+    ray = ray_session
+    state = importlib.import_module("mray.util.state")
+
+    @ray.remote
+    class Actor:
+        async def hang_visibly(self) -> None:
+            await asyncio.sleep(1000)
+
+    actor = Actor.remote()
+    refs = [actor.hang_visibly.remote() for _ in range(3)]
+    eventually(lambda: [task.state for task in state.list_tasks() if task.name == "Actor.hang_visibly"] == ["RUNNING"] * 3)
+    del refs
