@@ -97,6 +97,7 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
         "job": job_of(work_of(worker.environment)),
         "actor_id": tenant.id.hex() if isinstance(tenant, ActorRecord) else "",
         "gpus": [str(gpu) for gpu in worker.gpus or ()],
+        "cpus": list(tenant.cpus) if tenant is not None else [],
         "ends": list(worker.intended) if worker.intended is not None else None,
     }
 

@@ -9,6 +9,8 @@ without a process.
     events ──▶ Scheduler ──▶ instructions
                │  ├── DemandQueue    who waits for resources, one queue per scheduling class
                │  ├── ResourcePool   what the machine has, what is taken, which GPU by whom
+               │  ├── Groups         placement groups: resources set aside, a pool for each bundle
+               │  ├── CpuLoads       which CPUs have workers pinned to them
                │  ├── WorkerPool     processes: starting, idle (per environment and GPU past), in use
                └──▶ Actors           names, handles, owners, restarts, causes of death
 

@@ -65,6 +65,21 @@ def test_an_actor_is_pinned_for_life_and_in_its_next_one(ray_session, eventually
     assert places == [[[ONE]], [[ONE]]]
 
 
+def test_listings_show_who_is_pinned_where(ray_session):
+    from mray.util.state import list_workers
+
+    @ray_session.remote(cpu_affinity=[ONE])
+    class Actor:
+        def pid(self):
+            return os.getpid()
+
+    actor = Actor.remote()
+    pid = ray_session.get(actor.pid.remote())
+    pinned_to = {worker.pid: worker.cpu_affinity for worker in list_workers(detail=True)}
+    assert pinned_to[pid] == [ONE]
+    assert pinned_to[os.getpid()] == []
+
+
 def test_children_of_a_pinned_task_are_not_pinned(ray_session):
     ray = ray_session
 

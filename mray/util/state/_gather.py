@@ -29,6 +29,7 @@ _EXITS = {
     m.CAUSE_OWNER: "INTENDED_SYSTEM_EXIT",
     m.CAUSE_MEMORY: "NODE_OUT_OF_MEMORY",
     m.CAUSE_NODE: "INTENDED_SYSTEM_EXIT",
+    m.CAUSE_GROUP: "INTENDED_SYSTEM_EXIT",
     m.CAUSE_INIT: "USER_ERROR",
     m.CAUSE_CRASH: "SYSTEM_ERROR",
 }
@@ -255,6 +256,7 @@ def workers(view: View) -> Iterator[Row]:
             "occupant": record.get("tenant", ""),
             "actor_id": record.get("actor_id", ""),
             "gpu_ids": record.get("gpus", []),
+            "cpu_affinity": record.get("cpus", []),
             "object_store_bytes": known["bytes"] if known is not None else 0,
             "pooled_bytes": known["pooled"] if known is not None else 0,
             "spilled_bytes": known["spilled"] if known is not None else 0,

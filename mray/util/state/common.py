@@ -249,6 +249,7 @@ class WorkerState(StateSchema):
     occupant: str | None = column("The actor or task that it was given to.", detail=True)
     actor_id: str | None = column("The actor that lives in it, or empty.", detail=True)
     gpu_ids: list[str] | None = column("The GPUs that it may use.", detail=True, filterable=False)
+    cpu_affinity: list[int] | None = column("The CPUs that it is pinned to; empty when it is not.", detail=True, filterable=False)
     rss_bytes: int | None = column("Resident memory, shared pages included.", detail=True, filterable=False, shown=_bytes)
     cpu_seconds: float | None = column("CPU time that it has used.", detail=True, filterable=False)
     object_store_bytes: int | None = column("Shared memory that it holds for objects.", detail=True, filterable=False, shown=_bytes)
