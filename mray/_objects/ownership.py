@@ -124,6 +124,10 @@ class Countdown:
         self.failed: Entry | None = None
         self._failed_form = failed_form
 
+    def to_watch(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Those of the entries that are to be watched."""
+        return entries
+
     def watch(self, entry: Entry) -> None:
         """Count this entry, if it is still pending; note it if it has failed."""
         if entry.add_waiter(self._done):
@@ -142,6 +146,37 @@ class Countdown:
         self.left -= 1
         if entry.form == self._failed_form and self.failed is None:
             self.failed = entry
+
+
+#: Entries that a `Survey` looks at, at most.
+MOST_SURVEYED = 4096
+
+
+class Survey:
+    """A `Countdown` that looks at all entries each time it is asked, and is told nothing.
+
+    For a wait that ends with the next value: who waits for one of a thousand refs, again and again, would spend its time on saying so to
+    each of them, and on taking that back.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+
+    @property
+    def left(self) -> int:
+        return [entry.form for entry in self._entries].count(None)
+
+    def to_watch(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Those that others own have to be asked for."""
+        return [entry for entry in entries if entry.owner is not None]
+
+    def watch(self, entry: Entry) -> None:
+        """Nothing to do."""
+
+    def end(self, entries: Iterable[Entry]) -> None:
+        """Nothing to undo."""
 
 
 def split_ready(refs: Sequence[ObjectRef], num_returns: int) -> tuple[list[ObjectRef], list[ObjectRef]]:

@@ -28,7 +28,7 @@ from mray._ipc.connection import Connection, Message
 from mray._ipc.reactor import Reactor
 from mray._ipc.segment import unlink
 from mray._ipc.table import SessionTable
-from mray._objects.ownership import Countdown, Entry, Guard, split_ready
+from mray._objects.ownership import MOST_SURVEYED, Countdown, Entry, Guard, Survey, split_ready
 from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
 from mray._objects.store import SegmentStore, is_spilled, read
@@ -506,10 +506,10 @@ class Client:
         ready, rest = split_ready(refs, num_returns)
         if len(ready) == num_returns:
             return ready, rest
-        countdown = Countdown(-1)
         entries = [ref._entry for ref in refs]
+        countdown = Survey(entries) if num_returns == len(ready) + 1 and len(entries) <= MOST_SURVEYED else Countdown(-1)
         with self.lock:
-            for entry in entries:
+            for entry in countdown.to_watch(entries):
                 if entry.form is None:
                     if entry.owner is not None:
                         self.borrowing.fetch(entry)
