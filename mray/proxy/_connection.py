@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 class Connection:
     """Any thread may call. Errors: `InterpreterDiedError` from whatever waits."""
 
-    __slots__ = ("__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died", "client", "engine", "id", "lanes", "local", "name")
+    __slots__ = (
+        "__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died",
+        "client", "engine", "id", "lanes", "local", "name",
+    )  # fmt: skip
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
         self.engine = engine

@@ -7,6 +7,7 @@ which lanes it was used last.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from mray.proxy._courier import COURIER
@@ -40,10 +41,23 @@ class Hold:
     def token(self) -> Any:
         """What keeps the target alive while a pickled variable is on its way. Asks the interpreter, the first time."""
         if self._token is None:
-            self.lane.send()
-            lane = self.env.lane()
-            self._token = lane.answer(lane.ask((TOKEN, *self.place)))[0]
+            # This thread is in the middle of pickling something: after any call, Ray would take the refs that follow for strays.
+            asking = threading.Thread(target=self._ask_token, name="proxy token")
+            asking.start()
+            asking.join()
+        if isinstance(self._token, Exception):
+            error, self._token = self._token, None
+            raise error
         return self._token
+
+    def _ask_token(self) -> None:
+        lane = self.env.lane()
+        try:
+            if not self.lane.sending:  # else all that came before has been sent
+                self.lane.send()
+            (self._token,) = lane.answer(lane.ask((TOKEN, *self.place)))
+        except Exception as error:
+            self._token = error
 
     def ref(self) -> Any:
         """A ref of the engine to the value; waits for nothing."""

@@ -60,7 +60,8 @@ class Tokens:
             for token, key in now.items():
                 if token not in young:
                     continue
-                found = look([ref := ref_of(token)]).get(ref)
+                # No ref may be left over: it would be one that counts, until the next look.
+                (found,) = look([ref_of(token)]).values() or [None]
                 if found is None or found["object_size"] is None:
                     with self._lock:
                         del self._looked_after[token]
