@@ -456,7 +456,7 @@ class Crew:
                 self.broken = error
                 self.workers.clear()
                 self._left.clear()
-                jobs = self.drop_queue()
+                jobs, self._queue = self._queue, deque()
                 for job in jobs:
                     self.backend.call_later(0.0, partial(self._fail, job))
 
@@ -501,10 +501,10 @@ class Crew:
         return not self._closed and self.broken is None
 
     def drop_queue(self) -> list[Job]:
-        """Take the jobs that have not started out of the queue."""
+        """Take the jobs that no member has been given out of the queue."""
         with self._lock:
-            jobs = list(self._queue)
-            self._queue.clear()
+            jobs = [job for job in self._queue if not job.started]
+            self._queue = deque(job for job in self._queue if job.started)
         return jobs
 
     def join(self) -> None:

@@ -12,12 +12,15 @@ import concurrent.futures as futures
 import gc
 import importlib
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
 import unittest
 import weakref
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 
 import pytest
 
@@ -262,3 +265,52 @@ def test_wrong_options_are_refused(ray_session, executor_class):
         executor_class(1, initializer=1)
     with pytest.raises(ValueError, match="max_tasks_per_child"):
         executor_class(1, max_tasks_per_child=0)
+
+
+def test_the_end_of_the_session_fails_what_is_under_way(fresh, init, executor_class):
+    from mray.util.multiprocessing import Pool
+
+    init(num_cpus=2)
+    pool, executor = Pool(2), executor_class(2)
+    results = [pool.apply_async(time.sleep, (1000,)) for _ in range(4)]
+    submitted = [executor.submit(time.sleep, 1000) for _ in range(4)]
+    told = []
+
+    def wait():
+        for get in (*(result.get for result in results), *(future.result for future in submitted)):
+            try:
+                get()
+            except Exception as error:
+                told.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    fresh.shutdown()
+    thread.join()
+    assert len(told) == 8
+    with pytest.raises(BrokenProcessPool):
+        executor.submit(abs, 1).result()
+    with pytest.raises(fresh.exceptions.RayError):
+        pool.apply(abs, (1,))
+    pool.terminate()
+    pool.join()
+    executor.shutdown()
+
+
+@pytest.mark.parametrize("call", ["Pool(2).map(time.sleep, [1000] * 8)", "Executor(2).submit(time.sleep, 1000).result()"])
+def test_an_interrupt_ends_a_program_that_waits(tmp_path, call):
+    source = "import time\nfrom mray.util.multiprocessing import Pool\nfrom mray.util.executor import Executor\nprint('go', flush=True)\n"
+    repository = Path(__file__).resolve().parents[2]
+    program = subprocess.Popen(
+        [sys.executable, "-c", source + call],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(repository)},
+    )
+    assert program.stdout.readline() == "go\n"
+    program.send_signal(signal.SIGINT)
+    _out, error = program.communicate()
+    assert program.returncode != 0
+    assert "KeyboardInterrupt" in error
