@@ -4,7 +4,7 @@
 
 No ref has a thread, and values that arrive together wake the loop together. While anything is awaited the loop watches the reactor's own
 epoll, so that the loop's thread, which sleeps there, is the thread that reads; where another thread reads all the time (the main thread of
-an actor with lanes), that one tells the loop.
+an actor with lanes), that one tells the loop. Before it sleeps it looks for some microseconds, once per turn (`mray._ipc.spin`).
 
 Imports asyncio: for processes that await.
 """
@@ -17,6 +17,8 @@ import weakref
 from collections import deque
 from collections.abc import Generator
 from functools import partial
+from os import sched_yield
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -50,6 +52,9 @@ class AwaitedRefs:
         #: Whether this thread is reading for the loop, and will look itself at what arrives.
         self._looks = False
         self._flushes = False
+        #: Whether the loop looks once per turn instead of sleeping, and until when at most.
+        self._spins = False
+        self._until = 0.0
 
     def future(self, ref: ObjectRef) -> asyncio.Future[Any]:
         """A future of the value. Cancelling it leaves the task alone."""
@@ -95,8 +100,14 @@ class AwaitedRefs:
             # Once the other coroutines that run in this turn have asked for theirs.
             self._flushes = True
             loop.call_soon(self._flush)
-        if not self._watches and not client.reads_always:
-            self._watch(loop)
+        if not client.reads_always:
+            if not self._watches:
+                self._watch(loop)
+            spinner = self._reactor.spinner
+            if not self._spins and spinner is not None and spinner.may_spin():
+                self._spins = True
+                self._until = monotonic() + spinner.window
+                loop.call_soon(self._spin)
         return True
 
     def _flush(self) -> None:
@@ -155,13 +166,43 @@ class AwaitedRefs:
         except (NotImplementedError, ValueError):
             self._reactor.want_relief()
 
-    def _look(self) -> None:
-        """There is something to read."""
+    def _spin(self) -> None:
+        """Look for some microseconds, so that who answers at once finds its caller awake; other coroutines run in between."""
+        spinner, loop = self._reactor.spinner, self._loop()
+        assert spinner is not None
+        if loop is None:
+            return
+        before = self._count
+        if before:
+            self._read()
+        if not self._count:
+            self._spins = False
+            spinner.succeeded()
+            return
+        now = monotonic()
+        if self._count < before:
+            self._until = now + spinner.window
+        if now < self._until:
+            sched_yield()  # the one that answers may be on this very core
+            loop.call_soon(self._spin)
+        else:
+            self._spins = False
+            spinner.failed()
+
+    def _read(self) -> bool:
+        """Read and settle what has come; False: another thread reads."""
         self._looks = True
-        read = self._reactor.look()
-        self._looks = False
+        try:
+            read = self._reactor.look()
+        finally:
+            self._looks = False
         if self._arrivals:
             self._settle()
+        return read
+
+    def _look(self) -> None:
+        """There is something to read."""
+        read = self._read()
         self._vain = 0 if read else self._vain + 1
         loop = self._loop()
         if loop is None or (self._count and self._vain < MOST_VAIN):
