@@ -191,7 +191,7 @@ class Lanes:
             running.canceled = True
             running.lane.cancel(running)
             self.executor.producers.stop(task_id)
-            if recursive and self.is_async:
+            if recursive:
                 self.client.cancelling.cancel_children(task_id)
 
     # ------------------------------------------------------------------------------------ calls run

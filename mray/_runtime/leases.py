@@ -336,6 +336,7 @@ class LeasePools:
         """Every task that has not been pushed."""
         for pool in self._pools.values():
             yield from pool.queue
+        yield from self.memory.resting
 
     def cancelled(self, number: int) -> None:
         self._requests.pop(number, None)

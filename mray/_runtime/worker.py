@@ -176,6 +176,8 @@ class Worker:
         if self.executor.instance is not None:
             self.executor.cancel_running(task_id)
             self.executor.producers.stop(task_id)
+            if recursive:
+                self.client.cancelling.cancel_children(task_id)
         else:
             self.interrupts.cancel(task_id, force, recursive)
 

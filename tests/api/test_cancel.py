@@ -468,6 +468,50 @@ def test_queued_calls_of_actors_that_a_cancelled_task_made_never_run(ray_session
     assert "noted" not in marks()
 
 
+@pytest.mark.parametrize("kind", ["plain", "threads", "coroutine"])
+def test_tasks_that_a_cancelled_call_of_an_actor_has_started_are_cancelled(ray_session, sleeper, marks, eventually, kind):
+    ray = ray_session
+
+    class A:
+        def plain(self, path):
+            return ray.get(sleeper.remote(path, "child"))
+
+        async def coroutine(self, path):
+            return await sleeper.remote(path, "child")
+
+    if kind == "coroutine":
+        actor = ray.remote(num_cpus=0)(A).remote()
+        ref = actor.coroutine.remote(marks.path)
+    else:
+        del A.coroutine
+        actor = ray.remote(num_cpus=0, max_concurrency=2 if kind == "threads" else 1)(A).remote()
+        ref = actor.plain.remote(marks.path)
+    eventually(lambda: "beginchild" in marks())
+    ray.cancel(ref)
+    assert cancelled(ray, ref)
+    eventually(lambda: "interruptedchild" in marks())
+
+
+def test_a_cancelled_call_leaves_what_other_calls_of_the_actor_have_started(ray_session, sleeper, marks, tmp_path, eventually):
+    ray = ray_session
+    gate = tmp_path / "gate"
+
+    @ray.remote(num_cpus=0, max_concurrency=2)
+    class A:
+        def start(self, path, name, gate):
+            return ray.get(sleeper.remote(path, name, gate))
+
+    actor = A.remote()
+    one = actor.start.remote(marks.path, "1", str(gate))
+    two = actor.start.remote(marks.path, "2", str(gate))
+    eventually(lambda: {"begin1", "begin2"} <= set(marks()))
+    ray.cancel(one)
+    assert cancelled(ray, one)
+    eventually(lambda: "interrupted1" in marks())
+    gate.touch()
+    assert ray.get(two) == "2"
+
+
 # ------------------------------------------------------------------------------------------ borrowers
 def test_a_borrower_can_cancel(ray_session, sleeper, marks, eventually):
     ray = ray_session
@@ -496,6 +540,26 @@ def test_the_driver_can_cancel_what_a_task_owns(ray_session, sleeper, marks, eve
     eventually(lambda: "begin" in marks())
     ray.cancel(ref)
     assert cancelled(ray, ref)
+
+
+@pytest.mark.only("mray")
+def test_what_a_dead_process_owned_can_be_cancelled_without_effect(ray_session, sleeper, marks, eventually):
+    """Ray aborts the driver now and then."""
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class Owner:
+        def start(self, path):
+            return [sleeper.remote(path)], os.getpid()
+
+    owner = Owner.remote()
+    (ref,), pid = ray.get(owner.start.remote(marks.path))
+    eventually(lambda: "begin" in marks())
+    os.kill(pid, signals.SIGKILL)
+    ray.cancel(ref)
+    with pytest.raises(ray.exceptions.OwnerDiedError):
+        ray.get(ref, timeout=60)
+    ray.cancel(ref, force=True)
 
 
 def test_cancelling_what_was_put_has_no_effect(ray_session):
