@@ -564,8 +564,7 @@ def test_a_detached_actor_is_restarted_after_its_creator_is_gone(joined, start_d
 
     eventually(again)
     assert ray.get(actor.increment.remote()) == said["count"]
-    session_name = os.path.basename(ray.get_runtime_context().get_session_name()).rpartition("_")[2]
-    own = [name for name in os.listdir("/dev/shm") if session_name in name and actor._actor_id.hex() in name]
+    own = [name for name in os.listdir("/dev/shm") if actor._actor_id.hex() in name]
     assert bool(own) == ("500_000" in argument)
     ray.kill(actor)
     eventually(lambda: not any(actor._actor_id.hex() in name for name in os.listdir("/dev/shm")))
@@ -616,13 +615,18 @@ def test_a_detached_actor_of_a_detached_actor_stays_when_that_one_is_killed(join
     eventually(lambda: not alive(child))
 
 
-def test_a_name_that_is_taken_leaves_no_arguments_behind(joined, counter):
+def test_a_name_that_is_taken_leaves_no_arguments_behind(session, joined, counter):
+    token = session.session_dir.rpartition("_")[2]
+
+    def names():
+        return {name for name in os.listdir("/dev/shm") if token in name}
+
     counter("taken", b"x" * 500_000)
-    before = set(os.listdir("/dev/shm"))
+    before = names()
     with pytest.raises(joined.exceptions.ActorAlreadyExistsError):
         counter("taken", b"x" * 500_000)
     assert counter("taken", b"x" * 500_000, get_if_exists=True) is not None
-    assert set(os.listdir("/dev/shm")) - before == set()
+    assert names() - before == set()
 
 
 def test_a_hundred_creators_in_several_drivers_make_one_actor(joined, start_driver):

@@ -165,7 +165,6 @@ def test_a_node_that_does_not_answer_is_killed_by_stop(scene: Scene, run: Any) -
 MOMENTS: dict[str, Callable[[Scene], bool]] = {
     "the directory is there": lambda scene: bool(os.path.isdir(scene.parent) and os.listdir(scene.parent)),
     "the node listens": lambda scene: any(path.name == "node.sock" for path in scene.run.paths()),
-    "the node runs": lambda scene: any(title.startswith("ray::node") for title in scene.run.processes().values()),
     "the zygote runs": lambda scene: any(title.startswith("ray::zygote") for title in scene.run.processes().values()),
 }
 
