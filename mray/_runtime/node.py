@@ -305,7 +305,7 @@ class Node:
         works = {worker.work for worker in self._supervisor.workers.values() if job_of(worker.work) == job.id}
         if job.leaving and job.connection is not None and job.id not in works:
             job.connection.send((m.LEFT,))
-        if job.connection is None and not works and not any(job_of(work) == job.id for work in self._scheduler.works):
+        if job.connection is None and not works and not self._scheduler.works.of_job(job.id):
             self.jobs.forget(job)
 
     def _query(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:

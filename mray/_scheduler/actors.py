@@ -31,6 +31,7 @@ from mray._scheduler.placement import belongs_to
 from mray._scheduler.policy import GRAVES, PRIVATE_VARIABLES, TOMBSTONES
 from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Site, Tenant
 from mray._scheduler.resources import to_quantities
+from mray._scheduler.works import Works
 
 KILL_TEXT = "The actor is dead because it was killed by `ray.kill`."
 OWNER_TEXT = "The actor is dead because its owner has died."
@@ -44,7 +45,7 @@ class Floor(Protocol):
 
     default_environment: Environment
     members: dict[str, Member]
-    works: set[str]
+    works: Works
 
     def tell(self, process: str, message: tuple[Any, ...]) -> None: ...
     def shortage(self, tenant: Tenant) -> str | None: ...
@@ -53,7 +54,6 @@ class Floor(Protocol):
     def kill(self, tenant: Tenant, kind: str, text: str, *, may_restart: bool = False) -> None: ...
     def await_creation(self, actor: bytes) -> None: ...
     def remove_objects(self, owner: str) -> None: ...
-    def end_work(self, work: str, *, at_once: bool) -> None: ...
     def actor_died(self, actor: bytes) -> None: ...
     def site_of(self, where: Any) -> Site | None: ...
 
@@ -96,7 +96,7 @@ class Actors:
             self._names[actor.namespace, actor.name] = actor
         self.records[actor_id] = actor
         if actor.detached:
-            floor.works.add(work)
+            floor.works.begin(work)
         member.owned.add(actor_id)
         self._hold(member, actor)
         watchers, holders = self._early.pop(actor_id, (set(), set()))
@@ -321,7 +321,7 @@ class Actors:
         if actor.owner in members:
             members[actor.owner].owned.discard(actor.id)
         if actor.detached:
-            self._floor.end_work(actor.work, at_once=False)
+            self._floor.works.end(actor.work, at_once=False)
             self._floor.remove_objects(actor.id.hex())
         self._floor.actor_died(actor.id)
 

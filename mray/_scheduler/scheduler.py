@@ -54,9 +54,8 @@ from mray._scheduler.records import (
 )
 from mray._scheduler.resources import CPU, FREE, GpuId, Holding, ResourcePool, describe, to_quantities
 from mray._scheduler.workers import WorkerPool
+from mray._scheduler.works import Works
 from mray.exceptions import describe_status
-
-OWNER_GONE = "the driver, or the detached actor, that it worked for has ended"
 
 
 class Scheduler:
@@ -78,8 +77,7 @@ class Scheduler:
         self.cpu_loads = CpuLoads(topology)
         #: Every joined process, by name.
         self.members: dict[str, Member] = {}
-        #: Works that are not over (see `mray._scheduler.jobs`).
-        self.works: set[str] = set()
+        self.works = Works(self)
         self.leases: dict[int, Lease] = {}
         self.default_environment = default_environment
         self._lease_number = 0
@@ -128,7 +126,7 @@ class Scheduler:
         worker = self.workers.workers.get(event.process)
         if worker is None:
             self.members[event.process] = Member(event.process, event.pid, event.job)
-            self.works.add(event.job)
+            self.works.begin(event.job)
             return
         self.members[event.process] = Member(event.process, event.pid, work_of(worker.environment))
         self.workers.joined(worker, event.pid)
@@ -151,20 +149,7 @@ class Scheduler:
         if worker is not None:
             self._worker_died(worker, event.cause)
         elif member is not None:
-            self.end_work(member.work, at_once=True)
-
-    def end_work(self, work: str, *, at_once: bool) -> None:
-        """A driver or a detached actor is gone, and so is what was done for it. Without `at_once`, who is ending already ends in order."""
-        if not work or work not in self.works:
-            return
-        self.works.discard(work)
-        for worker in self.workers.of(work):
-            if worker.intended is None or at_once:
-                self.workers.withdraw(worker)
-                worker.intended = worker.intended or (CAUSE_OWNER, OWNER_GONE)
-                if worker.state != STARTING:
-                    worker.state = LEAVING
-                    self._out.append(KillWorker(worker.process))
+            self.works.end(member.work, at_once=True)
 
     def _worker_died(self, worker: WorkerRecord, cause: Cause) -> None:
         tenant = worker.tenant
@@ -180,6 +165,7 @@ class Scheduler:
         if hopeless:
             self._refuse_waiting(worker.environment, cause)
         self._start_missing(worker.environment)
+        self.works.worker_died(worker)
 
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
@@ -228,7 +214,7 @@ class Scheduler:
                 self._out.append(KillWorker(process))
 
     def _prestart(self, event: events.PrestartAllowed) -> None:
-        self.works.add(event.job)
+        self.works.begin(event.job)
         environment = stamped(environment_of(event.variables, self.default_environment), event.job)
         for _ in range(prestart_count(self._cpus) - len(self.workers.of(event.job))):
             self._spawn(environment)
@@ -438,6 +424,9 @@ class Scheduler:
         worker.state = LEAVING
         self._out.append(KillWorker(worker.process))
 
+    def kill_process(self, process: str) -> None:
+        self._out.append(KillWorker(process))
+
     def remove_objects(self, owner: str) -> None:
         self._out.append(RemoveObjects(owner))
 
@@ -487,11 +476,7 @@ class Scheduler:
         if worker.state == LEAVING:
             worker.tenant = None
             return
-        work = work_of(worker.environment)
-        if work and work not in self.works:  # it was asked for in the last moment of its work
-            worker.state = LEAVING
-            worker.intended = (CAUSE_OWNER, OWNER_GONE)
-            self._out.append(KillWorker(worker.process))
+        if self.works.ended_before(worker):
             return
         tenant = self.workers.next_tenant(worker, self._gpus_of)
         if tenant is not None:
@@ -500,7 +485,7 @@ class Scheduler:
         self.workers.rest(worker)
         limit = idle_limit(self._cpus)
         if self.workers.idle_count > limit:  # each driver may keep so many
-            limit *= max(1, sum("/" not in work for work in self.works))
+            limit *= max(1, self.works.jobs)
         for surplus in self.workers.surplus(limit, self._may_go):
             self._dismiss(surplus)
 

@@ -87,6 +87,15 @@ class WorkerPool:
         """Those that were started for this work."""
         return [worker for worker in self.workers.values() if work_of(worker.environment) == work]
 
+    def forget(self, work: str) -> None:
+        """A work is over: once its last worker is gone, so is what is remembered of its environments."""
+        if self.of(work):
+            return
+        for environment in {*self._starting, *self._failures, *self._waiting}:
+            if work_of(environment) == work and not self._waiting_count.get(environment):
+                for book in (self._starting, self._failures, self._waiting_count, self._waiting):
+                    book.pop(environment, None)
+
     # ------------------------------------------------------------------------------------ their lives
     def joined(self, worker: WorkerRecord, pid: int) -> None:
         worker.pid = pid

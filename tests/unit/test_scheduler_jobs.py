@@ -77,11 +77,25 @@ def test_a_worker_that_starts_when_its_job_has_ended_is_ended():
     stage = Drivers()
     stage(events.PrestartAllowed(A))
     starting = list(stage.spawned)
-    assert starting and stage.leave("a") == []
+    assert starting and stage.leave("a") == starting
+    stage.killed.clear()  # there was no process yet
     for process in starting:
         stage.spawned.remove(process)
         stage(events.MemberJoined(process, 9))
     assert stage.killed == starting
+
+
+def test_nothing_is_remembered_of_the_environments_of_jobs_that_have_ended():
+    stage = Drivers()
+    for client in ("a", "b"):
+        stage.ask(client, env={"X": client}, CPU=1)
+        stage.grants(client)
+    stage(events.PrestartAllowed(A, {"Y": "1"}))
+    stage.leave("a")
+    stage.join_all()
+    pool = stage.scheduler.workers
+    books: tuple[Any, ...] = (pool._starting, pool._failures, pool._waiting, pool._waiting_count)
+    assert {work_of(environment) for book in books for environment in book} <= {B}
 
 
 def test_a_detached_actor_and_what_it_does_stay_when_its_driver_ends():
