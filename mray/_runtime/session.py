@@ -1,4 +1,4 @@
-"""A session as its driver has it: started, joined, ended.
+"""A private session as its driver has it: started, joined, ended. (Of those that drivers share see `mray._runtime.persistent`.)
 
 In the driver. `start_session` makes the session's directory and its listening socket, starts the node, and connects to it at once: the
 connection waits in the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's

@@ -12,6 +12,7 @@ without a process.
                │  ├── Groups         placement groups: resources set aside, a pool for each bundle
                │  ├── CpuLoads       which CPUs have workers pinned to them
                │  ├── WorkerPool     processes: starting, idle (per environment and GPU past), in use
+               ├── Works          drivers and detached actors: whose end is the end of which processes
                └──▶ Actors           names, handles, owners, restarts, causes of death
 
 A *tenant* is what holds resources and a worker: a lease (a client pushes tasks through it) or an actor. A tenant first waits

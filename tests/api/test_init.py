@@ -53,6 +53,13 @@ def test_the_address_may_be_local(fresh):
     assert fresh.cluster_resources()["CPU"] == 1
 
 
+@pytest.mark.parametrize("address", ["nonsense", ""])
+def test_an_address_that_is_none_is_refused(fresh, address):
+    with pytest.raises(ValueError, match=f"Invalid address format: {address}"):
+        fresh.init(address)
+    assert not fresh.is_initialized()
+
+
 @pytest.mark.filterwarnings("ignore:Accessing values through ctx:DeprecationWarning")
 def test_the_context_is_a_mapping(fresh, init):
     context = init(num_cpus=1)

@@ -434,6 +434,9 @@ def test_a_driver_takes_only_its_own_work_with_it(joined, start_driver, eventual
     assert ray.get(bystander.increment.remote()) == 1
     driver = start_driver(
         f"""
+        import mray.util
+        group = mray.util.placement_group([{{"CPU": 1}}])
+        ray.get(group.ready())
         actor = Counter.options(num_cpus=1).remote()
         detached = Counter.options(name="stays-{manner}", lifetime="detached").remote()
         nested = ray.remote(lambda: ray.get(where.options(num_cpus=0).remote())).remote()
