@@ -49,3 +49,14 @@ def runs_out_of_order(is_async: bool, options: Mapping[str, Any]) -> bool:
     """Whether a call may overtake one that waits for its arguments."""
     wanted = options.get("allow_out_of_order_execution")
     return bool(is_async or (options.get("max_concurrency") or 1) > 1) if wanted is None else bool(wanted)
+
+
+def no_group(group: str, declared: Iterable[str]) -> ValueError:
+    """What a call to a group that its actor does not have ends with."""
+    names = sorted(name for name in declared if name and name not in _SYSTEM_GROUPS)
+    return ValueError(f"The actor has no concurrency group {group!r}; its class declares {names}.")
+
+
+def is_system_group(group: str) -> bool:
+    """Whether every actor has this group, declared or not."""
+    return group in _SYSTEM_GROUPS

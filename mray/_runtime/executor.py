@@ -18,6 +18,7 @@ from typing import Any
 from mray._api.blueprint import METHOD_ATTRIBUTE
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.concurrency import is_system_group, no_group
 from mray._common.ids import FIRST, TaskID, return_id
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
@@ -76,6 +77,8 @@ class Executor:
         #: What is raised in the place of whatever a call on the main thread returns or raises, by task id: it was cancelled, or has
         #: called `exit_actor`.
         self.verdicts: dict[bytes | None, BaseException] = {}
+        #: Whether calls go to lanes, which know the groups there are.
+        self.has_groups = False
         #: Called before the constructor with the actor's spec; returns what runs the constructor, if not this thread simply does.
         self.prepare: Callable[[dict[str, Any]], Callable[..., None] | None] = lambda _spec: None
         #: (task id, name of the exception) of the last calls that failed; for observers.
@@ -174,8 +177,8 @@ class Executor:
             bound = self._methods.get(method)
             if bound is None:
                 bound = self._method(method)
-            if options is not None and "tensor_transport" in options:
-                bound = self.client.tensors.in_place(bound, options["tensor_transport"])
+            if options is not None:
+                bound = self._adapt(bound, options)
             result = bound(*args, **kwargs)
             if type(result) is GeneratorType or (options is not None and "stream" in options):
                 result = self.producers.run(connection, task_id, num_returns, result, self.actor_prefix + method, options or {})
@@ -248,8 +251,14 @@ class Executor:
         bound = self._methods.get(method)
         if bound is None:
             bound = self._method(method)
-        if options is not None and "tensor_transport" in options:
-            bound = self.client.tensors.in_place(bound, options["tensor_transport"])
+        return bound if options is None else self._adapt(bound, options)
+
+    def _adapt(self, bound: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+        """The method as a call with these options wants it."""
+        if "group" in options and not (self.has_groups or is_system_group(options["group"])):
+            raise no_group(options["group"], ())
+        if "tensor_transport" in options:
+            return self.client.tensors.in_place(bound, options["tensor_transport"])
         return bound
 
     def _open(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:

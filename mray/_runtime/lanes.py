@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mray._common import messages as m
 from mray._common import settings
-from mray._common.concurrency import Concurrency
+from mray._common.concurrency import Concurrency, no_group
 from mray._common.ids import TaskID
 from mray._common.log import logger
 from mray._ipc.connection import Connection
@@ -113,6 +113,7 @@ class Lanes:
             for group, size in groups.items():
                 lanes[group] = ThreadLane(self, size, group)
         self._lanes = lanes
+        self.executor.has_groups = True
         # Everybody who asks what this worker does has this object.
         self.worker.context.__class__ = LanesContext
         self.client._peer_words[m.CALL] = self._on_call
@@ -164,8 +165,7 @@ class Lanes:
         group = "" if options is None else options.get("group", "")
         lane = lanes.get(group)
         if lane is None:
-            declared = sorted(name for name in lanes if name and not name.startswith("_ray_system"))
-            error = ValueError(f"The actor has no concurrency group {group!r}; its class declares {declared}.")
+            error = no_group(group, lanes)
             self._refuse(connection, fields, self.executor._wrap(error, self.executor.actor_prefix + fields[_METHOD]))
             return
         lane.submit((connection, fields))

@@ -155,6 +155,14 @@ def test_a_call_to_a_group_that_does_not_exist(ray_session: Any, engine: str) ->
     if engine == "mray":
         assert ray.get(actor.method.remote(), timeout=60) == 1
 
+    @ray.remote
+    class Plain:
+        def method(self) -> int:
+            return 1
+
+    with pytest.raises(error):
+        ray.get(Plain.remote().method.options(concurrency_group="nowhere").remote(), timeout=60)
+
 
 def test_a_group_of_size_zero_says_so_and_creating_the_actor_raises_nothing(ray_session: Any, capfd: Any, eventually: Any) -> None:
     ray = ray_session
