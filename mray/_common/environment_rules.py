@@ -32,7 +32,7 @@ REFUSED = {
     "rocprof_sys": "use runtime_env['profiler'] with the command as a list of words",
 }
 #: Fields by which an interpreter is chosen: one of them at most.
-_INTERPRETERS = ("pip", "uv", "py_executable")
+INTERPRETERS = ("pip", "uv", "py_executable")
 
 _PACKAGE_FIELDS = {
     "pip": ("packages", "pip_check", "pip_install_options", "pip_version"),
@@ -60,7 +60,7 @@ def check_environment(environment: Mapping[str, Any] | None) -> None:
         check = _CHECKS.get(name)
         if check is not None:
             check(value)
-    given = [name for name in _INTERPRETERS if environment.get(name) is not None]
+    given = [name for name in INTERPRETERS if environment.get(name) is not None]
     if len(given) > 1:
         raise ValueError(
             f"The {' field, '.join(map(repr, given))} field of runtime_env cannot be specified at the same time.\n"

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from mray._common.environment_rules import check_environment, public_name
+from mray._common.environment_rules import INTERPRETERS, check_environment, public_name
 from mray._ipc import process as processes
 from mray._objects.serializer import dumps
 from mray._runtime.folders import ARCHIVES, unpacked
@@ -84,6 +84,9 @@ def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None) ->
     if not own:
         return parent
     reduced = reduce_environment(own)
+    if not reduced.keys().isdisjoint(INTERPRETERS):
+        # One way to an interpreter: the child's own.
+        parent = {name: value for name, value in parent.items() if name not in INTERPRETERS}
     merged = {**parent, **reduced}
     variables = {**(parent.get("env_vars") or {}), **(reduced.get("env_vars") or {})}
     if variables:

@@ -303,6 +303,84 @@ def test_a_session_that_ends_or_dies_takes_its_builders_along(run_program, tmp_p
         eventually(lambda: not running())
 
 
+def builders(session_dir):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if b"builder" in words and session_dir.encode() in words:
+            found.append(int(pid))
+    return found
+
+
+@pytest.fixture
+def hanging(fresh, init, place, tmp_path, eventually):
+    """A session in which a task waits for pip, which waits for its requirements: the task's ref, the builder's pid, where pip reads."""
+    ray = fresh
+    session_dir = init(num_cpus=1)["session_dir"]
+    path = tmp_path / "endless.txt"
+    os.mkfifo(path)
+
+    def value():
+        import mray_told
+
+        return mray_told.VALUE
+
+    ref = ray.remote(value).options(runtime_env={"pip": ["--no-index", f"-r {path}"]}).remote()
+    eventually(lambda: len(builders(session_dir)) == 1)
+    return ref, builders(session_dir)[0], path
+
+
+def test_a_builder_that_is_killed_is_named_to_who_waits(fresh, hanging, place):
+    ray = fresh
+    ref, pid, _path = hanging
+    os.kill(pid, 9)
+    with pytest.raises(ray.exceptions.RuntimeEnvSetupError, match="pip failed .killed by SIGKILL"):
+        ray.get(ref)
+    assert ray.get(ray.remote(lambda: 1).remote()) == 1
+
+
+def test_a_zygote_that_dies_leaves_builders_alone(fresh, hanging, place, tmp_path, eventually):
+    ray = fresh
+    ref, pid, path = hanging
+    with open(f"/proc/{pid}/stat") as file:
+        node = int(file.read().rsplit(")", 1)[1].split()[1])
+
+    def zygotes():
+        with open(f"/proc/{node}/task/{node}/children") as file:
+            return [int(child) for child in file.read().split() if b"ray::zygote" in title(child)]
+
+    def title(child):
+        with open(f"/proc/{child}/cmdline", "rb") as file:
+            return file.read()
+
+    (zygote,) = zygotes()
+    os.kill(zygote, 9)
+    eventually(lambda: zygotes() and zygotes() != [zygote])
+    os.kill(pid, 0)
+    path.write_text(wheel(tmp_path, "mray_told", "told") + "\n")
+    assert ray.get(ref) == "told"
+
+
+def test_the_childs_way_to_an_interpreter_replaces_the_parents(ray_session, tiny, stand_in):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    def child():
+        return os.environ.get("STAND_IN"), os.environ.get("VIRTUAL_ENV")
+
+    @ray.remote(num_cpus=0, runtime_env=tiny)
+    def parent(program):
+        return ray.get(child.options(runtime_env={"py_executable": program}).remote()), os.environ["VIRTUAL_ENV"]
+
+    (stood_in, _virtual), own = ray.get(parent.remote(f"'{stand_in}'"))
+    assert stood_in == "yes"
+    assert own
+
+
 def test_what_was_installed_is_written_down(place):
     for name in environments(place):
         if complete(place, name):

@@ -280,6 +280,20 @@ def test_an_environment_that_cannot_start_workers_refuses_who_waits():
     assert not stage.spawned
 
 
+def test_an_environment_that_could_not_be_set_up_is_not_tried_again():
+    stage = Stage()
+    requests = {stage.ask(CPU=1, env={"A": "1"}) for _ in range(2)}
+    first, *others = stage.spawned
+    stage.die(first, (m.CAUSE_REFUSED, "pip failed", 0, None, None))
+    for other in others:
+        stage.die(other, (m.CAUSE_REFUSED, "pip failed", 0, None, None))
+    refused = dict(stage.heard(m.LEASE_REFUSED))
+    assert refused.keys() == requests
+    assert all(text.endswith(f"{m.NO_PROCESS}: pip failed") for text in refused.values())
+    assert stage.spawned == [first, *others]
+    assert stage.available() == {"CPU": 2.0}
+
+
 def test_a_worker_that_dies_as_it_starts_is_started_again():
     stage = Stage()
     stage.ask(CPU=1)
