@@ -1,4 +1,4 @@
-"""mray behind the name ``ray``: an import hook.
+"""mray behind the name ``ray``, and `mray.proxy` behind ``ray_proxy``: an import hook.
 
 Runs in the driver of ``mray run`` and in each of its workers. ``ray`` and ``ray.a.b`` become second names in
 ``sys.modules`` of the very modules ``mray`` and ``mray.a.b``, so that a class has one identity however it was
@@ -18,6 +18,8 @@ from types import ModuleType
 
 ALIAS = "ray"
 OURS = "mray"
+#: What stands for which package of mray.
+ALIASES = {ALIAS: OURS, "ray_proxy": "mray.proxy"}
 
 
 class MissingModuleError(ModuleNotFoundError):
@@ -40,10 +42,10 @@ class _AliasLoader(Loader):
 
 
 class AliasFinder(MetaPathFinder):
-    """Finds ``ray`` and everything below it. Stands first, before an installed Ray is found."""
+    """Finds the aliases and everything below them. Stands first, before an installed Ray is found."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if fullname.partition(".")[0] != ALIAS:
+        if fullname.partition(".")[0] not in ALIASES:
             return None
         if importlib.util.find_spec(_ours(fullname)) is None:
             raise MissingModuleError(fullname)
@@ -63,7 +65,8 @@ class LackFinder(MetaPathFinder):
 
 
 def _ours(fullname: str) -> str:
-    return OURS + fullname[len(ALIAS) :]
+    alias, dot, rest = fullname.partition(".")
+    return ALIASES[alias] + dot + rest
 
 
 def install() -> None:

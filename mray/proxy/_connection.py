@@ -25,7 +25,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died",
-        "client", "engine", "id", "lanes", "local", "name",
+        "client", "destroyed", "engine", "id", "lanes", "local", "name",
     )  # fmt: skip
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
@@ -33,6 +33,7 @@ class Connection:
         self.id = actor_id
         self.name = name
         self.client = int.from_bytes(os.urandom(8), "little") >> 26
+        self.destroyed = False
         self.local = HERE.get(actor_id)
         self.actor_died = importlib.import_module(f"{engine.__name__}.exceptions").RayActorError
         self._handle: Any = None
@@ -62,6 +63,8 @@ class Connection:
 
     def send(self, lane: int, first: int, steps: list[Step]) -> None:
         """Send steps; waits for nothing."""
+        if self.destroyed:
+            raise self.died("it was destroyed")
         if self.local is not None:
             self.local.serve(lane, first, steps)
         else:
@@ -69,6 +72,8 @@ class Connection:
 
     def ask(self, lane: int, first: int, steps: list[Step], want: Want) -> Any:
         """Send steps and begin to wait: what `answer` takes."""
+        if self.destroyed:
+            raise self.died("it was destroyed")
         if self.local is not None:
             return self.local.serve(lane, first, steps, want)
         return self._call(lane, first, steps, want)
@@ -102,6 +107,8 @@ class Connection:
 
     def do(self, method: str, *arguments: Any) -> Any:
         """Call a method of the interpreter itself and wait for it."""
+        if self.destroyed:
+            raise self.died("it was destroyed")
         if self.local is not None:
             return getattr(self.local, method)(*arguments)
         try:
@@ -116,5 +123,11 @@ class Connection:
         else:
             self._handle.release.options(num_returns=0).remote(ends)
 
-    def died(self, error: BaseException) -> InterpreterDiedError:
-        return InterpreterDiedError(self.id, self.name, str(error))
+    def destroy(self) -> None:
+        """End the interpreter. What is asked of it here from now on raises at once; elsewhere, once it has ended."""
+        self.engine.kill(self.handle)
+        self.destroyed = True
+
+    def died(self, how: object) -> InterpreterDiedError:
+        """The error for who needs the interpreter."""
+        return InterpreterDiedError(self.id, self.name, str(how))

@@ -280,7 +280,7 @@ class RemoteInterpreter(IRemoteInterpreter):
         return dict(self.connection.do("status"))
 
     def destroy(self) -> None:
-        self.connection.engine.kill(self.connection.handle)
+        self.connection.destroy()
 
     def __repr__(self) -> str:
         name = f" {self.connection.name!r}" if self.connection.name else ""
