@@ -88,6 +88,7 @@ def measure(engine: str, rounds: int) -> dict[str, float]:
         "chain of 20, ray-proxy's way": ray_proxy,
         "fetch of a variable": x.fetch,
         "one operation and its value (bool)": lambda: bool(x),
+        "actor call, of many threads": env.get_host,
         "actor call": lambda: ray.get(per_call.fetch.remote(there)),
     }
     microseconds(rows, 20)
@@ -121,7 +122,8 @@ def main() -> None:
         for name, value in theirs.items():
             print(f"  {name:36} {value:9.1f} us")
         own = theirs["chain of 20, ray-proxy's way"]
-        print(f"  ray-proxy's way on Ray / one fetch here {own / chain:.1f}, / one fetch on Ray {own / theirs['chain of 20, one fetch']:.1f}")
+        there = theirs["chain of 20, one fetch"]
+        print(f"  ray-proxy's way on Ray / one fetch here {own / chain:.1f}, / one fetch on Ray {own / there:.1f}")
 
 
 if __name__ == "__main__":

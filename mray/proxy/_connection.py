@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray.proxy._courier import COURIER
 from mray.proxy._errors import Failure, InterpreterDiedError
-from mray.proxy._interpreter import HERE, Want
-from mray.proxy._step import Step
+from mray.proxy._interpreter import HERE, Sent, Want
 
 if TYPE_CHECKING:
     from mray.proxy._lane import Lane
@@ -61,7 +60,7 @@ class Connection:
         """The actor's handle; a weak one in the interpreter itself, which must not keep itself alive."""
         return self._handle if self.local is None else self.engine.get_runtime_context().current_actor
 
-    def send(self, lane: int, first: int, steps: list[Step]) -> None:
+    def send(self, lane: int, first: int, steps: Sent) -> None:
         """Send steps; waits for nothing."""
         if self.destroyed:
             raise self.died("it was destroyed")
@@ -70,13 +69,13 @@ class Connection:
         else:
             self._send(lane, first, steps)
 
-    def ask(self, lane: int, first: int, steps: list[Step], want: Want) -> Any:
+    def ask(self, lane: int, first: int, steps: Sent, want: Want) -> Any:
         """Send steps and begin to wait: what `answer` takes."""
         if self.destroyed:
             raise self.died("it was destroyed")
         if self.local is not None:
-            return self.local.serve(lane, first, steps, want)
-        return self._call(lane, first, steps, want)
+            return self.local.serve(lane, first, steps, *want)
+        return self._call(lane, first, steps, *want)
 
     def answer(self, asked: Any) -> Any:
         """Wait, for ever. The value; raises what the step raised, or `InterpreterDiedError`."""
@@ -99,11 +98,11 @@ class Connection:
             asked.throw()
         return asked
 
-    def value_ref(self, lane: int, first: int, steps: list[Step], want: Want) -> Any:
+    def value_ref(self, lane: int, first: int, steps: Sent, want: Want) -> Any:
         """A ref of the engine to a value; it has the error, if there is one."""
         if self.local is not None:
-            return self.engine.put(self.local.value(lane, first, steps, want))
-        return self._handle.value.remote(lane, first, steps, want)
+            return self.engine.put(self.local.value(lane, first, steps, *want))
+        return self._handle.value.remote(lane, first, steps, *want)
 
     def do(self, method: str, *arguments: Any) -> Any:
         """Call a method of the interpreter itself and wait for it."""

@@ -32,6 +32,7 @@ class Inbox:
         self._changed = threading.Condition(threading.Lock())
 
     def deposit(self, first: int, steps: list[Step]) -> None:
+        """Steps have come; the first has this number."""
         with self._changed:
             self._batches[first] = steps
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import pickle
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -50,6 +51,8 @@ _GONE = "this variable's target is gone: deleted by delete_unnamed_vars, or its 
 VALUE, TAKE, DONE, TOKEN, AWAITED, READY = "value", "take", "done", "token", "awaited", "ready"
 #: (one of these, lane, number of the result, the last step of the asking lane)
 Want = tuple[str, int, int, int]
+#: Steps as they travel: pickled already, if they are of builtin types, which is the quickest for engines.
+Sent = bytes | list[Step] | None
 
 
 class Interpreter:
@@ -84,24 +87,24 @@ class Interpreter:
         HERE[self._id] = self
 
     # ------------------------------------------------------------------------------------ calls
-    def serve(self, lane: int, first: int, steps: list[Step], want: Want | None = None) -> Any:
-        """Take these steps of a lane. With `want`, wait for that result and answer: the value, or a `Failure`."""
+    def serve(self, lane: int, first: int, steps: Sent, *want: Any) -> Any:
+        """Take these steps of a lane. With `want` (a `Want`), wait for that result and answer: the value, or a `Failure`."""
         inbox = self._inboxes.get(lane)
         if inbox is None:
             inbox = self._inbox(lane)
-        if steps:
-            inbox.deposit(first, steps)
+        if steps is not None:
+            inbox.deposit(first, pickle.loads(steps) if isinstance(steps, bytes) else steps)
         self._run(lane, inbox)
-        if want is not None:
-            after = want[3]
-            if inbox.done < after:
-                inbox.wait_done(after, lambda batch: self._go_on(lane, inbox, batch))
-            return self._answer(lane, want)
-        return None
+        if not want:
+            return None
+        mode, wanted_lane, number, after = want
+        if inbox.done < after:
+            inbox.wait_done(after, lambda batch: self._go_on(lane, inbox, batch))
+        return self._answer(lane, mode, (wanted_lane, number))
 
-    def value(self, lane: int, first: int, steps: list[Step], want: Want) -> Any:
+    def value(self, lane: int, first: int, steps: Sent, *want: Any) -> Any:
         """As `serve`, but raises what a step raised, for a ref that is given to users."""
-        found = self.serve(lane, first, steps, want)
+        found = self.serve(lane, first, steps, *want)
         if type(found) is Failure:
             found.throw()
         return found
@@ -279,9 +282,7 @@ class Interpreter:
             batch = self._run_batch(lane, inbox, batch)
 
     # ------------------------------------------------------------------------------------ answers
-    def _answer(self, asking: int, want: Want) -> Any:
-        mode, lane, number, _after = want
-        place = (lane, number)
+    def _answer(self, asking: int, mode: str, place: Place) -> Any:
         target = self._targets.get(place)
         if mode == READY:
             return self._targets.complaint_of(client_of(asking))
@@ -291,7 +292,7 @@ class Interpreter:
             if target is None:
                 target = self._target(place)
         except VarReleasedError as error:
-            return Failure.of(error, f"the result of step {number} is wanted of {self._host}[{self._id[:5]}]")
+            return Failure.of(error, f"the result of step {place[1]} is wanted of {self._host}[{self._id[:5]}]")
         if target.failure is not None:
             target.failure.seen = True
         if mode == TAKE:

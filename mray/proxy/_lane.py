@@ -9,6 +9,7 @@ call anything; what that asks for goes by another lane, since this one is in the
 
 from __future__ import annotations
 
+import pickle
 import threading
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,7 @@ class Lane:
             if steps:
                 first, self._steps, self._first = self._first, [], self._next
                 self._unanswered += len(steps)
-                self.connection.send(self.id, first, steps)
+                self.connection.send(self.id, first, pickle.dumps(steps, 5))
 
     def send_rest(self) -> None:
         """As `send`, for the courier."""
@@ -110,8 +111,9 @@ class Lane:
     def ask(self, want: tuple[str, int, int]) -> Any:
         """Send what is left and begin to wait for a result: what `answer` takes, once."""
         with self._lock:
-            steps, first = self._steps, self._first
-            if steps:
+            steps, first = None, self._first
+            if self._steps:
+                steps = pickle.dumps(self._steps, 5)
                 self._steps, self._first = [], self._next
             self._unanswered = 0
             after = -1 if want[0] == TOKEN else self._next - 1
@@ -120,7 +122,7 @@ class Lane:
     def ask_ref(self, want: tuple[str, int, int]) -> Any:
         """As `ask`; the engine's ref to the value, or its error, for users."""
         self.send()
-        return self.connection.value_ref(self.id, self._first, [], (*want, self._next - 1))
+        return self.connection.value_ref(self.id, self._first, None, (*want, self._next - 1))
 
     def answer(self, asked: Any) -> Any:
         return self.connection.answer(asked)

@@ -164,6 +164,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "repr": repr,
     "format": format,
     "dir": dir,
+    "is_none": lambda value: value is None,
     "type": type,
     "has": _has,
     "text": _text_of,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -92,14 +93,15 @@ def test_a_batch_goes_in_one_message(env: IRemoteInterpreter, monkeypatch: pytes
     sent: list[int] = []
     connection_type = type(env.connection)
     ask, send = connection_type.ask, connection_type.send
-    monkeypatch.setattr(connection_type, "ask", lambda self, *rest: sent.append(len(rest[2])) or ask(self, *rest))
-    monkeypatch.setattr(connection_type, "send", lambda self, *rest: sent.append(len(rest[2])) or send(self, *rest))
+    monkeypatch.setattr(connection_type, "ask", lambda self, *rest: sent.append(len(pickle.loads(rest[2]))) or ask(self, *rest))
+    monkeypatch.setattr(connection_type, "send", lambda self, *rest: sent.append(len(pickle.loads(rest[2]))) or send(self, *rest))
     with env.batch():
         for _ in range(500):
             x = x + 1
         time.sleep(0.02)  # longer than steps wait for company by themselves
         assert sent == []
     assert sent == [500]
+    monkeypatch.undo()
     assert x.fetch() == 501
 
 
