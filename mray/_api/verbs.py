@@ -38,7 +38,8 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
 
     Waits for ever by default; `timeout` in seconds, 0 does not wait: GetTimeoutError, after which the ref is as good as before. Raises what
     the task raised, as soon as one of the refs has failed even if others are pending; ActorDiedError or WorkerCrashedError at once when
-    the process that worked on it dies.
+    the process that worked on it dies. KeyboardInterrupt (Ctrl-C) in a driver cancels the tasks that this call was waiting for, not calls
+    of actors, unless MRAY_CANCEL_ON_INTERRUPT says otherwise.
 
     Tensors that a method left with its actor (``tensor_transport``) are brought; ValueError for "gloo" and "nccl" unless
     `_use_object_store` has them come through host memory.
@@ -157,7 +158,12 @@ def _wait_among(waitables: list[Any], num_returns: int, timeout: float | None) -
 def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False, recursive: bool = True) -> None:
     """Cancel the task whose result a ref is: it does not start, or is interrupted with KeyboardInterrupt (`force`: its process is killed).
 
-    `get` of the ref raises TaskCancelledError. Nothing happens to a task that is over. `recursive`: the tasks it started too.
+    `get` of the ref raises TaskCancelledError; the task is not retried. `recursive`: the tasks and calls that it has started too. Nothing
+    happens to a task that is over, to a value that was `put`, or when the process that owns the ref has died. A running method of an
+    actor is not interrupted, except a coroutine (asyncio.CancelledError): it may ask `get_runtime_context().is_canceled()`.
+
+    Returns without waiting for the end of the task. Any process that holds the ref, any thread. ValueError for `force` with a call of an
+    actor.
     """
     backend = current_backend()
     if isinstance(ray_waitable, ObjectRefGenerator):
