@@ -46,6 +46,7 @@ from mray._api.verbs import (
 from mray._common.ids import (
     ActorClassID,
     ActorID,
+    ClusterID,
     FunctionID,
     JobID,
     NodeID,
@@ -57,7 +58,7 @@ from mray._common.ids import (
 from mray._common.version import __version__
 
 if TYPE_CHECKING:
-    from mray import actor, dag, exceptions, experimental, runtime_context, util
+    from mray import actor, cloudpickle, dag, exceptions, experimental, runtime_context, runtime_env, util
 
 #: Ray's older name.
 ObjectID = ObjectRef
@@ -66,13 +67,14 @@ ObjectID = ObjectRef
 SCRIPT_MODE = 0
 WORKER_MODE = 1
 
-_LAZY = frozenset({"actor", "dag", "exceptions", "experimental", "runtime_context", "util"})
+_LAZY = frozenset({"actor", "cloudpickle", "dag", "exceptions", "experimental", "runtime_context", "runtime_env", "util"})
 
 __all__ = [
     "SCRIPT_MODE",
     "WORKER_MODE",
     "ActorClassID",
     "ActorID",
+    "ClusterID",
     "DynamicObjectRefGenerator",
     "FunctionID",
     "JobID",
@@ -90,6 +92,7 @@ __all__ = [
     "available_resources",
     "cancel",
     "client",
+    "cloudpickle",
     "cluster_resources",
     "dag",
     "exceptions",
@@ -108,6 +111,7 @@ __all__ = [
     "put",
     "remote",
     "runtime_context",
+    "runtime_env",
     "shutdown",
     "timeline",
     "util",
@@ -122,4 +126,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "__getattr__"])  # as Ray's, which has one too

@@ -17,6 +17,9 @@ from mray._common import settings
 from mray._common.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 from mray._common.log import logger
 
+#: The kinds of accelerators that Ray counts.
+_ACCELERATORS = ("GPU", "TPU", "NPU", "HPU", "neuron_cores", "RBLN", "FURIOSA", "MBLT", "TTNPU")
+
 
 class RuntimeContext:
     """Facts of the job, the process, the task and the actor. Ids are in hex digits; ``None`` where there is none."""
@@ -98,7 +101,8 @@ class RuntimeContext:
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
-        """Whether the actor has been restarted."""
+        """Whether the actor has been restarted. Deprecated by Ray."""
+        warn_deprecated("state that __init__ sets")
         self._require_worker()
         if self._here("actor_id") is None:
             raise AssertionError("This method should't be called inside Ray tasks.")
@@ -123,8 +127,8 @@ class RuntimeContext:
         return self.get_accelerator_ids()
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
-        """Kind to ids, as text."""
-        return {"GPU": [str(gpu) for gpu in self._here("gpu_ids") or ()]}
+        """Kind to ids, as text; only GPUs are ever there."""
+        return {**{kind: [] for kind in _ACCELERATORS}, "GPU": [str(gpu) for gpu in self._here("gpu_ids") or ()]}
 
     def get_placement_group_id(self) -> str | None:
         """The placement group that the task or actor runs in; ``None`` for none."""
@@ -164,12 +168,14 @@ class RuntimeContext:
     @property
     def task_id(self) -> TaskID | None:
         warn_deprecated("get_task_id()")
+        self._require_worker()
         value = self.get_task_id()
         return None if value is None else TaskID.from_hex(value)
 
     @property
     def actor_id(self) -> ActorID | None:
         warn_deprecated("get_actor_id()")
+        self._require_worker()
         value = self.get_actor_id()
         return None if value is None else ActorID.from_hex(value)
 

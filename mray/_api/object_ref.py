@@ -29,6 +29,8 @@ class ObjectRef(BaseID):
 
     def __init__(self, object_id: bytes, entry: Any = None) -> None:
         if len(object_id) != OBJECT_SIZE:
+            if not isinstance(object_id, bytes):
+                raise TypeError(f"Unsupported type: {type(object_id)}, expected bytes")
             raise ValueError(f"ID string needs to have length {OBJECT_SIZE}, got {len(object_id)}")
         self._id = object_id
         #: What the backend keeps with the ref; ``None`` for ids that no backend made.

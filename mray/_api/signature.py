@@ -115,7 +115,7 @@ def _bounds(parameters: Sequence[ParameterFacts]) -> tuple[int, int]:
         elif kind == inspect.Parameter.VAR_POSITIONAL:
             high = _MANY
         elif kind == inspect.Parameter.KEYWORD_ONLY and not default:
-            return _MANY, _MANY  # never right without keywords
+            low = _MANY  # never right without keywords
     return low, high
 
 

@@ -275,9 +275,9 @@ class NativeBackend(PlacementCalls, Backend):
             except Exception as error:
                 raise serialization_error(error, value, f"the {kind} {name}") from error
             if len(pickled) > LARGEST_CODE:
-                what = "actor" if kind == "actor class" else "remote function"
+                what = f"actor {owner.name.rpartition('.')[2]}" if kind == "actor class" else f"remote function {name}"
                 raise ValueError(
-                    f"The {what} {owner.name.rpartition('.')[2]} is too large ({len(pickled) >> 20} MiB > "
+                    f"The {what} is too large ({len(pickled) >> 20} MiB > "
                     f"FUNCTION_SIZE_ERROR_THRESHOLD={LARGEST_CODE >> 20} MiB). "
                     "Check that its definition does not capture a large array or another large object; put() that and pass the ref instead."
                 )
@@ -407,7 +407,7 @@ class NativeBackend(PlacementCalls, Backend):
         call, returned = _new_call(client, task_id, method.name, num_returns, options, handle)
         call.handle = handle._token
         call.parent = self._context.task_id
-        pack_arguments(client, call, args, kwargs or None, method.name)
+        pack_arguments(client, call, args, kwargs or None, method.name, handle._blueprint)
         if call.arguments is not None:
             warn_if_sent_back(call.arguments, handle)
         with client.lock:

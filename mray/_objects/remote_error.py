@@ -45,7 +45,7 @@ def dependency_error(error: BaseException) -> DependencyError:
 def import_error(error: BaseException, name: str, *, actor: bool) -> RuntimeError:
     """The error of code that could not be unpickled in the worker, mostly because a module is not there."""
     what = f"The actor with name {name} failed to import on the worker." if actor else "The remote function failed to import on the worker."
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    text = format_exception(error).replace(_HEAD, "")  # the one of the failure stands for both
     failure = RuntimeError(f"{what} The code of {name} was shipped, but what it imports could not be found or raised here:\n\n{text}")
     failure.__suppress_context__ = True
     return failure

@@ -25,6 +25,7 @@ from mray._runtime.deaths import actor_error, unavailable_error
 from mray.exceptions import TaskCancelledError
 
 if TYPE_CHECKING:
+    from mray._api.blueprint import ActorBlueprint
     from mray._runtime.client import Client
 
 #: Above this many bytes a value goes into a segment instead of a message.
@@ -152,8 +153,13 @@ class Call:
         self.keep = None
 
 
-def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, what: str) -> None:
-    """Pickle the arguments into the call and note which of them are refs that have to be there first."""
+def pack_arguments(
+    client: Client, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, what: str, of: ActorBlueprint | None = None
+) -> None:
+    """Pickle the arguments into the call and note which of them are refs that have to be there first.
+
+    `what` is called, for texts: a function or, with `of`, a method of that class.
+    """
     plain = True
     replace = False
     for value in (*args, *kwargs.values()) if kwargs else args:
@@ -175,7 +181,7 @@ def pack_arguments(client: Client, call: Call, args: Sequence[Any], kwargs: dict
         for value in (*args, *(kwargs or {}).values()):
             if isinstance(value, GraphRef):
                 raise TypeError(f"{type(value).__name__} cannot be used as Ray task/actor argument.")
-    client.store_arguments(call, (tuple(args), kwargs), what)
+    client.store_arguments(call, (tuple(args), kwargs), what if of is None else f"{of.module}.{of.name}.{what}")
 
 
 def _replace(

@@ -36,7 +36,7 @@ _UNKNOWN: Cause = (m.CAUSE_CRASH, "", 0, None, None)
 _ACTOR_REASONS = {
     m.CAUSE_CRASH: "The actor is dead because its worker process has died.",
     m.CAUSE_KILL: "The actor is dead because it was killed by `ray.kill`.",
-    m.CAUSE_EXIT: "The actor is dead because its worker process has exited by intention: exit_actor() was called.",
+    m.CAUSE_EXIT: "The actor is dead because its worker process has died.",
     m.CAUSE_SCOPE: "The actor is dead because all references to the actor were removed.",
     m.CAUSE_OWNER: "The actor is dead because its owner has died.",
     m.CAUSE_GROUP: "The actor is dead because its placement group was removed.",

@@ -44,6 +44,10 @@ class ExitActor(BaseException):
     """Raised by `exit_actor`: the actor ends once the call is answered. A user's ``except SystemExit`` does not stop it."""
 
 
+#: How an actor ends that calls `exit_actor`, or whose ``__ray_terminate__`` is called.
+_EXITED = (m.CAUSE_EXIT, "exit_actor() was called.")
+
+
 class Cancelled(BaseException):
     """Stands for how a coroutine ended that was cancelled: `error` is what came out of it."""
 
@@ -170,8 +174,8 @@ class Executor:
         context = self.context
         context.task_id = task_id
         context.function_name = self._qualified + method
-        context.task_name = (options or {}).get("name") or self.actor_prefix + method
-        self._title.set(self.actor_prefix + method)
+        context.task_name = name = (options or {}).get("name") or self.actor_prefix + method
+        self._title.set(name)
         try:
             args, kwargs = self._unpack(connection, form, payload, arguments)
             bound = self._methods.get(method)
@@ -181,15 +185,15 @@ class Executor:
                 bound = self._adapt(bound, options)
             result = bound(*args, **kwargs)
             if type(result) is GeneratorType or (options is not None and "stream" in options):
-                result = self.producers.run(connection, task_id, num_returns, result, self.actor_prefix + method, options or {})
+                result = self.producers.run(connection, task_id, num_returns, result, name, options or {})
             if self.verdicts:
                 self._judge(task_id)
         except BaseException as error:
             result = None
             error = self.verdicts.pop(task_id, error)
-            self._failed(connection, task_id, num_returns, error, self.actor_prefix + method, options)
+            self._failed(connection, task_id, num_returns, error, name, options)
         else:
-            self._reply(connection, task_id, num_returns, result, self.actor_prefix + method, options)
+            self._reply(connection, task_id, num_returns, result, name, options)
         context.task_id = None
 
     def _judge(self, task_id: bytes) -> None:
@@ -283,7 +287,7 @@ class Executor:
         return bound
 
     def _terminate(self) -> None:
-        self.end = (m.CAUSE_SCOPE, "it was terminated by __ray_terminate__")
+        raise ExitActor
 
     def run_task(
         self,
@@ -407,12 +411,12 @@ class Executor:
     ) -> None:
         """Answer with the error, or end the worker if that is what it means."""
         if isinstance(error, ExitActor):
-            self.end = (m.CAUSE_EXIT, "exit_actor() was called.")
+            self.end = _EXITED
             return
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
             if self.instance is not None:
-                self.end = (m.CAUSE_EXIT, f"a method raised SystemExit({code}), as exit_actor() does")
+                self.end = (m.CAUSE_EXIT, f"A method raised SystemExit({code}), which is what exit_actor() does.")
                 return
             self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised SystemExit({code})"))
             connection.drain(1.0)
@@ -466,7 +470,7 @@ class Executor:
         if wanted is True:
             return isinstance(error, Exception)
         if isinstance(wanted, str):  # declared at the method, whose class is here
-            method = getattr(type(self.instance), name.rpartition(".")[2], None)
+            method = getattr(type(self.instance), (self.context.function_name or name).rpartition(".")[2], None)
             wanted = getattr(method, METHOD_ATTRIBUTE, {}).get("retry_exceptions", ())
             return isinstance(error, tuple(wanted))
         return isinstance(error, tuple(pickle.loads(wanted)))
@@ -493,8 +497,8 @@ class Executor:
         self.actor_prefix = spec["class_name"] + "."
         self.repr = f"<{spec['class_name']}>"
         self._show(spec["class_name"])
-        self._title.set(self.actor_prefix + "__init__")
         name = self.actor_prefix + "__init__"
+        self._title.set(f"{context.actor_name}:{name}" if context.actor_name else name)
         context.function_name = context.task_name = name
         context.task_id = b"\x00" * 8 + actor_id
         try:
@@ -504,16 +508,15 @@ class Executor:
                 raise import_error(error, spec["class_name"], actor=True) from None
             self._qualified = f"{cls.__module__}.{cls.__qualname__}."
             construct = self.prepare(spec)
+            self.instance = instance = cls.__new__(cls)  # before the arguments: their error shows its repr
             args, kwargs = self._constructor_arguments(spec)
-            instance = cls.__new__(cls)
-            self.instance = instance
             if construct is None:
                 instance.__init__(*args, **kwargs)
             else:
                 construct(instance.__init__, args, kwargs)
             self.settle()
         except ExitActor:
-            self.end = (m.CAUSE_EXIT, "exit_actor() was called.")
+            self.end = _EXITED
         except BaseException as error:
             if isinstance(error, SystemExit):
                 os._exit(error.code if isinstance(error.code, int) else 1)

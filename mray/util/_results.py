@@ -7,7 +7,7 @@ from typing import Any
 
 from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
-from mray._api.verbs import get, wait
+from mray._api.verbs import get, is_initialized, wait
 
 
 def as_completed(refs: Sequence[ObjectRef], *, chunk_size: int = 10, yield_obj_refs: bool = False, **wait_options: Any) -> Iterator[Any]:
@@ -67,4 +67,4 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
 
 def get_node_ip_address(address: str | None = None) -> str:
     """The address of this host. `address` changes nothing."""
-    return str(current_backend().facts()["node_ip_address"])
+    return str(current_backend().facts()["node_ip_address"]) if is_initialized() else "127.0.0.1"

@@ -246,6 +246,28 @@ def test_terminate_runs_shutdown_and_atexit(ray_session, recorder, tmp_path, eve
         ray.get(actor.pid.remote())
 
 
+def test_the_call_that_terminates_an_actor_fails_as_exit_actor_does(ray_session, pidder):
+    ray = ray_session
+    actor = pidder.remote()
+    with pytest.raises(ray.exceptions.ActorDiedError, match=r"(?s)its worker process has died.*exit_actor\(\)"):
+        ray.get(actor.__ray_terminate__.remote())
+
+
+def test_sys_exit_in_a_method_ends_the_actor(ray_session):
+    ray = ray_session
+
+    @ray.remote(max_restarts=3)
+    class Leaves:
+        def leave(self):
+            raise SystemExit(0)
+
+    actor = Leaves.remote()
+    with pytest.raises(ray.exceptions.ActorDiedError, match="its worker process has died"):
+        ray.get(actor.leave.remote())
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(actor.leave.remote())
+
+
 def test_exit_actor_runs_shutdown_and_atexit_and_says_so(ray_session, recorder, tmp_path, eventually):
     ray = ray_session
     path = tmp_path / "end"

@@ -460,11 +460,32 @@ def test_the_title_of_an_actors_process_names_it(ray_session):
 
     @ray.remote
     class Titled:
+        def __init__(self):
+            self.first = self.title()
+
         def title(self):
             with open("/proc/self/cmdline", "rb") as file:
-                return file.read().rstrip(b"\0").decode()
+                return file.read().partition(b"\0")[0].decode()
 
-    assert ray.get(Titled.remote().title.remote()).startswith("ray::Titled")
+        def both(self):
+            return self.first, self.title()
+
+    assert ray.get(Titled.remote().both.remote()) == ("ray::Titled.__init__", "ray::Titled.both")
+    named = Titled.options(name="known").remote()
+    assert ray.get(named.both.remote()) == ("ray::known:Titled.__init__", "ray::Titled.both")
+    assert ray.get(named.title.options(name="chosen").remote()) == "ray::chosen"
+
+
+def test_the_name_given_to_a_call_stands_in_its_error(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class Fails:
+        def f(self):
+            raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match=r"ray::chosen\(\)"):
+        ray.get(Fails.remote().f.options(name="chosen").remote())
 
 
 def test_a_thread_of_an_actor_may_use_the_api(ray_session):

@@ -462,8 +462,11 @@ def test_a_failed_argument_of_a_constructor_fails_every_call(ray_session):
         def f(self):
             return self.x
 
+        def __repr__(self):
+            return "A of mine"
+
     actor = A.remote(fails_with(ray, lambda: ValueError("argument")))
-    with pytest.raises(ray.exceptions.RayActorError, match="argument"):
+    with pytest.raises(ray.exceptions.RayActorError, match="(?s)repr=A of mine.*could not be computed.*argument"):
         ray.get(actor.f.remote())
 
 
@@ -478,10 +481,15 @@ def test_an_actor_whose_module_cannot_be_imported_says_so(ray_session, tmp_path,
     for cache in (tmp_path / "__pycache__").glob("*"):
         cache.unlink()
     try:
-        with pytest.raises(Exception, match="(?s)The remote function failed to import.*vanishing"):
+        with pytest.raises(RuntimeError, match="(?s)RuntimeError: The remote function failed to import on the worker.*vanishing") as caught:
             ray.get(g.remote())
-        with pytest.raises(Exception, match="(?s)failed to import.*vanishing"):
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(caught.value))
+        assert text.startswith("ray::g() (pid=")
+        with pytest.raises(
+            ray.exceptions.ActorDiedError, match="(?s)RuntimeError: The actor with name Plain failed to import on the worker.*vanishing"
+        ) as died:
             ray.get(Actor.remote().f.remote())
+        assert "executor.py" not in text + str(died.value)
     finally:
         sys.modules.pop("vanishing", None)
 

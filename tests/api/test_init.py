@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import tempfile
 import threading
@@ -335,6 +336,34 @@ def test_ids_are_values(ray, kind):
     assert Id.nil() != some
     if kind != "ObjectID":
         assert Id.from_hex(some.hex()) == some
+
+
+@pytest.mark.parametrize("kind", ["ObjectID", "TaskID", "ActorID", "JobID", "NodeID", "WorkerID", "ClusterID", "PlacementGroupID"])
+def test_ids_are_made_of_bytes_of_their_length(ray, kind):
+    Id = getattr(ray, kind)
+    with pytest.raises(TypeError, match="Unsupported type: <class 'str'>, expected bytes"):
+        Id("ab")
+    with pytest.raises(ValueError, match=f"ID string needs to have length {Id.size()}, got 2"):
+        Id(b"ab")
+
+
+def test_the_functions_of_the_module_are_these_and_no_more(ray):
+    wanted = (
+        "init is_initialized remote get wait put kill cancel get_actor get_gpu_ids shutdown method nodes timeline cluster_resources "
+        "available_resources java_function java_actor_class client get_runtime_context __getattr__"
+    )
+    assert {name for name in dir(ray) if inspect.isfunction(getattr(ray, name))} == set(wanted.split())
+    assert not [name for name in dir(ray) if isinstance(getattr(ray, name), str) and not name.startswith("__")]
+
+
+def test_modules_of_the_package_need_no_import(run_program):
+    program = """
+    import ENGINE as ray
+    print(ray.runtime_env.RuntimeEnv(env_vars={"A": "b"})["env_vars"], ray.cloudpickle.loads(ray.cloudpickle.dumps(lambda: 7))())
+    import ENGINE.cloudpickle as pickle
+    print(pickle.loads(pickle.dumps([1])))
+    """
+    assert run_program(program).stdout.split("\n")[:2] == ["{'A': 'b'} 7", "[1]"]
 
 
 def test_an_object_id_is_an_object_ref(ray):

@@ -208,7 +208,11 @@ def test_nodes_describe_this_host(ray_session):
     assert node["Alive"] is True
     assert node["NodeID"] == ray_session.get_runtime_context().get_node_id()
     assert node["Resources"]["CPU"] == 4
-    assert {"NodeManagerHostname", "NodeManagerAddress", "alive"} <= set(node)
+    assert set(node) == {
+        "Alive", "DashboardAgentListenPort", "DeathReason", "DeathReasonMessage", "Labels", "MetricsAgentPort", "MetricsExportPort",
+        "NodeID", "NodeManagerAddress", "NodeManagerHostname", "NodeManagerPort", "NodeName", "ObjectManagerPort",
+        "ObjectStoreSocketName", "RayletSocketName", "Resources", "RuntimeEnvAgentPort", "alive",
+    }  # fmt: skip
 
 
 def test_many_custom_resources(fresh, init):

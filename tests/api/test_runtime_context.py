@@ -138,7 +138,9 @@ def test_accelerator_ids_are_strings_per_kind(ray_session):
         return ray.get_runtime_context().get_accelerator_ids()
 
     ids = ray.get(f.remote())
-    assert ids["GPU"] in (["0"], ["1"])
+    assert ids.pop("GPU") in (["0"], ["1"])
+    assert {"TPU", "NPU", "HPU", "neuron_cores"} <= set(ids)
+    assert not any(ids.values())
 
 
 def test_the_current_actor_is_only_there_in_an_actor(ray_session):
@@ -155,6 +157,13 @@ def test_get_gives_a_dictionary(ray_session):
 @pytest.mark.parametrize("name", ["job_id", "node_id"])
 def test_old_properties_warn(ray_session, name):
     with pytest.warns(Warning, match=f"get_{name}"):
+        getattr(ray_session.get_runtime_context(), name)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["task_id", "actor_id", "was_current_actor_reconstructed"])
+def test_old_properties_of_tasks_and_actors_are_for_workers(ray_session, name):
+    with pytest.raises(AssertionError, match="This method is only available when the process is a +worker"):
         getattr(ray_session.get_runtime_context(), name)
 
 

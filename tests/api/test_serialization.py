@@ -120,6 +120,14 @@ def test_an_argument_that_cannot_be_pickled_is_named(ray_session):
     with pytest.raises(TypeError, match=r"(?s)Could not serialize the argument <unlocked .*lock.*> for a task or actor .*takes"):
         takes.remote(threading.Lock())
 
+    @ray.remote
+    class Holder:
+        def take(self, x):
+            return x
+
+    with pytest.raises(TypeError, match=r"for a task or actor \S+\.Holder\.take:"):
+        Holder.remote().take.remote(threading.Lock())
+
 
 def test_a_function_that_cannot_be_pickled_is_named_with_the_path(ray_session):
     ray = ray_session

@@ -43,6 +43,18 @@ def test_the_signature_is_checked_at_the_call(ray_session, arguments):
         f.remote(*arguments[0], **arguments[1])
 
 
+def test_positional_arguments_are_counted_although_keywords_are_required(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def f(a, b=2, *, c):
+        return a, b, c
+
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        f.remote(1, 2, 3, c=4)
+    assert ray.get(f.remote(1, 3, c=4)) == (1, 3, 4)
+
+
 def test_a_missing_argument_is_named(ray_session):
     ray = ray_session
 
@@ -470,7 +482,7 @@ def test_code_over_95_mib_is_refused(ray_session):
     def f():
         return len(ballast)
 
-    with pytest.raises(ValueError, match="The remote function .*f is too large"):
+    with pytest.raises(ValueError, match=r"The remote function \S+\.f is too large"):
         f.remote()
 
 
@@ -482,10 +494,15 @@ def test_the_process_title_names_the_function(ray_session):
         with open("/proc/self/cmdline", "rb") as file:
             return file.read().rstrip(b"\0").decode()
 
-    title = ray.get(unusual_name.remote())
-    assert title.startswith("ray::")
-    assert "unusual_name" in title
-    assert "chosen" in ray.get(unusual_name.options(name="chosen").remote())
+    def steps():
+        for _ in range(2):
+            with open("/proc/self/cmdline", "rb") as file:
+                yield file.read().partition(b"\0")[0].decode()
+
+    assert ray.get(unusual_name.remote()).startswith("ray::unusual_name")
+    assert ray.get(unusual_name.options(name="chosen").remote()).startswith("ray::chosen")
+    named = ray.remote(steps).options(name="counts").remote()
+    assert [ray.get(title) for title in named] == ["ray::counts"] * 2
 
 
 def test_an_invocation_decorator_sees_every_call(ray_session):

@@ -33,6 +33,9 @@ RAY: dict[str, str] = {
     "mray.actor": "ActorClass ActorClassInheritanceException ActorHandle ActorMethod exit_actor method",
     "mray.runtime_context": "RuntimeContext get_runtime_context",
     "mray.runtime_env": "RuntimeEnv RuntimeEnvConfig",
+    "mray.cloudpickle": """
+        CloudPickler Pickler dump dumps load loads pickle register_pickle_by_value unregister_pickle_by_value
+    """,
     "mray.remote_function": "RemoteFunction",
     "mray.types": "ObjectRef",
     "mray.util": """
