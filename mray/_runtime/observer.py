@@ -39,11 +39,11 @@ class SessionGoneError(Exception):
 
 # ---------------------------------------------------------------------------------------------- finding
 def session_parents() -> list[str]:
-    """The directories under which sessions of this user may have theirs."""
+    """The directories under which sessions of this user may have theirs: that of `MRAY_TMPDIR` alone where it is set."""
     name = f"mray-{os.getuid()}"
     base = settings.TMPDIR.get()
-    places = [os.path.join(place, name) for place in (base, tempfile.gettempdir(), "/tmp") if place]
-    return list(dict.fromkeys(places))
+    places = (base,) if base else (tempfile.gettempdir(), "/tmp")
+    return list(dict.fromkeys(os.path.join(place, name) for place in places))
 
 
 def sessions() -> list[str]:
