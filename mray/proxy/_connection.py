@@ -18,6 +18,9 @@ from mray.proxy._interpreter import HERE, Sent, Want
 if TYPE_CHECKING:
     from mray.proxy._lane import Lane
 
+#: What mray and torch say of a GPU's tensor in a process without one.
+_NO_GPU = ("has no GPU to put it on", "torch.cuda.is_available() is False")
+
 
 class Connection:
     """Any thread may call. Errors: `InterpreterDiedError` from whatever waits."""
@@ -84,6 +87,9 @@ class Connection:
                 asked = self.engine.get(asked)
             except self.actor_died as error:
                 raise self.died(error) from error
+            except Exception as error:
+                self._explain(error)
+                raise
         if type(asked) is Failure:
             asked.throw()
         return asked
@@ -94,9 +100,21 @@ class Connection:
             asked = await asked
         except self.actor_died as error:
             raise self.died(error) from error
+        except Exception as error:
+            self._explain(error)
+            raise
         if type(asked) is Failure:
             asked.throw()
         return asked
+
+    def _explain(self, error: Exception) -> None:
+        """Raise what says more about an error of unpickling, if anything does."""
+        text = str(error)
+        if any(sign in text for sign in _NO_GPU):
+            raise RuntimeError(
+                f"the value holds a tensor of a GPU of the interpreter [{self.id[:5]}], and this process has no GPU to put it on: "
+                "write v.cpu().fetch() instead of v.fetch()"
+            ) from error
 
     def value_ref(self, lane: int, first: int, steps: Sent, want: Want) -> Any:
         """A ref of the engine to a value; it has the error, if there is one."""

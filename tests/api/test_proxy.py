@@ -473,6 +473,29 @@ def test_what_cannot_be_pickled_raises_here_and_harms_nothing(env: IRemoteInterp
     assert lock.locked().fetch() is False
 
 
+class OfGpu:
+    """Unpickles as torch does with a tensor of a GPU where there is none."""
+
+    def __reduce__(self) -> Any:
+        return raise_as_torch, ()
+
+
+def raise_as_torch() -> None:
+    raise RuntimeError("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. ...")
+
+
+def test_a_tensor_of_a_gpu_says_what_to_write_where_there_is_none(env: IRemoteInterpreter) -> None:
+    tensor = env.run(OfGpu)
+    with pytest.raises(RuntimeError, match=r"this process has no GPU to put it on: write v\.cpu\(\)\.fetch\(\)"):
+        tensor.fetch()
+
+    async def wait() -> None:
+        await tensor
+
+    with pytest.raises(RuntimeError, match=r"write v\.cpu"):
+        asyncio.run(wait())
+
+
 def test_an_exception_that_cannot_be_pickled_still_says_what_it_was(env: IRemoteInterpreter) -> None:
     @env.function
     def fail_oddly() -> None:
