@@ -3,8 +3,8 @@ one, beside an idle second driver, and of two drivers at once.
 
     python bench/drivers.py [--rounds N] [--seconds S]
 
-All four are measured in turn, in each round; the table shows the median and the best rate, and their ratios to those of the private session.
-Exit status 1 if any best, which other load disturbs least, is below 0.9 of that.
+All four are measured in turn, in each round; the table shows the median and the best rate, and their ratios to those of the private
+session. Exit status 1 if any best, which other load disturbs least, is below 0.9 of that.
 """
 
 from __future__ import annotations
@@ -147,9 +147,10 @@ def main() -> int:
     for name, situations in found.items():
         private = situations["private session"]
         for situation, rates in situations.items():
-            median, best = statistics.median(rates) / statistics.median(private), max(rates) / max(private)
-            print(f"{name:<18} {situation:<22} {statistics.median(rates):>10,.0f} /s {median:5.2f}   best {max(rates):>10,.0f} /s {best:5.2f}")
-            worst = min(worst, best)
+            middle, best = statistics.median(rates), max(rates)
+            ratios = middle / statistics.median(private), best / max(private)
+            print(f"{name:<18} {situation:<22} {middle:>10,.0f} /s {ratios[0]:5.2f}   best {best:>10,.0f} /s {ratios[1]:5.2f}")
+            worst = min(worst, ratios[1])
     print(f"\njoining            {statistics.median(joined):.1f} ms (least {min(joined):.1f})")
     return 0 if worst >= LEAST else 1
 

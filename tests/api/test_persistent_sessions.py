@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from mray._runtime import address as addresses
+from mray._runtime.persistent import stop_persistent
 
 pytestmark = pytest.mark.only("mray")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -712,7 +713,9 @@ def other_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A temporary directory with a session of its own, if a test starts one."""
     place = tmp_path_factory.mktemp("s")
     yield str(place)
-    mray("stop", "--temp-dir", str(place), "--force")
+    left = addresses.running(str(place))
+    if left is not None:
+        stop_persistent(left, force=True)
 
 
 def test_each_temporary_directory_may_have_one(session, other_place, fresh):
