@@ -38,6 +38,8 @@ KEEP_SECONDS = 0.15
 #: How long a lease is kept from its grant on, in seconds, while others wait for what it holds and short tasks flow through it: two
 #: drivers that are both busy take turns, and a turn that was one task long would be spent on the hand-over.
 SLICE_SECONDS = 0.01
+#: ... and how long it may be without tasks in its turn: who works in waves would give it away between two of them.
+PAUSE_SECONDS = 0.001
 #: Lease requests of one pool that may wait at the node.
 MOST_REQUESTS = 12
 
@@ -195,7 +197,11 @@ class Pool:
 
     def _idle(self, lease: Lease, now: float) -> None:
         """Nothing in this worker's pipeline: take over from a busy one, or give the lease back now or later."""
-        if lease.recalled or lease.wanted:
+        if lease.wanted and not lease.recalled:
+            lease.idle_since = now
+            self.client.reactor.call_later(PAUSE_SECONDS, lambda: self._end_pause(lease, now))
+            return
+        if lease.recalled:
             self.give_back(lease)
             return
         lease.idle_since = now
@@ -213,6 +219,11 @@ class Pool:
                 self.client.leases.cancelled(number)
             self.requests.clear()
             self.client.node.flush()
+
+    def _end_pause(self, lease: Lease, since: float) -> None:
+        with self.client.lock:
+            if not lease.connection.calls and lease.idle_since == since and not lease.lost:
+                self.give_back(lease)
 
     def take_back_stuck(self, now: float) -> bool:
         """Take back what waits behind a task that has turned out to be long; whether anything waits behind any task."""

@@ -98,12 +98,29 @@ def test_a_lease_that_was_held_for_longer_than_a_turn_is_given_up_at_once(monkey
     assert not desk.lease.takes()
 
 
-def test_who_has_nothing_left_to_do_does_not_wait_for_the_end_of_the_turn(monkeypatch):
+def idle_in_its_turn(monkeypatch) -> Desk:
     desk = Desk(monkeypatch, queued=5, running=1, pace=1e-4)
     desk.recall()
     desk.worker.calls.clear()
     desk.pool.queue.clear()
     desk.pool._idle(desk.lease, desk.now)
+    return desk
+
+
+def test_who_has_nothing_left_to_do_does_not_wait_for_the_end_of_the_turn(monkeypatch):
+    desk = idle_in_its_turn(monkeypatch)
+    assert not desk.returned
+    desk.pass_time(leases.PAUSE_SECONDS)
     assert desk.returned
     desk.pass_time(1.0)
     assert desk.node.said.count((m.LEASE_RETURN, 1)) == 1
+
+
+def test_the_next_wave_of_tasks_finds_the_lease_in_its_turn_and_not_after_it(monkeypatch):
+    desk = idle_in_its_turn(monkeypatch)
+    desk.worker.calls[b"next"] = SimpleNamespace(retries=0)
+    desk.pass_time(leases.PAUSE_SECONDS)
+    assert not desk.returned and desk.lease.takes()
+    desk.worker.calls.clear()
+    desk.pass_time(leases.SLICE_SECONDS)
+    assert desk.returned
