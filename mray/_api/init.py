@@ -156,6 +156,8 @@ def init(
     unknown = [name for name in others if name not in _MEANINGLESS and name not in _PRIVATE]
     if unknown:
         raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
+    if not isinstance(others.get("_system_config") or {}, dict):
+        raise TypeError("The _system_config must be a dict.")
     backend = backend_if_started()
     if backend is not None:
         if not ignore_reinit_error:

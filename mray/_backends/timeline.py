@@ -4,7 +4,7 @@
 
 In the driver (`mray.timeline`), or in a process that looks on at the session (``mray timeline``). Every worker remembers its last calls,
 always: two readings of the clock and a tuple for each. What calls consist of, and what graphs do, is there for the time in which a graph
-was profiled (`mray._graph.profile`). Who has died has taken what it remembered along.
+was profiled (`mray._graph.profile`). A worker that leaves in order tells the node its last calls; who has died has taken them along.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
     calls: list[tuple[str, str, int, int]] = []
     name = client.role
     if worker is not None:
-        calls = [(task.hex(), label or "", int(begin * 1e9), int(end * 1e9)) for task, label, begin, end in worker.recent.copy()]
-        context = worker.context
-        if context.class_name and context.actor_id:
-            name = f"{context.class_name}({context.actor_id.hex()[:8]})"
+        calls = [_told(*call) for call in worker.recent.copy()]
+        name = worker.name
     detail = shelf.calls
     return {
         "pid": os.getpid(),
@@ -47,6 +45,10 @@ def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
         "detail": None if detail is None else detail.sheet(),
         "graphs": shelf.sheets(),
     }
+
+
+def _told(task: bytes, label: str | None, begin: float, end: float) -> tuple[str, str, int, int]:
+    return task.hex(), label or "", int(begin * 1e9), int(end * 1e9)
 
 
 def timeline(directory: str, timeout: float = PATIENCE) -> Trace:
@@ -66,8 +68,16 @@ def timeline(directory: str, timeout: float = PATIENCE) -> Trace:
             lost[f"{roles[process]} {process}"] = str(found)
         elif found is not None:
             recordings += _recordings(found)
+    left: dict[int, dict[str, Any]] = {}
+    for pid, name, *call in ask_node(directory, "last calls", timeout):
+        left.setdefault(pid, {"pid": pid, "name": name, "calls": [], "detail": None, "graphs": ()})["calls"].append(_told(*call))
+    alive = {each.pid for each in recordings}  # who has left since has told both
+    for recorded in left.values():
+        if recorded["pid"] not in alive:
+            recordings += _recordings(recorded)
     for dead in snapshot["dead_workers"]:
-        lost[f"worker {dead['process']}"] = "has ended"
+        if dead["pid"] not in left:
+            lost[f"worker {dead['process']}"] = "has ended"
     facts = {"session": snapshot["session_name"], "lost": lost, "unix_nanoseconds": time_ns() - clock()}
     began = {each.pid: min(span.begin for span in each.spans) for each in reversed(recordings) if each.spans}
     drivers = {each.pid for each in recordings if each.name == m.ROLE_DRIVER}

@@ -101,7 +101,7 @@ ACTOR_DROP = 58  # actor ids                               ... and no more
 ACTOR_KILL = 59  # actor id, no_restart
 NAME_LOOKUP = 60  # request, name, namespace               answered by ANSWER with the actor's public spec
 QUERY = 61  # request, what, arguments                    what: "cluster_resources", "available_resources", "nodes", "actors", ...
-#             from an observer: "snapshot", "stacks"
+#             from an observer: "snapshot", "stacks", "last calls"
 SHUTDOWN = 62  # -                                        a driver: end all of its work, and with a session of its own the session
 TRIM = 63  # -                                           store is full: ask everyone to give free segments back
 SPILLED = 69  # -                                        an object was written to disk: the session's table says how much is there
@@ -113,7 +113,7 @@ GROUP_REMOVE = 67  # request, placement group id
 # ----------------------------------------------------------------------------------- worker to the node
 ACTOR_READY = 70  # actor id                              its constructor returned
 ACTOR_FAILED = 71  # actor id, pickle of the exception    its constructor raised
-EXITING = 72  # cause kind, text                           this worker ends on purpose (see CAUSE_ words)
+EXITING = 72  # cause kind, text[, name, calls]            this worker ends on purpose (see CAUSE_ words); its last calls, for the timeline
 
 # ----------------------------------------------------------------------------------- node to a client
 WELCOME = 80  # facts: dict                                session directory, resources, table name, settings

@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import re
 import signal
 from collections.abc import Iterable, Mapping
 from time import monotonic, sleep
@@ -194,18 +195,24 @@ def _may_be_starting(pid: int) -> bool:
     return facts[0] not in b"ZX" and not int(facts[6]) & _KERNEL_THREAD and age < _NEW
 
 
+_REFERENCE = re.compile(r"\$\{(\w+)\}")
+
+
 def expand(value: str, variables: Mapping[str, str]) -> str:
-    """Replace every ``${NAME}`` by its value in `variables`; names without a value stay."""
-    parts = value.split("${")
-    out = [parts[0]]
-    for part in parts[1:]:
-        name, brace, rest = part.partition("}")
-        out.append(variables[name] + rest if brace and name in variables else "${" + part)
-    return "".join(out)
+    """Replace every ``${NAME}`` by its value in `variables`, or by nothing. A name without a value that has small letters stays."""
+    return _REFERENCE.sub(lambda found: variables.get(found[1], found[0] if found[1] != found[1].upper() else ""), value)
 
 
 def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: expand(value, variables) for name, value in environment.items()}
+    """`environment` with its references replaced: by each other's values, a variable's own by what it was before."""
+    if not any("${" in value for value in environment.values()):
+        return dict(environment)
+    known, waiting = dict(variables), dict(environment)
+    while waiting:
+        ready = [name for name, value in waiting.items() if not any(f"${{{other}}}" in value for other in waiting if other != name)]
+        for name in ready or list(waiting):  # in a circle the first gets what was there before
+            known[name] = expand(waiting.pop(name), known)
+    return {name: known[name] for name in environment}
 
 
 def status_of_dead(pid: int) -> int | None:

@@ -24,7 +24,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._common import messages as m
@@ -43,7 +43,7 @@ from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._scheduler.jobs import job_of
-from mray._scheduler.policy import GRAVES
+from mray._scheduler.policy import GRAVES, LAST_CALLS
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
 
@@ -94,6 +94,8 @@ class Node:
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
         #: What is shown of the last workers that died.
         self.graves: deque[dict[str, Any]] = deque(maxlen=GRAVES)
+        #: The last calls of workers that have left in order: pid, name, task id, label, begin, end.
+        self.last_calls: deque[tuple[int, str, bytes, str, float, float]] = deque(maxlen=LAST_CALLS)
         #: Why the session ends, once it does.
         self.ending: str | None = None
         self._facts: dict[str, Any] = {
@@ -123,7 +125,7 @@ class Node:
             m.ACTOR_KILL: lambda _p, actor, no_restart: events.ActorKilled(actor, no_restart),
             m.ACTOR_READY: lambda p, actor: events.ActorConstructed(p, actor),
             m.ACTOR_FAILED: lambda p, actor, error: events.ActorFailed(p, actor, error),
-            m.EXITING: lambda p, kind, text: events.WorkerLeft(p, kind, text),
+            m.EXITING: self._worker_leaves,
             m.GROUP_CREATE: lambda p, request, group, spec: events.GroupRequested(p, request, group, spec),
             m.GROUP_AWAIT: lambda p, request, group: events.GroupAwaited(p, request, group),
             m.GROUP_REMOVE: lambda p, request, group: events.GroupDismissed(p, request, group),
@@ -402,6 +404,11 @@ class Node:
         self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
         self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
         self._look_at_work(work)
+
+    def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
+        pid = self._connections[process].pid
+        self.last_calls.extend((pid, name, *call) for call in calls)
+        return events.WorkerLeft(process, kind, text)
 
     def _worker_refused(self, process: str, work: str, text: str) -> None:
         self._apply(events.MemberDied(process, (m.CAUSE_REFUSED, text, 0, None, None)))

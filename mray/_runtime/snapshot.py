@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from mray._runtime.node import Node
 
 #: What an observer may ask the node.
-QUERIES = ("snapshot", "stacks")
+QUERIES = ("snapshot", "stacks", "last calls")
 
 
 def answer(node: Node, what: str) -> Any:
     """The answer to a question of an observer; ValueError for one that is none."""
     if what == "snapshot":
         return snapshot(node)
+    if what == "last calls":
+        return list(node.last_calls)
     if what == "stacks":
         frame = sys._getframe()
         while frame.f_back is not None and frame.f_code is not type(node).serve.__code__:

@@ -43,6 +43,8 @@ _ARGUMENTS = 7
 _CALLS = (m.CALL, m.TASK)
 #: Calls that are over and still in a timeline.
 RECENT = 10_000
+#: How many of them it tells when it leaves.
+LAST_TOLD = 1000
 
 
 class Service(Protocol):
@@ -341,6 +343,12 @@ class Worker:
                 connection.send((m.GIVEN_BACK, taken))
 
     # ------------------------------------------------------------------------------------ ending
+    @property
+    def name(self) -> str:
+        """What the timeline calls this process."""
+        context = self.context
+        return f"{context.class_name}({context.actor_id.hex()[:8]})" if context.class_name and context.actor_id else self.client.role
+
     def _leave(self, kind: str, text: str) -> None:
         """End in order: calls that run, user hooks, everything sent, then the process."""
         client = self.client
@@ -350,7 +358,7 @@ class Worker:
             self._give_back_all()
         for connection in tuple(client.peers.values()):
             connection.drain(1.0)
-        client.node.send((m.EXITING, kind, text))
+        client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
         status = 0
         if kind != m.CAUSE_INIT:
             try:

@@ -12,6 +12,8 @@ FREE_LEASES = 256
 TOMBSTONES = 10_000
 #: How many dead actors, and dead workers, listings show.
 GRAVES = 1000
+#: How many calls of workers that have left are remembered for the timeline.
+LAST_CALLS = 10_000
 #: Workers started ahead of need, at most.
 PRESTART = 2
 

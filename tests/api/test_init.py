@@ -49,6 +49,22 @@ def test_an_unknown_keyword_is_named(fresh):
     assert not fresh.is_initialized()
 
 
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"_system_config": 3}, TypeError, "The _system_config must be a dict"),
+        ({"num_cpus": -1}, ValueError, "Resource quantities must be nonnegative. Violated by resource 'CPU'"),
+        ({"num_cpus": 1.5}, ValueError, "Resource quantities must all be whole numbers. Violated by resource 'CPU'"),
+        ({"resources": {"a": -1}}, ValueError, "Resource quantities must be nonnegative. Violated by resource 'a'"),
+        ({"object_store_memory": 10}, ValueError, "Attempting to cap object store memory usage at 10 bytes, but the minimum allowed is"),
+    ],
+)
+def test_arguments_of_init_are_checked(fresh, init, given, error, text):
+    with pytest.raises(error, match=text):
+        init(**given)
+    assert not fresh.is_initialized()
+
+
 def test_the_address_may_be_local(fresh):
     fresh.init("local", num_cpus=1, logging_level="ERROR", include_dashboard=False)
     assert fresh.cluster_resources()["CPU"] == 1

@@ -89,6 +89,8 @@ def test_variables_may_refer_to_others(ray_session, variables):
     assert path.startswith("/somewhere:")
     assert "${PATH}" not in path
     assert len(path) > len("/somewhere:")
+    g = variables.options(runtime_env={"env_vars": {"MRAY_T_A": "1", "MRAY_T_B": "${MRAY_T_A}2", "MRAY_T_C": "x${MRAY_T_NO}y"}})
+    assert ray.get(g.remote("MRAY_T_B", "MRAY_T_C")) == ["12", "xy"]
 
 
 @pytest.mark.parametrize("wrong", [{"env_vars": [1]}, {"env_vars": {1: "a"}}, {"env_vars": {"A": 1}}])

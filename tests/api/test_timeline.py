@@ -82,6 +82,18 @@ def test_calls_of_one_worker_follow_each_other_in_the_order_of_submission(ran) -
     assert [event["args"]["task_id"] for event in own][-20:] == [ref.task_id().hex() for ref in refs]
 
 
+def test_tasks_of_workers_that_have_left_are_there(ran, eventually) -> None:
+    ray, _actor = ran
+
+    @ray.remote(max_calls=1)
+    def once():
+        return os.getpid()
+
+    pids = ray.get([once.remote() for _ in range(3)])
+    assert len(set(pids)) == 3
+    eventually(lambda: len(slices(ray.timeline(), "task::once")) == 3)
+
+
 @pytest.mark.only("mray")
 def test_a_worker_that_has_died_is_said_to_be_missing(ran, eventually) -> None:
     ray, actor = ran

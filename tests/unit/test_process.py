@@ -18,8 +18,13 @@ def test_an_exit_is_described(status: int, text: str):
     assert process.describe_exit(status) == text
 
 
-def test_variables_are_expanded_and_unknown_ones_stay():
-    assert process.expand("a:${X}:${NO}:$X:${", {"X": "1"}) == "a:1:${NO}:$X:${"
+def test_variables_are_expanded():
+    assert process.expand("a:${X}:${NO}:${no}:$X:${", {"X": "1"}) == "a:1::${no}:$X:${"
+
+
+def test_variables_may_refer_to_each_other_and_to_what_they_were():
+    given = {"B": "${A}b", "A": "${A}a", "C": "c", "D": "${E}", "E": "${D}e"}
+    assert process.expand_all(given, {"A": "0"}) == {"B": "0ab", "A": "0a", "C": "c", "D": "", "E": "e"}
 
 
 def test_a_process_ends_with_the_last_writer_whatever_it_does(eventually):
