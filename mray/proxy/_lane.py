@@ -51,8 +51,11 @@ class Lane:
         self._unanswered = 0
         connection.lanes.add(self)
 
-    def add(self, operation: str, operands: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> int:
-        """Add a step and return its number. Raises whatever the pickling of an operand raises."""
+    def add(self, operation: str, operands: tuple[Any, ...], kwargs: dict[str, Any] | None = None, asks: bool = False) -> int:
+        """Add a step and return its number. Raises whatever the pickling of an operand raises.
+
+        With `asks` the caller sends it, at once.
+        """
         names: tuple[str, ...] = ()
         if kwargs:
             names = tuple(kwargs)
@@ -81,7 +84,7 @@ class Lane:
                 self._steps.append(step)
                 if len(self._steps) >= _MANY and not self._batching:
                     self.send()
-                elif not self._queued and not self._batching:
+                elif not (asks or self._queued or self._batching):
                     self._queued = True
                     COURIER.put(self)
         if self._unanswered > _WINDOW and not self._batching:
@@ -130,7 +133,7 @@ class Lane:
     def get(self, operation: str, *operands: Any) -> Any:
         """Do a step and wait for its value, which does not stay there."""
         with self._lock:
-            number = self.add(operation, operands)
+            number = self.add(operation, operands, None, True)
             asked = self.ask((TAKE, self.id, number))
         return self.connection.answer(asked)
 
