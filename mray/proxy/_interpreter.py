@@ -179,10 +179,11 @@ class Interpreter:
 
     def _run_batch(self, lane: int, inbox: Inbox, batch: list[Step]) -> list[Step] | None:
         number = inbox.done
+        do, advanced = self._do, inbox.advanced
         for step in batch:
             number += 1
-            self._do(lane, number, step)
-            inbox.advanced(number)
+            do(lane, number, step)
+            advanced(number)
         if inbox.parked:
             self._unpark(inbox)
         if client_of(lane) in self._clients_gone:
@@ -221,6 +222,8 @@ class Interpreter:
     def _values(self, lane: int, kinds: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         if kinds == "v":
             return operands
+        if kinds == "sv":  # most of a chain
+            return self._value_of((lane, operands[0])), operands[1]
         values = []
         for kind, operand in zip(kinds, operands, strict=True):
             if kind == LITERAL:

@@ -146,6 +146,12 @@ class Lane:
     # ------------------------------------------------------------------------------------ operands
     def _encode(self, operands: tuple[Any, ...], uses: list[Hold]) -> tuple[str, tuple[Any, ...], bool]:
         """How the operands are to be read, the operands as they travel, and whether they can change before."""
+        if len(operands) == 2 and type(operands[1]) in _IMMUTABLE and hasattr(type(operands[0]), "_is_var"):
+            # Most of a chain: an operator with a literal, an attribute, an item.
+            hold = operands[0]._hold
+            if hold.place[0] == self.id:
+                uses.append(hold)
+                return "sv", (hold.place[1], operands[1]), True
         kinds = ""
         wire = []
         immutable = True

@@ -239,10 +239,10 @@ def _first(value: Any) -> Var:
 
 
 # ---------------------------------------------------------------------------------------------- from the table
-def _home(operation: str, left: Any, right: Any) -> RemoteInterpreter:
+def _home(operation: str, left: Var, right: Var) -> RemoteInterpreter:
     """Where an operator of two variables is done: with the left one if it has the operator, else with the right one."""
     env: RemoteInterpreter = left._hold.env
-    other: RemoteInterpreter = right._hold.env if type(right) is Var else env
+    other: RemoteInterpreter = right._hold.env
     if other is env or env.ask("has", left, operation):
         return env
     return other
@@ -250,7 +250,8 @@ def _home(operation: str, left: Any, right: Any) -> RemoteInterpreter:
 
 def _binary(operation: str) -> Callable[..., Var]:
     def method(self: Var, other: Any, *more: Any) -> Var:
-        return _home(operation, self, other).do(operation, self, other, *more)
+        env = _home(operation, self, other) if type(other) is Var else self._hold.env
+        return env.do(operation, self, other, *more)
 
     return method
 
