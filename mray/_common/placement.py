@@ -6,6 +6,7 @@ attributes. The texts are Ray's.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -80,6 +81,8 @@ def _check_bundles(bundles: Any) -> None:
         for name, amount in bundle.items():
             if amount < 0:
                 raise ValueError(f"The quantity of resource {name} cannot be negative. Bundles: {bundles}")
+            if not math.isfinite(amount):
+                raise ValueError(f"The quantity of resource {name} must be a finite number. Bundles: {bundles}")
         if "object_store_memory" in bundle:
             warnings.warn(
                 "Setting 'object_store_memory' for bundles is deprecated since it doesn't actually reserve the required object store "

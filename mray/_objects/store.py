@@ -226,6 +226,7 @@ class SegmentStore:
             if segment is not None:
                 self._words[self._bytes] -= segment.size
                 segment.close()
+            self._words[self._row + SPILLED] -= self._spilled.pop(name, 0)
 
     def forget_owner(self, owner: str) -> None:
         """A process has died: what it owned is unlinked by the node; let go of the mappings."""

@@ -122,6 +122,11 @@ _ends: dict[str, str] = {}
 _MOST_ENDS = 1000
 
 
+def has_ended(process: str) -> bool:
+    """Whether this process has heard of the end of that one (or that it has hung up)."""
+    return process in _ends
+
+
 def owner_error(process: str, object_id: bytes | None = None) -> BaseException:
     """What reading an object raises whose owner has died."""
     end = _ends.get(process)

@@ -11,6 +11,9 @@ How soon it looks again follows from how far the limit is: memory cannot fill up
 memory to spare is asked every few seconds, and one that is near its limit every 250 ms; where memory is seen to fill up so fast that the
 limit would come sooner, half-way there.
 
+Where the end of all workers together would not do, somebody else has the memory. It still ends one after the other, as Ray does, but the
+slower the more were ended in vain: an actor that may be restarted without end would be ended and started again without a pause.
+
 Rejected: the kernel's pressure stall information as the trigger. It tells of stalls, and without swap there are none until the very end;
 and it is missing in many containers.
 """
@@ -53,6 +56,9 @@ class MemoryMonitor:
         #: Workers whose end has been ordered and not been seen.
         self._ending: set[str] = set()
         self._asked_to_trim = False
+        #: How many were ended since memory was too full although all together could not have sufficed, and when the next may be.
+        self._in_vain = 0
+        self._patient_until = 0.0
         #: Bytes in use when it looked last, and when that was.
         self._before = (0, 0.0)
 
@@ -76,6 +82,7 @@ class MemoryMonitor:
             pause = min(self._period, _URGENCY)
         else:
             self._asked_to_trim = False
+            self._in_vain = 0
             pause = self._pause(usage.used, limit - usage.used)
         self._node.reactor.call_later(pause, self._look)
 
@@ -102,12 +109,16 @@ class MemoryMonitor:
         held: dict[int, int] = {}
         for process in there:
             held[process.session] = held.get(process.session, 0) + process.held
-        victims = choose(
-            suspects(node._scheduler.workers.workers.values(), lambda pid: held.get(pid, 0)),
-            usage.used - limit + int(usage.total * _MARGIN),
-        )
+        needed = usage.used - limit + int(usage.total * _MARGIN)
+        victims = choose(suspects(node._scheduler.workers.workers.values(), node._scheduler.members, lambda pid: held.get(pid, 0)), needed)
         if not victims:
             return
+        if sum(victim.held for victim in victims) < needed:
+            now = monotonic()
+            if self._in_vain and now < self._patient_until:
+                return
+            self._patient_until = now + self._period * min(2**self._in_vain, _SLOWEST)
+            self._in_vain += 1
         self._ending.update(victim.process for victim in victims)
         said = self._in_words(victims, usage, limit)
         text = f"{said}\nTop 10 memory users: {largest(there)}\n{_ADVICE}"

@@ -195,7 +195,7 @@ class Node:
                 self._hello(connection, *message)
             else:
                 self._understand(connection, message)
-        except (TypeError, ValueError, KeyError, AttributeError):
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
             sys.stderr.write(f"{connection!r} said {message!r}"[:2000] + "\n")
             sys.excepthook(*sys.exc_info())
             connection.hang_up()

@@ -17,7 +17,7 @@ from mray._common import messages as m
 from mray._ipc.reaper import SPILLED, segment_prefix
 from mray._ipc.table import SessionTable
 from mray._objects.store import SegmentStore
-from mray._runtime.deaths import owner_error, removed_error
+from mray._runtime.deaths import has_ended, owner_error, removed_error
 from mray.exceptions import ObjectStoreFullError
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ def store_value(client: Client, value: Serialized, owner: str) -> tuple[str, int
 
     Raises `OutOfDiskError` when neither memory nor disk have room; `ObjectStoreFullError` when memory has none and spilling is off.
     """
+    payload = _find_room(client, value, owner)
+    # Whoever dies from here on is forgotten when this process hears of it; who has died before would never free it.
+    if has_ended(owner) and not _is_there(client, owner):
+        client.store.forget_owner(owner)
+    return payload
+
+
+def _find_room(client: Client, value: Serialized, owner: str) -> tuple[str, int, str]:
     client.reactor.run_deferred()  # segments of dropped refs, first of all
     store = client.store
     try:
@@ -68,7 +76,11 @@ def missing_error(client: Client, owner: str | None, place: str, object_id: byte
     Nothing is computed again. A value outlives the process that made it, and on one machine its owner, who could ask for it again, is
     lost together with it or not at all.
     """
-    # The node removes the socket of a dead process before what it owned.
-    if owner is not None and owner != client.process and not os.path.exists(client.address_of(owner)):
+    if owner is not None and owner != client.process and not _is_there(client, owner):
         return owner_error(owner, object_id)
     return removed_error(place, object_id)
+
+
+def _is_there(client: Client, process: str) -> bool:
+    """Whether a process is alive: the node removes the socket of a dead one before what it owned."""
+    return os.path.exists(client.address_of(process))

@@ -2,7 +2,7 @@
 
 The one to go is whose end costs least and helps, in this order:
 
-1. idle workers: nobody loses anything;
+1. idle workers: nobody loses anything, unless actors or tasks depend on the worker's life; it counts as one of those then;
 2. workers whose task may be tried again;
 3. workers whose actor may be restarted: it loses its state;
 4. workers whose task may not, then those whose actor may not.
@@ -14,9 +14,9 @@ to grow. Ray 2.60 goes by the time of the start alone; its older policy, by the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mray._scheduler.records import BUSY, IDLE, ActorRecord, Lease, WorkerRecord
+from mray._scheduler.records import BUSY, DEAD, IDLE, ActorRecord, Lease, Member, WorkerRecord
 
 #: What the end of a worker costs, the least first.
 IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)
@@ -44,19 +44,28 @@ class Suspect:
         return self.cost in (IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN)
 
 
-def suspects(workers: Iterable[WorkerRecord], held: Callable[[int], int]) -> list[Suspect]:
-    """The workers that can be ended; `held` tells the bytes of a pid."""
+def suspects(workers: Iterable[WorkerRecord], members: Mapping[str, Member], held: Callable[[int], int]) -> list[Suspect]:
+    """The workers that can be ended; `held` tells the bytes of a pid.
+
+    An actor that nobody holds any more is among them: calls that it has got already may run for long.
+    """
     found = []
     for worker in workers:
         tenant = worker.tenant
-        if not worker.pid or worker.intended is not None:
-            continue
         if worker.state == IDLE:
-            cost, label, began = IDLE_WORKER, "an idle worker", 0
+            member = members[worker.process]
+            if member.owned:
+                cost, label = ACTOR, "an idle worker that owns actors"
+            elif member.leases:
+                cost, label = TASK, "an idle worker whose tasks run elsewhere"
+            else:
+                cost, label = IDLE_WORKER, "an idle worker"
+            began = 0
         elif worker.state == BUSY and isinstance(tenant, Lease):
             cost, label, began = TASK_AGAIN if tenant.retriable else TASK, tenant.label, tenant.began
-        elif worker.state == BUSY and isinstance(tenant, ActorRecord):
-            cost, label, began = ACTOR_AGAIN if tenant.restarts_left else ACTOR, tenant.label, tenant.began
+        elif worker.state == BUSY and isinstance(tenant, ActorRecord) and tenant.state != DEAD:
+            again = tenant.restarts_left and not tenant.leaving
+            cost, label, began = ACTOR_AGAIN if again else ACTOR, tenant.label, tenant.began
         else:
             continue
         found.append(Suspect(worker.process, worker.pid, label, cost, began, held(worker.pid)))

@@ -225,6 +225,8 @@ class Groups:
         """A process asked for a group."""
         floor = self._floor
         owner, actor = floor.root_of(process)
+        if owner not in floor.members:
+            return  # nobody is left with whom it would end, and who asks for it is about to be ended
         group = GroupRecord(group_id, {**spec, "job": job_of(floor.members[process].work)}, owner, actor, floor.pool)
         if group.name and (group.namespace, group.name) in self._names:
             text = f"Failed to create placement group '{group_id.hex()}' because name '{group.name}' already exists."

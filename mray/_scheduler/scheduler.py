@@ -206,10 +206,12 @@ class Scheduler:
             if worker is None:
                 continue
             self.workers.withdraw(worker)
+            # An actor that was told to leave has not left for that reason.
+            worker.intended = None
             if worker.tenant is not None:
                 self.kill(worker.tenant, CAUSE_MEMORY, event.text, may_restart=True)
             else:
-                worker.intended = worker.intended or (CAUSE_MEMORY, event.text)
+                worker.intended = (CAUSE_MEMORY, event.text)
                 worker.state = LEAVING
                 self._out.append(KillWorker(process))
 
@@ -356,14 +358,23 @@ class Scheduler:
 
     def root_of(self, process: str) -> tuple[str, bytes | None]:
         """Whose end is the end of what a process makes: the actor in it, or else the driver that its task comes from."""
-        while True:
+        seen = set()
+        while process not in seen:
+            seen.add(process)
             worker = self.workers.workers.get(process)
-            tenant = worker.tenant if worker is not None else None
-            if isinstance(tenant, ActorRecord):
-                return process, tenant.id
-            if not isinstance(tenant, Lease):
+            if worker is None:
                 return process, None
-            process = tenant.client.process
+            if isinstance(worker.tenant, ActorRecord):
+                return process, worker.tenant.id
+            if isinstance(worker.tenant, Lease):
+                process = worker.tenant.client.process
+        # The task that has led here is over: its worker is idle, or works by now for one that works for it.
+        work = self.members[process].work
+        _job, _slash, actor = work.partition("/")
+        if actor:
+            return process, bytes.fromhex(actor)
+        drivers = (name for name, member in self.members.items() if member.work == work and name not in self.workers.workers)
+        return next(drivers, process), None
 
     def evict(self, tenant: Tenant, kind: str, text: str) -> None:
         """End a tenant wherever it is."""

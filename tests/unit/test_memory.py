@@ -120,7 +120,7 @@ def test_suspects_are_who_works_and_who_is_idle_with_what_their_end_costs() -> N
     stage.task(2, False)
     stage.actor(b"a", 0)
     stage.actor(b"b", 1)
-    found = suspects(stage.scheduler.workers.workers.values(), lambda pid: pid * MIB)
+    found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda pid: pid * MIB)
     assert [(one.cost, one.held == one.pid * MIB) for one in sorted(found, key=lambda one: one.began)] == [
         (TASK_AGAIN, True),
         (TASK, True),
@@ -129,14 +129,47 @@ def test_suspects_are_who_works_and_who_is_idle_with_what_their_end_costs() -> N
     ]
     lease = next(iter(stage.scheduler.leases))
     stage(events.LeaseReturned("driver", lease))
-    assert sum(one.cost == IDLE_WORKER for one in suspects(stage.scheduler.workers.workers.values(), lambda _pid: 0)) == 1
+    found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: 0)
+    assert sum(one.cost == IDLE_WORKER for one in found) == 1
 
 
 def test_who_is_on_its_way_out_is_no_suspect() -> None:
     stage = Stage()
     stage.actor(b"a", 0)
     stage(events.ActorKilled(b"a", True))
-    assert suspects(stage.scheduler.workers.workers.values(), lambda _pid: MIB) == []
+    assert suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: MIB) == []
+
+
+def test_an_actor_that_nobody_holds_is_a_suspect_while_its_calls_run_and_they_hear_why_it_ended() -> None:
+    stage = Stage()
+    stage.actor(b"a", -1)
+    stage(events.ActorWatched("driver", b"a"))
+    stage(events.HandlesDropped("driver", [b"a"]))
+    process = stage.worker_of(b"a")
+    found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: MIB)
+    assert [(one.process, one.cost) for one in found] == [(process, ACTOR)]
+    stage.low(process)
+    assert stage.heard(m.ACTOR_STATE)[-1] == (b"a", "dead", "", 0, (m.CAUSE_MEMORY, "memory is low", 7, -9, None))
+
+
+def test_an_idle_worker_costs_what_depends_on_it() -> None:
+    stage = Stage()
+    stage.task(1, True)
+    (_request, lease, worker, *_rest), = stage.heard(m.LEASE_GRANT)
+    stage(events.ActorRequested(worker, 0, b"a", {"label": "actor A", "resources": {"CPU": 1.0}}))
+    stage(events.LeaseReturned("driver", lease))
+
+    def cost() -> int:
+        found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: MIB)
+        return next(one.cost for one in found if one.process == worker)
+
+    assert cost() == ACTOR
+    stage(events.ActorKilled(b"a", True))
+    stage(events.MemberDied(stage.killed.pop(), (m.CAUSE_CRASH, "", 7, -9, None)))
+    assert cost() == IDLE_WORKER
+    demand = {"resources": {"CPU": 1.0}, "label": "task g", "retriable": True}
+    stage(events.LeaseRequested(worker, 1, {**demand, "env": {"A": "1"}}))
+    assert cost() == TASK
 
 
 def test_those_who_wait_hear_that_memory_ran_low() -> None:
@@ -346,8 +379,29 @@ def test_it_waits_for_the_dead_before_it_ends_another_one(tmp_path: Path, watche
     node.tick()
     assert [event.processes for event in node.events] == [[process]]
     node.monitor.gone(process)
-    node.tick()
-    assert len(node.events) == 2
+    while len(node.events) < 2:
+        node.tick()
+
+
+def test_the_more_are_ended_in_vain_the_longer_it_waits_before_the_next(tmp_path: Path, watched: Any) -> None:
+    node = watched()
+    process = working(node, Stage())
+
+    def ended(seconds: float) -> int:
+        """How many are ended in this time, each dead at once."""
+        before, until = len(node.events), node.now + seconds
+        while node.now < until:
+            node.tick()
+            node.monitor.gone(process)
+        return len(node.events) - before
+
+    meminfo(tmp_path / "meminfo", 1000, 50)
+    assert ended(0.3) == 1
+    assert ended(120) == pytest.approx(120 / 4, abs=6)
+    meminfo(tmp_path / "meminfo", 1000, 500)
+    ended(1)
+    meminfo(tmp_path / "meminfo", 1000, 50)
+    assert ended(0.3) == 1
 
 
 def test_the_text_tells_how_low_memory_was_and_who_was_ended(tmp_path: Path, watched: Any) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, precondition, rule
 
 from mray._common import messages as m
+from mray._common.placement import check_group
 from mray._scheduler import events
 from mray._scheduler.listings import Listings
 from mray._scheduler.resources import UNIT, ResourcePool
@@ -269,6 +270,47 @@ def test_a_group_of_a_task_outlives_it_and_ends_with_the_driver():
     assert stage.state(group) == "CREATED"
     stage.die("driver")
     assert stage.state(group) == "REMOVED"
+
+
+def test_a_group_of_tasks_that_work_for_each_other_ends_with_the_driver():
+    stage = GroupStage({"CPU": 4})
+    stage.ask(CPU=1)
+    [(_, lease, one, _, _)] = stage.grants()
+    stage.ask(process=one, CPU=1)
+    [(_, _, other, _, _)] = stage.grants(one)
+    stage.give_back(lease)  # what it has submitted goes on, and submits something itself
+    stage.ask(process=other, CPU=1)
+    [(_, _, again, _, _)] = stage.grants(other)
+    assert again == one
+    stage.reserve({"CPU": 1}, process=one)
+    stage.reserve({"CPU": 1}, process=other)
+    assert {group.owner for group in stage.scheduler.groups.records.values()} == {"driver"}
+
+
+def test_a_group_of_a_worker_without_a_task_ends_with_the_driver():
+    stage = GroupStage({"CPU": 4})
+    stage.ask(CPU=1)
+    [(_, lease, worker, _, _)] = stage.grants()
+    stage.give_back(lease)  # it has left a thread behind
+    stage.reserve({"CPU": 1}, process=worker)
+    stage.die(worker)
+    assert stage.available() == {"CPU": 3.0}
+
+
+def test_no_group_is_made_for_a_driver_that_is_dead():
+    stage = GroupStage({"CPU": 4})
+    stage.ask(CPU=1)
+    [(_, _, worker, _, _)] = stage.grants()
+    stage.die("driver")
+    stage.reserve({"CPU": 1}, process=worker)
+    stage.join_all()
+    assert stage.available() == {"CPU": 4.0}
+
+
+@pytest.mark.parametrize("amount", [float("inf"), float("nan")])
+def test_a_bundle_wants_finite_amounts(amount):
+    with pytest.raises(ValueError, match="finite"):
+        check_group([{"CPU": amount}], None, None, None, None, None)
 
 
 def test_who_waits_is_told_of_the_removal():

@@ -189,6 +189,17 @@ def test_files_go_with_their_owner_and_with_the_store(store, directory):
     assert os.listdir(directory) == [os.path.basename(of_others[0])], "what it made for others stays theirs"
 
 
+def test_what_was_given_away_outlives_the_store_and_is_not_counted(store, table):
+    in_memory, on_disk = store.write(serialize(numpy.zeros(10**5)), OWNER), store.spill(serialize(numpy.zeros(10**5)), OWNER)
+    for payload in (in_memory, on_disk):
+        store.give_away(payload[0])
+    assert words(table, BYTES) == words(table, SPILLED) == 0
+    store.close()
+    for payload in (in_memory, on_disk):
+        assert read(payload, Entry()).shape == (10**5,)
+        discard(payload[0])
+
+
 def test_a_value_that_fails_on_its_way_to_disk_leaves_nothing(store, table, directory):
     class Failing:
         size, buffers = MIB, ()
