@@ -115,8 +115,15 @@ class Interpreter:
 
     def release(self, ends: Sequence[tuple[Place, Place, tuple[Place, ...]]]) -> None:
         """Holders of targets that end as soon as the steps that use them are done: (target, holder, steps)."""
+        find, release = self._inboxes.get, self._targets.release
         for place, holder, uses in ends:
-            self._park(uses, place, holder)
+            for lane, number in uses:
+                inbox = find(lane)
+                if inbox is None or inbox.done < number:
+                    self._park(uses, place, holder)
+                    break
+            else:
+                release(place, holder)
 
     def call(self, target: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of a value that lives here, for DAG nodes. Variables of this interpreter stand for their values."""
