@@ -21,6 +21,7 @@ from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import PLAIN_TYPES, serialize
+from mray._runtime import failed_calls
 from mray._runtime.deaths import actor_error, unavailable_error
 from mray.exceptions import TaskCancelledError
 
@@ -135,6 +136,7 @@ class Call:
 
     def fail(self, error: BaseException) -> None:
         """Every return value of the call is this error. Client's lock held."""
+        failed_calls.note(self, error)
         payload = pickle_error(error)
         for entry in self.entries if self.entry is None else (self.entry,):
             entry.complete(FAILED, payload)

@@ -27,6 +27,7 @@ from mray._objects.ownership import Entry
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
 from mray._objects.serializer import PLAIN_TYPES, deserialize
 from mray._objects.store import read
+from mray._runtime import failed_calls
 from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
@@ -86,7 +87,7 @@ class Executor:
         #: Called before the constructor with the actor's spec; returns what runs the constructor, if not this thread simply does.
         self.prepare: Callable[[dict[str, Any]], Callable[..., None] | None] = lambda _spec: None
         #: (task id, name of the exception) of the last calls that failed; for observers.
-        self.failures: deque[tuple[bytes, str]] = deque(maxlen=FAILURES)
+        self.failures: deque[tuple[bytes, str, str]] = deque(maxlen=FAILURES)
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, function_id: bytes, pickled: bytes) -> None:
@@ -436,7 +437,7 @@ class Executor:
                 connection.post((m.ATTEMPT, task_id))
                 return
             wrapped = self._wrap(error, name)
-        self.failures.append((task_id, type(error).__name__))
+        self.failures.append((task_id, *failed_calls.facts(wrapped)))
         payload = pickle_error(wrapped)
         self.settle()
         if num_returns == 1:
@@ -450,8 +451,9 @@ class Executor:
             return None
         if "retry" in options and self._is_retried(error, name, options["retry"]):
             return None
-        self.failures.append((task_id, type(error).__name__))
-        return pickle_error(self._wrap(error, name))
+        wrapped = self._wrap(error, name)
+        self.failures.append((task_id, *failed_calls.facts(wrapped)))
+        return pickle_error(wrapped)
 
     def _wrap(self, error: BaseException, name: str) -> RayTaskError:
         """What the caller gets for an error of user code."""

@@ -30,6 +30,7 @@ from mray._common import settings
 from mray._ipc import process as processes
 from mray._ipc import reaper
 from mray._ipc.reaper import withdraw
+from mray._runtime import failed_calls
 from mray._runtime.address import Address, only_one, parent_of, publish, running, running_in, versions
 from mray._runtime.client import Client
 from mray._runtime.deaths import node_error
@@ -219,6 +220,7 @@ def join_session(options: SessionOptions) -> JoinedSession:
         raise ValueError(options.conflict)
     check_preload(options)
     allow_descriptors()
+    failed_calls.clear()
     client = Client(address.session_dir, os.urandom(8).hex(), m.ROLE_DRIVER)
     client.wishes = choose_job(options, place_of_driver(options.preload))
     session = JoinedSession(address, client)

@@ -27,6 +27,7 @@ from mray._common import messages as m
 from mray._common.ids import FIRST
 from mray._ipc.connection import Connection
 from mray._objects.store import is_spilled
+from mray._runtime import failed_calls
 from mray._runtime.calls import ActorCaller, Call
 
 if TYPE_CHECKING:
@@ -308,6 +309,7 @@ def work_of(worker: Worker) -> dict[str, Any]:
 
 _SECTIONS: dict[str, Callable[[Client], Any]] = {
     "calls": _calls,
+    "failed": lambda _client: failed_calls.rows(),
     "metrics": lambda _client: measured.rows(),
     "objects": _objects,
     "stacks": _stacks,

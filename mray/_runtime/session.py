@@ -27,6 +27,7 @@ from mray._common.memory_options import monitor_options, retry_options
 from mray._device import discovery
 from mray._ipc import reaper
 from mray._ipc.process import describe_exit, kill
+from mray._runtime import failed_calls
 from mray._runtime.address import parent_of
 from mray._runtime.breakpoints import has_terminal
 from mray._runtime.client import Client
@@ -100,6 +101,7 @@ def start_session(options: SessionOptions) -> Session:
     allow_descriptors()
     directory, lock, pid = launch_node(options.temp_dir, choose_options(options))
     try:
+        failed_calls.clear()
         client = Client(directory, os.urandom(8).hex(), m.ROLE_DRIVER)
         session = Session(directory, pid, lock, client)
     except BaseException:

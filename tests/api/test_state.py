@@ -204,6 +204,50 @@ def test_tasks_are_listed_with_the_state_they_are_in(session: ModuleType, state:
     assert 0 <= row.end_time_ms - row.start_time_ms < 200_000
 
 
+def test_failed_tasks_are_listed_with_what_they_failed_of(
+    session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any
+) -> None:
+    ray = session
+    waits, cls = wait_task(session), worker_class(session)
+    dying = ray.remote(max_retries=0)(lambda: os._exit(27)).options(name="dies").remote()
+    running = waits.options(num_cpus=2).remote(str(tmp_path / "go"))
+    queued = waits.options(num_cpus=2, name="queues").remote(str(tmp_path / "go"))
+    actor = cls.options(num_cpus=0).remote()
+    ray.get(actor.pid.remote())
+    raises = actor.fail.remote()
+    with pytest.raises(ValueError, match="on purpose"):
+        ray.get(raises)
+    with pytest.raises(ray.exceptions.WorkerCrashedError):
+        ray.get(dying)
+    ray.cancel(queued)
+    with pytest.raises(ray.exceptions.TaskCancelledError):
+        ray.get(queued)
+    actor_late = cls.options(num_cpus=0).remote()
+    ray.kill(actor_late)
+    late = actor_late.pid.remote()
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(late)
+
+    def errors() -> dict[str, Any]:
+        return {row.task_id: row.error_type for row in state.list_tasks(detail=True) if row.state == "FAILED"}
+
+    expected = {
+        raises.task_id().hex(): "TASK_EXECUTION_EXCEPTION",
+        dying.task_id().hex(): "WORKER_DIED",
+        queued.task_id().hex(): "TASK_CANCELLED",
+        late.task_id().hex(): "ACTOR_DIED",
+    }
+    eventually(lambda: expected.items() <= errors().items())
+    rows = {row.task_id: row for row in state.list_tasks(detail=True)}
+    texts = {name: rows[name].error_message for name in expected}
+    assert "ValueError: on purpose" in texts[raises.task_id().hex()]
+    assert "exit code 27" in texts[dying.task_id().hex()]
+    assert not texts[queued.task_id().hex()]
+    assert rows[dying.task_id().hex()].name == "dies"
+    (tmp_path / "go").touch()
+    ray.get(running)
+
+
 def test_the_constructor_of_an_actor_is_a_task(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
     actor = worker_class(session).remote()
     session.get(actor.pid.remote())

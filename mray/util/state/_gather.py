@@ -6,7 +6,7 @@ In whoever asks; see `mray._runtime.observer`. A row is a dict with a key for ea
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,7 +128,7 @@ def actors(view: View) -> Iterator[Row]:
 
 # ------------------------------------------------------------------------------------------------- tasks
 def tasks(view: View) -> Iterator[Row]:
-    told = view.ask("calls", "work")
+    told = view.ask("calls", "work", "failed")
     works = {process: answers.get("work") or {} for process, answers in told.items()}
     running = {task_id for work in works.values() for task_id in _running(work)}
     seen: set[bytes] = set()
@@ -137,8 +137,13 @@ def tasks(view: View) -> Iterator[Row]:
             if not call["creation"]:
                 seen.add(call["task_id"])
                 yield _pending_task(view, process, call, call["task_id"] in running, works.get(process, {}))
+    for answers in told.values():
+        for task_id, name, *error in answers.get("failed") or ():
+            if task_id not in seen:
+                seen.add(task_id)
+                yield _finished_task(view, "", task_id, name, error)
     for process, work in works.items():
-        failures = dict(work.get("failures", ()))
+        failures = {task_id: error for task_id, *error in work.get("failures", ())}
         for task_id, name, begin, end in work.get("recent", ()):
             if task_id not in seen:
                 seen.add(task_id)
@@ -191,10 +196,10 @@ def _pending_task(view: View, owner: str, call: Row, runs: bool, work: Row) -> R
     return row
 
 
-def _finished_task(view: View, process: str, task_id: bytes, name: str, error: str | None) -> Row:
+def _finished_task(view: View, process: str, task_id: bytes, name: str, error: Sequence[str] | None) -> Row:
     row = _task(view, task_id, name, name, "FINISHED" if error is None else "FAILED", process)
     if error is not None:
-        row.update(error_type="TASK_EXECUTION_EXCEPTION", error_message=error)
+        row.update(error_type=error[0], error_message=error[1])
     return row
 
 
