@@ -11,6 +11,7 @@ import fcntl
 import os
 
 from mray._ipc.process import kill, with_variable
+from mray._ipc.segment import unlink
 
 SHM = "/dev/shm"
 LOCK = "lock"
@@ -37,14 +38,17 @@ def session_of(directory: str) -> str:
     return directory.rstrip("/").rpartition("_")[2]
 
 
-def unlink_segments(session: str, owner: str = "") -> None:
-    """Take away every shared-memory name of the session, or those of what one process owned."""
-    prefix = segment_prefix(session)[1:] + (f"{owner}-" if owner else "")
-    with contextlib.suppress(OSError), os.scandir(SHM) as entries:
-        for entry in entries:
-            if entry.name.startswith(prefix):
-                with contextlib.suppress(OSError):
-                    os.unlink(entry.path)
+def _names_in(place: str, start: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return [name for name in os.listdir(place) if name.startswith(start)]
+    return []
+
+
+def unlink_segments(session: str) -> None:
+    """Take away every shared-memory name of the session."""
+    for name in _names_in(SHM, segment_prefix(session)[1:]):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(SHM, name))
 
 
 def remove_session(directory: str) -> str | None:
@@ -57,14 +61,18 @@ def remove_session(directory: str) -> str | None:
     return kept
 
 
+def objects_of(directory: str, owner: str, producer: str = "") -> list[str]:
+    """The names of the objects that a process owns (of those, the ones that `producer` has made), in memory and on disk."""
+    start, spilled = f"{owner}-{producer}", os.path.join(directory, SPILLED)
+    in_memory = _names_in(SHM, segment_prefix(session_of(directory))[1:] + start)
+    return [f"/{name}" for name in in_memory] + [os.path.join(spilled, name) for name in _names_in(spilled, start)]
+
+
 def unlink_owned(directory: str, owner: str) -> None:
-    """A process is dead: take away the objects that it owned, in memory and on disk."""
-    unlink_segments(session_of(directory), owner)
-    with contextlib.suppress(OSError), os.scandir(os.path.join(directory, SPILLED)) as entries:
-        for entry in entries:
-            if entry.name.startswith(f"{owner}-"):
-                with contextlib.suppress(OSError):
-                    os.unlink(entry.path)
+    """A process is dead: take away the objects that it owned."""
+    for name in objects_of(directory, owner):
+        with contextlib.suppress(OSError):
+            unlink(name)
 
 
 def spill_elsewhere(directory: str, parent: str) -> None:

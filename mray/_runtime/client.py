@@ -28,7 +28,7 @@ from mray._ipc.connection import Connection, Message
 from mray._ipc.reactor import Reactor
 from mray._ipc.segment import unlink
 from mray._ipc.table import SessionTable
-from mray._objects.ownership import MOST_SURVEYED, Countdown, Entry, Guard, Survey, split_ready
+from mray._objects.ownership import MOST_SURVEYED, Countdown, Entry, Survey, split_ready
 from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
 from mray._objects.store import SegmentStore, is_spilled, read
@@ -40,7 +40,7 @@ from mray._runtime.deaths import node_error, note_end
 from mray._runtime.leases import LeasePools
 from mray._runtime.process_snapshot import listener
 from mray._runtime.requests import Answer, Requests
-from mray._runtime.storing import missing_error, open_store, store_value
+from mray._runtime.storing import OwnSegments, missing_error, open_store, store_value
 from mray._runtime.tensor_transport import TensorStore
 from mray.exceptions import GetTimeoutError, RaySystemError
 
@@ -72,6 +72,7 @@ class Client:
         self.cancelling = Cancelling(self)
         self.store: SegmentStore
         #: Objects of this process whose refs have been pickled: others may ask for them.
+        self.segments = OwnSegments(self)
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         #: The class of this session's entries: by it a ref that outlived its session is known.
         self.entry: type[Entry] = type("Entry", (Entry,), {})
@@ -200,6 +201,8 @@ class Client:
             connection.hang_up()  # a child that it left behind may hold the other end
         self.bells.forget(process)
         self.store.forget_owner(process)
+        if status != 0:
+            self.segments.discard_unclaimed(process)
 
     # ------------------------------------------------------------------------------------ replies
     def _on_reply(self, connection: Connection, task_id: bytes, form: int, payload: Any, refs: Any) -> None:
@@ -232,7 +235,7 @@ class Client:
     def complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
         """The value of an entry has come from its producer; `pin` is how that names the refs inside. Client's lock held."""
         if form == m.SEGMENT:
-            entry.guard = Guard(self.reactor.defer, self.free_segment, payload[0], payload[2])
+            entry.guard = self.segments.guard(payload)
             connection.facts.get("freed", set()).discard(payload[0])
         entry.complete(form, payload, self.borrowing.adopt_reply(connection, pin, refs) if refs else None)
 
@@ -345,7 +348,7 @@ class Client:
         entry.payload = payload
         entry.form = form
         if form == m.SEGMENT:
-            entry.guard = Guard(self.reactor.defer, self.free_segment, payload[0], payload[2])
+            entry.guard = self.segments.guard(payload)
         return ObjectRef(new_object_id(), entry)
 
     def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
@@ -369,7 +372,7 @@ class Client:
         entry = call.keep = self.entry()
         object_id = new_object_id()
         segment = self.store_value(packed, self.process)
-        entry.guard = Guard(self.reactor.defer, self.free_segment, segment[0], segment[2])
+        entry.guard = self.segments.guard(segment)
         entry.complete(m.SEGMENT, segment)
         self.exported[object_id] = entry
         call.form, call.payload = m.SEGMENT, (*segment, object_id)
@@ -404,20 +407,6 @@ class Client:
         if entry.form == m.SEGMENT:
             return abs(entry.payload[1]), is_spilled(entry.payload)
         return len(entry.payload), False
-
-    def free_segment(self, name: str, producer: str) -> None:
-        """The value in a segment that this process owns is needed no more (called by the reactor)."""
-        if producer == self.process:
-            self.store.free(name)
-            return
-        with self.lock:
-            connection = self.peers.get(producer)
-            if connection is None or connection.closed:
-                unlink(name)
-                return
-            connection.facts.setdefault("freed", set()).add(name)
-            connection.post((m.FREE_SEGMENT, [name]))
-            self.reactor.post_later(connection)
 
     def value_of(self, entry: Entry) -> Any:
         """The value of an entry that is ready; raises it when it is an error."""

@@ -1,4 +1,4 @@
-"""Where a large value goes: into shared memory while there is room, else to disk.
+"""Where a large value goes: into shared memory while there is room, else to disk; and how its memory is let go.
 
 In the process that makes the value, in the thread that wants it stored.
 
@@ -14,8 +14,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
-from mray._ipc.reaper import SPILLED, segment_prefix
+from mray._ipc.reaper import SPILLED, objects_of, segment_prefix
+from mray._ipc.segment import unlink
 from mray._ipc.table import SessionTable
+from mray._objects.ownership import Guard
 from mray._objects.store import SegmentStore
 from mray._runtime.deaths import has_ended, owner_error, removed_error
 from mray.exceptions import ObjectStoreFullError
@@ -68,6 +70,47 @@ def _find_room(client: Client, value: Serialized, owner: str) -> tuple[str, int,
     payload = store.spill(value, owner)
     client.node.send((m.SPILLED,))
     return payload
+
+
+class OwnSegments:
+    """The segments of values that this process owns, whoever has made them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        #: Names of those that others have made and that this process knows of.
+        self._claimed: set[str] = set()
+
+    def claim(self, payload: tuple[str, int, str]) -> None:
+        """A value has come from its producer."""
+        if payload[2] != self._client.process:
+            self._claimed.add(payload[0])
+
+    def guard(self, payload: tuple[str, int, str]) -> Guard:
+        """What frees the segment of a value when it ends."""
+        self.claim(payload)
+        return Guard(self._client.reactor.defer, self.free, payload[0], payload[2])
+
+    def free(self, name: str, producer: str) -> None:
+        """The value in a segment is needed no more (called by the reactor)."""
+        client = self._client
+        if producer == client.process:
+            client.store.free(name)
+            return
+        with client.lock:
+            self._claimed.discard(name)
+            connection = client.peers.get(producer)
+            if connection is None or connection.closed:
+                unlink(name)
+                return
+            connection.facts.setdefault("freed", set()).add(name)
+            connection.post((m.FREE_SEGMENT, [name]))
+            client.reactor.post_later(connection)
+
+    def discard_unclaimed(self, producer: str) -> None:
+        """A process has died and all it had said is read: remove what it was making for this one. Client's lock held."""
+        for name in objects_of(self._client.session_dir, self._client.process, producer):
+            if name not in self._claimed:
+                unlink(name)
 
 
 def missing_error(client: Client, owner: str | None, place: str, object_id: bytes | None) -> BaseException:

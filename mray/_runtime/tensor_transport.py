@@ -230,7 +230,7 @@ class TensorStore:
         if form != m.SEGMENT:
             return form, payload, None, b""
         entry = client.entry()
-        entry.guard = Guard(client.reactor.defer, client.free_segment, payload[0], payload[2])
+        entry.guard = client.segments.guard(payload)
         entry.complete(form, payload)
         lease = new_object_id()
         if versions is not None:
@@ -284,9 +284,11 @@ class TensorStore:
     def own(self, entry: Entry, object_id: bytes, form: int, payload: Any, keep: Any) -> None:
         """This process owns the object: the holder may let go of the tensors with the entry. `keep` (the holder's handle) lives as long."""
         if form == m.TENSORS:
+            if payload[6] == m.SEGMENT:
+                self._client.segments.claim(payload[7])
             entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, payload, keep)
         elif form == m.SEGMENT:
-            entry.guard = Guard(self._client.reactor.defer, self._client.free_segment, payload[0], payload[2])
+            entry.guard = self._client.segments.guard(payload)
 
     def set_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
         """See `mray._api.backend.Backend.set_tensor_target`."""
@@ -302,7 +304,7 @@ class TensorStore:
     def _let_go(self, object_id: bytes, payload: tuple[Any, ...], _keep: Any) -> None:
         client = self._client
         if payload[6] == m.SEGMENT:
-            client.free_segment(payload[7][0], payload[7][2])
+            client.segments.free(payload[7][0], payload[7][2])
         with client.lock:
             if payload[0] == client.process:
                 self._drop(object_id)

@@ -53,3 +53,46 @@ def test_a_result_whose_owner_died_before_it_was_made(ray_session, segments, tmp
     go.touch()
     assert ray.get(maker.answer.remote()) == 1
     eventually(lambda: segments() <= before)
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_a_result_whose_maker_died_before_it_was_told_of(fresh, init, eventually, spilled):
+    ray = fresh
+    numpy = pytest.importorskip("numpy")
+    init(num_cpus=1, object_store_memory=80 << 20)
+    from mray._api.current import current_backend
+
+    facts = current_backend().facts()
+    spill = os.path.join(facts["session_dir"], "spilled")
+
+    def names():
+        on_disk = os.listdir(spill) if os.path.isdir(spill) else []
+        return {name for name in [*os.listdir("/dev/shm"), *on_disk] if facts["session"] in name or name in on_disk}
+
+    @ray.remote
+    class Maker:
+        def make(self, size):
+            return numpy.ones(size, numpy.uint8)
+
+        def make_and_die(self, size):
+            from mray._objects.store import SegmentStore
+
+            fill = SegmentStore._fill
+
+            def fill_and_die(store, segment, value):
+                fill(store, segment, value)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            SegmentStore._fill = fill_and_die
+            return self.make(size)
+
+    size = (100 if spilled else 1) << 20
+    maker = Maker.remote()
+    kept = ray.get(maker.make.remote(size)), maker.make.remote(size)
+    ray.wait([kept[1]])
+    before = names()
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(maker.make_and_die.remote(size))
+    eventually(lambda: names() <= before)
+    # What had been told of is there still.
+    assert ray.get(kept[1]).sum() == kept[0].sum() == size
