@@ -250,6 +250,13 @@ MEMORY_MONITOR_REFRESH_MS = _declare(
     "RAY_memory_monitor_refresh_ms",
 )
 MEMINFO = _declare("MRAY_MEMINFO", str, "/proc/meminfo", "The file that tells how much memory there is, for tests.")
+ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS = _declare(
+    "MRAY_ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS",
+    int,
+    0,
+    "Milliseconds that an actor's `__ray_shutdown__` may take before its process is killed; 0: as long as it takes.",
+    "RAY_actor_graceful_shutdown_timeout_ms",
+)
 TASK_OOM_RETRIES = _declare(
     "MRAY_TASK_OOM_RETRIES",
     int,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -566,8 +567,14 @@ class Executor:
     def shut_down_instance(self) -> None:
         """Graceful end of an actor: its own ``__ray_shutdown__`` first."""
         hook = getattr(self.instance, "__ray_shutdown__", None)
-        if hook is not None:
-            hook()
+        if hook is None:
+            return
+        limit = settings.ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS.get()
+        if limit > 0:  # by the kernel: the hook may sit in code that lets no other thread run
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, limit / 1000)
+        hook()
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _why(error: BaseException, value: Any, what: str) -> BaseException:

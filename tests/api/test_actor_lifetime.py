@@ -430,6 +430,30 @@ def test_resources_come_back_when_an_actor_ends(ray_session, eventually):
     eventually(lambda: ray.available_resources().get("custom") == 2)
 
 
+@pytest.mark.only("mray")  # Ray names the limit, and does not keep to it
+def test_a_shutdown_hook_that_takes_too_long_is_ended_with_its_process(fresh, init, monkeypatch, tmp_path, eventually):
+    monkeypatch.setenv("RAY_actor_graceful_shutdown_timeout_ms", "500")
+    ray = fresh
+    init(num_cpus=1)
+
+    @ray.remote
+    class Lingers:
+        def pid(self):
+            return os.getpid()
+
+        def __ray_shutdown__(self):
+            (tmp_path / "begun").touch()
+            while not (tmp_path / "never").exists():
+                time.sleep(0.01)
+
+    actor = Lingers.remote()
+    pid = ray.get(actor.pid.remote())
+    del actor
+    gc.collect()
+    eventually(lambda: (tmp_path / "begun").exists())
+    eventually(process_is_gone(pid))
+
+
 def test_a_shutdown_hook_that_raises_does_not_stop_the_rest(ray_session, tmp_path, eventually):
     ray = ray_session
     path = tmp_path / "end"

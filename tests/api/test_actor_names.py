@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -188,6 +191,44 @@ def test_dead_actors_are_not_listed(ray_session, named, eventually):
     ray.get(actor.read.remote())
     ray.kill(actor)
     eventually(lambda: "listed-dead" not in ray.util.list_named_actors())
+
+
+def test_restarting_actors_are_listed(ray_session, tmp_path, eventually):
+    ray = ray_session
+    go = tmp_path / "go"
+    go.touch()
+
+    class Slow:
+        def __init__(self):
+            while not go.exists():
+                time.sleep(0.01)
+
+        def pid(self):
+            return os.getpid()
+
+    actor = ray.remote(max_restarts=-1)(Slow).options(name="listed-restarting").remote()
+    pid = ray.get(actor.pid.remote())
+    go.unlink()
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: is_gone(pid))
+    assert "listed-restarting" in ray.util.list_named_actors()
+    go.touch()
+    eventually(lambda: pid_of(ray, actor) not in (None, pid))
+    ray.kill(actor)
+
+
+def is_gone(pid):
+    try:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def pid_of(ray, actor):
+    try:
+        return ray.get(actor.pid.remote())
+    except ray.exceptions.ActorUnavailableError:
+        return None
 
 
 def test_pending_actors_are_listed(ray_session, named):
