@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 
 from mray._ipc.process import kill, with_variable
 from mray._ipc.segment import unlink
@@ -24,6 +25,9 @@ SPILLED = "spilled"
 #: What such an elsewhere is called, before the session's name, and the link in it that leads back to the session.
 _SPILL_PREFIX = "mray_spilled_objects_"
 _SESSION_LINK = ".session"
+#: How often it is looked whether those that were killed are gone, and the seconds in between: some cannot be, while a disk hangs.
+_KILL_LOOKS = 200
+_KILL_LOOK = 0.005
 #: Folders of a session's ``logs`` that are not removed with it.
 KEPT_LOGS = ("nsight", "profiles")
 
@@ -81,14 +85,22 @@ def spill_elsewhere(directory: str, parent: str) -> None:
     Sweeps what sessions that are gone have left there. Raises OSError when there can be no such directory.
     """
     os.makedirs(parent, 0o700, exist_ok=True)
-    for name in os.listdir(parent):
-        link = os.path.join(parent, name, _SESSION_LINK)
-        if name.startswith(_SPILL_PREFIX) and os.path.islink(link) and not os.path.exists(link):
-            _remove_tree(os.path.dirname(link))
+    for name in _names_in(parent, _SPILL_PREFIX):
+        if _is_left_over(os.path.join(parent, name)):
+            _remove_tree(os.path.join(parent, name))
     place = os.path.join(parent, _SPILL_PREFIX + session_of(directory))
     os.mkdir(place, 0o700)
     os.symlink(directory, os.path.join(place, _SESSION_LINK))
     os.symlink(place, os.path.join(directory, SPILLED))
+
+
+def _is_left_over(place: str) -> bool:
+    """Whether this is a directory of our own user with objects of a session that is gone."""
+    try:
+        # In a directory of somebody else's, a link might take the place of a folder while it is being removed.
+        return os.lstat(place).st_uid == os.getuid() and not os.path.exists(os.readlink(os.path.join(place, _SESSION_LINK)))
+    except OSError:
+        return False
 
 
 def remove_spilled(directory: str) -> None:
@@ -147,9 +159,14 @@ def _remove_tree(directory: str) -> None:
 
 
 def kill_processes(directory: str) -> None:
-    """End whatever still runs of a session whose node is dead (SIGKILL)."""
-    for pid in with_variable(SESSION_VARIABLE, directory):
-        kill(pid)
+    """End whatever still runs of a session whose node is dead (SIGKILL), and see it gone: it might be making a file, or forking."""
+    for _ in range(_KILL_LOOKS):
+        pids = with_variable(SESSION_VARIABLE, directory)
+        if not pids:
+            return
+        for pid in pids:
+            kill(pid)
+        time.sleep(_KILL_LOOK)
 
 
 def clean_after_node(directory: str) -> None:

@@ -60,9 +60,9 @@ class Segment:
             # Without its pages reserved, the first touch of a full /dev/shm would be a SIGBUS.
             os.posix_fallocate(shared.fd, 0, size)
             memory = mmap.mmap(shared.fd, size, **UNTRACKED)
-        except OSError as error:
+        except BaseException as error:  # Ctrl-C as well: pages are reserved for seconds when there are many
             shared.unlink()
-            if error.errno in _NO_ROOM:
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _full(name, size) from error
             raise
         finally:

@@ -216,6 +216,21 @@ def test_the_directory_can_be_named_and_is_left_empty(fresh, init, tmp_path, way
     eventually(lambda: not sizes())
 
 
+@pytest.mark.only("mray")  # the names are its own
+def test_what_a_session_that_is_gone_has_left_elsewhere_is_removed_and_nothing_else(fresh, init, tmp_path):
+    (tmp_path / "session").mkdir()
+    links = {"gone": tmp_path / "no session", "alive": tmp_path / "session", "unknown": None}
+    for name, session in links.items():
+        place = tmp_path / f"mray_spilled_objects_{name}"
+        place.mkdir()
+        (place / "object").touch()
+        if session is not None:
+            (place / ".session").symlink_to(session)
+    init(num_cpus=1, object_spilling_directory=str(tmp_path))
+    fresh.shutdown()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mray_spilled_objects_alive", "mray_spilled_objects_unknown", "session"]
+
+
 @pytest.mark.only("mray")  # Ray checks the type too, with other words
 def test_a_configuration_that_means_nothing_here_is_refused(fresh, init):
     with pytest.raises(ValueError, match="filesystem"):

@@ -230,6 +230,19 @@ def test_a_disk_without_room_is_an_error_and_leaves_nothing(store, directory, mo
     assert os.listdir(directory) == []
 
 
+def test_ctrl_c_while_memory_is_reserved_leaves_nothing(store, table, monkeypatch):
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "posix_fallocate", interrupted)
+    before = set(os.listdir("/dev/shm"))
+    for store_it in (store.write, store.spill):
+        with pytest.raises(KeyboardInterrupt):
+            store_it(serialize(numpy.zeros(10**5)), OWNER)
+    assert {name for name in set(os.listdir("/dev/shm")) - before if f"mray-test-{os.getpid()}-" in name} == set()
+    assert words(table, BYTES) == words(table, SPILLED) == 0
+
+
 def test_reading_what_is_gone_is_a_file_not_found_error(store):
     payload = store.write(serialize(numpy.zeros(10**5)))
     store.free(payload[0])
