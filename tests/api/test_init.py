@@ -377,8 +377,11 @@ def test_modules_of_the_package_need_no_import(run_program):
     print(ray.runtime_env.RuntimeEnv(env_vars={"A": "b"})["env_vars"], ray.cloudpickle.loads(ray.cloudpickle.dumps(lambda: 7))())
     import ENGINE.cloudpickle as pickle
     print(pickle.loads(pickle.dumps([1])))
+    from ENGINE.types import ObjectRef
+    from ENGINE.remote_function import RemoteFunction
+    print(isinstance(ray.remote(lambda: 1), RemoteFunction), ObjectRef[int] is not None)
     """
-    assert run_program(program).stdout.split("\n")[:2] == ["{'A': 'b'} 7", "[1]"]
+    assert run_program(program).stdout.splitlines() == ["{'A': 'b'} 7", "[1]", "True True"]
 
 
 def test_an_object_id_is_an_object_ref(ray):
