@@ -49,6 +49,7 @@ def test_an_unknown_keyword_is_named(fresh):
     assert not fresh.is_initialized()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray lets go of the processes it has begun
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
