@@ -26,7 +26,7 @@ from mray._runtime.client import Client
 from mray._runtime.context import Context
 from mray._runtime.detached import discard_own, pack_own
 from mray._runtime.environments import merge_environments, variables_of
-from mray._runtime.executor import ExitActor
+from mray._runtime.executor import EXITED, ExitActor
 from mray._runtime.output import OutputPrinter
 from mray._runtime.persistent import JoinedSession, join_session
 from mray._runtime.running import current_call
@@ -519,12 +519,14 @@ class NativeBackend(PlacementCalls, Backend):
         if self._worker is None or self._worker.executor.instance is None:
             raise TypeError("exit_actor API is called on a non-actor worker, or in a driver.")
         verdict = ExitActor()
-        running = current_call.get()
-        if running is None:
-            self._worker.executor.verdicts[self._context.task_id] = verdict
-        else:
+        running, lanes = current_call.get(), self._worker.lanes
+        if running is not None:
             running.verdict = verdict
-        raise AsyncioActorExit if self._worker.lanes.is_async else verdict
+        elif lanes.exist:
+            lanes.leave(*EXITED)  # a thread that user code has started
+        else:
+            self._worker.executor.verdicts[self._context.task_id] = verdict
+        raise AsyncioActorExit if lanes.is_async else verdict
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
         from mray._backends.timeline import timeline  # noqa: PLC0415  (rarely wanted)

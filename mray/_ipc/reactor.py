@@ -81,7 +81,8 @@ class Reactor:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_numbers = itertools.count()
         self._deferred: deque[Callable[[], None]] = deque()
-        self._dirty: dict[int, Flushable] = {}
+        #: What holds messages back that nobody has flushed; a dict for its order and its `popitem`.
+        self._dirty: dict[Flushable, None] = {}
 
         #: The reading turn. Invariant: only its holder polls and dispatches.
         self._turn = threading.Lock()
@@ -152,7 +153,6 @@ class Reactor:
     def forget(self, fd: int) -> None:
         """Stop watching a descriptor that is about to be closed."""
         if self._callbacks.pop(fd, None) is not None:
-            self._dirty.pop(fd, None)
             with contextlib.suppress(OSError, ValueError):
                 self._epoll.unregister(fd)
 
@@ -214,23 +214,19 @@ class Reactor:
         if self.asleep:
             self.wake()
 
-    def post_later(self, connection: Connection) -> None:
-        """Remember that a connection has posted messages that nobody has flushed."""
-        self._dirty[connection.fd] = connection
-
-    def flush_later(self, key: int, held: Flushable) -> None:
-        """As `post_later`, for what holds messages back itself; `key` is its own, and negative."""
-        self._dirty[key] = held
+    def post_later(self, held: Flushable) -> None:
+        """Remember that a connection, or something else, has messages that nobody has flushed. Any thread."""
+        self._dirty[held] = None
 
     def flush(self) -> None:
         """Give every remembered post to the kernel."""
         dirty = self._dirty
         while dirty:
             try:
-                _fd, connection = dirty.popitem()
+                held, _none = dirty.popitem()
             except KeyError:
                 return
-            connection.flush()
+            held.flush()
 
     @property
     def has_unsent(self) -> bool:

@@ -12,7 +12,7 @@ Imports asyncio: for processes that await.
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextlib
 import weakref
 from collections import deque
 from collections.abc import Generator
@@ -40,7 +40,6 @@ class AwaitedRefs:
         self._client = client
         self._reactor = client.reactor
         self._loop = weakref.ref(loop)
-        self._thread = threading.get_ident()
         #: Values that have arrived and of which the futures do not know; and whether the loop has been told.
         self._arrivals: deque[tuple[asyncio.Future[Any], ObjectRef]] = deque()
         self._told = False
@@ -89,7 +88,6 @@ class AwaitedRefs:
         client = self._client
         entry = ref._entry
         client.borrowing.check(ref)
-        self._thread = threading.get_ident()  # a loop may be run by one thread after the other
         with client.lock:
             if entry.form is None and entry.owner is not None:
                 client.borrowing.fetch(entry)
@@ -118,20 +116,16 @@ class AwaitedRefs:
     def _arrived(self, future: asyncio.Future[Any], ref: ObjectRef, _entry: Entry) -> None:
         """The thread that reads, with the client's lock."""
         self._arrivals.append((future, ref))
-        own = threading.get_ident() == self._thread
-        if self._told or (own and self._looks):
-            return
-        self._told = True
         loop = self._loop()
-        if loop is None:
+        if self._told or loop is None:
             return
-        if own:
-            loop.call_soon(self._settle)
-        else:
-            try:
+        if not _runs_here(loop):
+            self._told = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(self._settle)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                pass
+        elif not self._looks:
+            self._told = True
+            loop.call_soon(self._settle)
 
     def _settle(self) -> None:
         self._told = False
@@ -225,13 +219,16 @@ class AwaitedRefs:
         if not self._watches or loop is None or loop.is_closed():
             return
         self._watches = False
-        if loop.is_running() and threading.get_ident() != self._thread:
-            try:
+        if loop.is_running() and not _runs_here(loop):
+            with contextlib.suppress(RuntimeError):  # it has just been closed
                 loop.call_soon_threadsafe(loop.remove_reader, self._reactor.fileno())
-            except RuntimeError:  # it has just been closed
-                pass
         else:
             loop.remove_reader(self._reactor.fileno())
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this thread runs the loop now. (One thread after the other may.)"""
+    return asyncio._get_running_loop() is loop
 
 
 def awaited_refs(client: Client) -> AwaitedRefs:

@@ -47,7 +47,7 @@ class ExitActor(BaseException):
 
 
 #: How an actor ends that calls `exit_actor`, or whose ``__ray_terminate__`` is called.
-_EXITED = (m.CAUSE_EXIT, "exit_actor() was called.")
+EXITED = (m.CAUSE_EXIT, "exit_actor() was called.")
 
 
 class Cancelled(BaseException):
@@ -413,7 +413,7 @@ class Executor:
     ) -> None:
         """Answer with the error, or end the worker if that is what it means."""
         if isinstance(error, ExitActor):
-            self.end = _EXITED
+            self.end = EXITED
             return
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
@@ -433,7 +433,11 @@ class Executor:
         elif isinstance(error, TaskCancelledError):
             wrapped = error
         else:
-            if options is not None and "retry" in options and self._is_retried(error, name, options["retry"]):
+            try:
+                retried = options is not None and "retry" in options and self._is_retried(error, name, options["retry"])
+            except Exception as unclear:  # a class of the user's, which cannot be unpickled here, say: the error is its context
+                error, retried = unclear, False
+            if retried:
                 self.settle()
                 connection.post((m.ATTEMPT, task_id))
                 return
@@ -519,7 +523,7 @@ class Executor:
                 construct(instance.__init__, args, kwargs)
             self.settle()
         except ExitActor:
-            self.end = _EXITED
+            self.end = EXITED
         except BaseException as error:
             if isinstance(error, SystemExit):
                 os._exit(error.code if isinstance(error.code, int) else 1)

@@ -13,12 +13,13 @@ In a worker that is an actor. What a call is, and how it is answered, is the exe
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from mray._common import messages as m
 from mray._common import settings
@@ -127,7 +128,7 @@ class Lanes:
         await_all = client._await_all
 
         def warn_and_await(entries: Any, timeout: float | None) -> None:
-            del client._await_all
+            vars(client).pop("_await_all", None)  # another thread may have come here first
             logger.warning(
                 "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
                 "asyncio.gather if you want to yield execution to the event loop instead."
@@ -220,6 +221,11 @@ class Lanes:
         elif self._ending and not self.running:
             self.client.reactor.wake()
 
+    def crash(self) -> NoReturn:
+        """A call could not be answered, and whoever waits for it has to be told of something: of the end of this process. Any thread."""
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
     # ------------------------------------------------------------------------------------ ending
     def leave(self, kind: str, text: str) -> None:
         """The actor ends. Nothing new begins, except what had come when its last handle went away. Any thread."""
@@ -256,5 +262,9 @@ class Lanes:
 
     def _on_terminate(self, _number: int, _frame: Any) -> None:
         """SIGTERM: as `exit_actor`, with another cause. Main thread, between any two byte codes, and so perhaps with a lane's lock."""
+        if self.client.reactor.closed:  # a child that user code has forked
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
         text = "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM."
         self.client.reactor.defer(lambda: self.leave(m.CAUSE_CRASH, text))

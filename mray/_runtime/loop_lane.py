@@ -15,6 +15,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from mray._ipc.connection import Connection
@@ -39,6 +40,8 @@ class LoopLane:
         self._lock = threading.Lock()
         #: The loop itself holds its tasks weakly.
         self._tasks: set[asyncio.Task[None]] = set()
+        #: What a call's own context is a copy of. One that begins when another ends would inherit that one's variables.
+        self._context = copy_context()
         self._thread = threading.get_ident()
 
     @property
@@ -85,7 +88,7 @@ class LoopLane:
                 connection, fields = queue.popleft()
                 running = self._lanes.begin(self, fields)
             self._room -= 1
-            running.task = task = self._loop.create_task(self._run(connection, running, fields))
+            running.task = task = self._context.run(self._loop.create_task, self._run(connection, running, fields))
             self._tasks.add(task)
 
     async def _run(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
@@ -94,6 +97,8 @@ class LoopLane:
         running.started = True
         try:
             await lanes.executor.run_in_loop(connection, running, fields)
+        except BaseException:
+            lanes.crash()
         finally:
             self._tasks.discard(running.task)
             running.task = None  # which has this call in its context: nothing for the garbage collector

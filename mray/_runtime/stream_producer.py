@@ -73,8 +73,6 @@ class Producer:
         self._departed = 0.0
         #: Called by the reading thread when the caller has said something.
         self.on_word: Callable[[], object] | None = None
-        #: Under which the reactor remembers it among what is to be flushed.
-        self.fd = -1 - id(self)
 
     # ------------------------------------------------------------------------------------ items
     def add(self, value: Any) -> None:
@@ -118,7 +116,7 @@ class Producer:
         if monotonic() - self._departed > TOGETHER_SECONDS or len(self._held) >= TOGETHER_ITEMS or self._held_bytes > TOGETHER_BYTES:
             self.flush()
         elif len(self._held) == 1:
-            reactor.flush_later(self.fd, self)
+            reactor.post_later(self)
             if reactor.asleep:
                 reactor.want_tick()
 

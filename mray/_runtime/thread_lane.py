@@ -87,6 +87,8 @@ class ThreadLane:
         token = current_call.set(running)
         try:
             lanes.executor.run_beside(connection, running, fields)
+        except BaseException:
+            lanes.crash()
         finally:
             current_call.reset(token)
             lanes.end(running)

@@ -216,8 +216,9 @@ class Worker:
                 if message[0] in _CALLS:
                     self.served += 1
                     note((message[1], context.task_name, began, ended))
-                if executor.end is not None:
-                    return self._leave(*executor.end)
+                end = executor.end
+                if end is not None:  # (a lane may take it back meanwhile, and tell through the inbox)
+                    return self._leave(*end)
                 if not inbox or ended - began > _LONG or reactor.asleep:
                     connection.flush()
                 else:

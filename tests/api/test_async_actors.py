@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import importlib
 import os
 import signal
@@ -517,3 +518,51 @@ def test_what_runs_is_listed_as_running(ray_session: Any, eventually: Any) -> No
     refs = [actor.hang_visibly.remote() for _ in range(3)]
     eventually(lambda: [task.state for task in state.list_tasks() if task.name == "Actor.hang_visibly"] == ["RUNNING"] * 3)
     del refs
+
+
+def test_a_call_inherits_no_context_variable_from_the_one_that_it_waited_for(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(max_concurrency=1)
+    class Actor:
+        def __init__(self) -> None:
+            self.variable = contextvars.ContextVar("variable", default="unset")
+
+        async def set(self, value: str) -> str:
+            before = self.variable.get()
+            self.variable.set(value)
+            await asyncio.sleep(0.01)
+            return before
+
+    actor = Actor.remote()
+    assert ray.get([actor.set.remote(str(number)) for number in range(5)]) == ["unset"] * 5
+
+
+def test_a_loop_that_is_closed_while_a_value_is_awaited_keeps_it_from_nobody(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        def __init__(self) -> None:
+            self.gate = asyncio.Event()
+
+        async def open(self) -> None:
+            self.gate.set()
+
+        async def pass_gate(self) -> int:
+            await self.gate.wait()
+            return 7
+
+    actor = Actor.remote()
+    ref = actor.pass_gate.remote()
+
+    async def begin() -> None:
+        ref.as_future()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    future = ref.future()
+    loop.close()
+    actor.open.remote()
+    assert ray.get(ref) == 7
+    assert future.result(30) == 7

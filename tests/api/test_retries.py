@@ -446,3 +446,43 @@ def test_an_object_whose_memory_somebody_removed_is_lost_and_its_place_named(ray
         with pytest.raises(ray.exceptions.RayTaskError, match="somebody else has removed it"):
             ray.get(length.remote(lost))
     assert ray.get(length.remote(large.remote())) == 1_000_000
+
+
+@pytest.fixture(params=["plain", "threaded", "async"])
+def failing(request, ray_session):
+    """An actor of each kind, with a method that fails and a class of errors to be retried that cannot be asked whether this is one."""
+    kind, ray = request.param, ray_session
+
+    def make(answer):
+        class Unclear(type):
+            def __instancecheck__(cls, _instance):
+                raise answer("unclear")
+
+        class Wanted(Exception, metaclass=Unclear):
+            pass
+
+        class Actor:
+            def _fail(self):
+                raise ValueError("of the method")
+
+        fail = Actor._fail
+        if kind == "async":
+
+            async def fail(self):
+                self._fail()
+
+        Actor.fail = ray.method(retry_exceptions=[Wanted])(fail)
+        return ray.remote(max_task_retries=1, max_concurrency=2 if kind == "threaded" else None)(Actor).remote()
+
+    return make
+
+
+def test_an_error_of_which_it_is_unclear_whether_it_is_to_be_retried_comes_with_the_reason(ray_session, failing):
+    with pytest.raises(RuntimeError, match=r"(?s)of the method.*unclear"):
+        ray_session.get(failing(RuntimeError).fail.remote(), timeout=60)
+
+
+@pytest.mark.only("mray")  # Ray answers it as any other error
+def test_a_call_that_cannot_be_answered_ends_its_actor(ray_session, failing):
+    with pytest.raises(ray_session.exceptions.ActorDiedError):
+        ray_session.get(failing(GeneratorExit).fail.remote(), timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -169,3 +170,48 @@ def test_exit_actor_and_sigterm_let_running_methods_finish(ray_session: Any) -> 
     assert ray.get([slow, actor.terminate.remote()], timeout=30) == ["finished", "told"]
     with pytest.raises(ray.exceptions.ActorDiedError, match="SIGTERM"):
         ray.get(actor.slow.remote(), timeout=30)
+
+
+def test_exit_actor_in_a_thread_that_a_method_started_ends_the_actor(ray_session: Any) -> None:
+    ray = ray_session
+    exit_actor = ray.actor.exit_actor
+
+    @ray.remote(max_concurrency=2)
+    class Actor:
+        def start(self) -> int:
+            def leave() -> None:
+                with contextlib.suppress(BaseException):
+                    exit_actor()
+
+            thread = threading.Thread(target=leave)
+            thread.start()
+            thread.join()
+            return 1
+
+        def ping(self) -> None:
+            pass
+
+    actor = Actor.remote()
+    assert ray.get(actor.start.remote()) == 1
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get([actor.ping.remote() for _ in range(3)], timeout=30)
+
+
+@pytest.mark.only("mray")  # Ray ends those of `multiprocessing`, which exit when their handler raises
+def test_a_child_that_a_method_forks_is_ended_by_sigterm(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(max_concurrency=2)
+    class Actor:
+        def fork(self) -> int:
+            ready, begun = os.pipe()
+            pid = os.fork()
+            if not pid:
+                os.write(begun, b"!")
+                while True:
+                    time.sleep(1000)
+            os.read(ready, 1)
+            os.kill(pid, signal.SIGTERM)
+            return os.waitpid(pid, 0)[1]
+
+    assert ray.get(Actor.remote().fork.remote(), timeout=30)

@@ -326,3 +326,19 @@ def test_an_attendant_that_fails_does_not_end_the_reader(table, caplog):
         reactor.close()
     assert len(called) == 2
     assert "a callback failed" in caplog.text
+
+
+def test_what_a_closed_connection_leaves_unsent_hides_nothing_of_the_one_that_has_its_descriptor_now(pair):
+    reactor, old, _, _ = pair[0]
+    old.close()
+    new, peer = socket.socketpair()
+    assert new.fileno() == old.fd
+    connection = reactor.register(new, lambda _c, _m: None, lambda _c: None)
+    connection.post((1,))
+    reactor.post_later(connection)
+    reactor.post_later(old)
+    reactor.flush()
+    assert connection.unsent == 0
+    assert peer.recv(100) == encode((1,))
+    connection.close()
+    peer.close()
