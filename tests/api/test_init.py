@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import tempfile
@@ -63,6 +64,8 @@ def test_an_unknown_keyword_is_named(fresh):
 def test_arguments_of_init_are_checked(fresh, init, given, error, text):
     with pytest.raises(error, match=text):
         init(**given)
+    fresh.shutdown()
+    gc.collect()
 
 
 def test_the_address_may_be_local(fresh):
