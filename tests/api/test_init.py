@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import json
 import tempfile
@@ -50,22 +49,29 @@ def test_an_unknown_keyword_is_named(fresh):
     assert not fresh.is_initialized()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray lets go of the processes it has begun
-@pytest.mark.parametrize(
-    ("given", "error", "text"),
-    [
-        ({"_system_config": 3}, TypeError, "The _system_config must be a dict"),
-        ({"num_cpus": -1}, ValueError, "Resource quantities must be nonnegative. Violated by resource 'CPU'"),
-        ({"num_cpus": 1.5}, ValueError, "Resource quantities must all be whole numbers. Violated by resource 'CPU'"),
-        ({"resources": {"a": -1}}, ValueError, "Resource quantities must be nonnegative. Violated by resource 'a'"),
-        ({"object_store_memory": 10}, ValueError, "Attempting to cap object store memory usage at 10 bytes, but the minimum allowed is"),
-    ],
-)
-def test_arguments_of_init_are_checked(fresh, init, given, error, text):
-    with pytest.raises(error, match=text):
-        init(**given)
-    fresh.shutdown()
-    gc.collect()
+def test_arguments_of_init_are_checked(run_program):
+    program = """
+    import ENGINE as ray
+
+    for given in (
+        {"_system_config": 3}, {"num_cpus": -1}, {"num_cpus": 1.5}, {"resources": {"a": -1}}, {"object_store_memory": 10},
+    ):
+        try:
+            ray.init(logging_level="ERROR", include_dashboard=False, **given)
+        except (TypeError, ValueError) as error:
+            print(type(error).__name__, error)
+        ray.shutdown()
+    """
+    wanted = [
+        "TypeError The _system_config must be a dict",
+        "ValueError Resource quantities must be nonnegative. Violated by resource 'CPU'",
+        "ValueError Resource quantities must all be whole numbers. Violated by resource 'CPU'",
+        "ValueError Resource quantities must be nonnegative. Violated by resource 'a'",
+        "ValueError Attempting to cap object store memory usage at 10 bytes, but the minimum allowed is",
+    ]
+    lines = run_program(program).stdout.splitlines()
+    assert len(lines) == len(wanted)
+    assert all(line.startswith(text) for line, text in zip(lines, wanted, strict=True))
 
 
 def test_the_address_may_be_local(fresh):
