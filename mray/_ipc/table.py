@@ -24,6 +24,7 @@ POOLED = 2  #: ... of which nothing refers to
 SPILLED = 3  #: bytes of files that the process has written because memory was full, and that are needed still
 SPILLED_EVER = 4  #: ... and of all that it has written; row 0: of processes that are dead
 SPILLED_OBJECTS = 5  #: ... and how many these were
+LENT = 6  #: objects that the process owns and others hold, once for each of these
 
 HIGHEST = 7  #: row 0 only: rows given out so far
 

@@ -20,6 +20,7 @@ from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common import settings
 from mray._ipc.connection import Connection
+from mray._ipc.table import LENT, ROW_WORDS
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import is_noting, note_ref
@@ -244,7 +245,11 @@ class Borrowing:
         for object_id in object_ids:
             entry = self._client.exported.get(object_id)
             if entry is not None:
-                count = borrows[object_id][1] if object_id in borrows else 0
+                if object_id in borrows:
+                    count = borrows[object_id][1]
+                else:
+                    count = 0
+                    self._count_lent(1)
                 borrows[object_id] = (entry, count + 1)
         if number:
             connection.send((m.BORROWED, number))
@@ -264,6 +269,13 @@ class Borrowing:
                 borrows[object_id] = (held[0], held[1] - 1)
             else:
                 del borrows[object_id]
+                self._count_lent(-1)
+
+    def _count_lent(self, change: int) -> None:
+        """Others hold more or less objects of this process: the session's table tells the node."""
+        table = self._client.reactor.table
+        if table is not None:
+            table.words[self._client.facts["row"] * ROW_WORDS + LENT] += change
 
     def _on_fetch(self, connection: Connection, object_id: bytes) -> None:
         entry = self._client.exported.get(object_id)
@@ -324,7 +336,9 @@ class Borrowing:
     # ------------------------------------------------------------------------------------ ends
     def peer_gone(self, connection: Connection) -> None:
         """The process at the other end has died: its borrows return, what it owned is lost."""
-        connection.facts.pop("borrows", None)
+        borrows = connection.facts.pop("borrows", None)
+        if borrows:
+            self._count_lent(-len(borrows))
         connection.facts.pop("pins", None)
         process = connection.process
         for entry in list(self._borrowed.values()):

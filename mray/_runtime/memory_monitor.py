@@ -23,7 +23,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from mray._ipc.table import POOLED, usable_cores
+from mray._ipc.table import LENT, POOLED, ROW_WORDS, usable_cores
 from mray._runtime.memory_usage import Usage, largest, processes, read_usage
 from mray._scheduler import events
 from mray._scheduler.memory import Suspect, choose, suspects
@@ -110,7 +110,9 @@ class MemoryMonitor:
         for process in there:
             held[process.session] = held.get(process.session, 0) + process.held
         needed = usage.used - limit + int(usage.total * _MARGIN)
-        victims = choose(suspects(node._scheduler.workers.workers.values(), node._scheduler.members, lambda pid: held.get(pid, 0)), needed)
+        scheduler = node._scheduler
+        there_are = suspects(scheduler.workers.workers.values(), scheduler.members, lambda pid: held.get(pid, 0), self._is_lending)
+        victims = choose(there_are, needed)
         if not victims:
             return
         if sum(victim.held for victim in victims) < needed:
@@ -124,6 +126,9 @@ class MemoryMonitor:
         text = f"{said}\nTop 10 memory users: {largest(there)}\n{_ADVICE}"
         node._printed("", 0, 2, "mray", said + "\n")
         node._apply(events.MemoryRanLow([victim.process for victim in victims], text))
+
+    def _is_lending(self, process: str) -> bool:
+        return bool(self._node._table.words[self._node._row_of[process] * ROW_WORDS + LENT])
 
     def _in_words(self, victims: list[Suspect], usage: Usage, limit: int) -> str:
         facts = self._node._facts

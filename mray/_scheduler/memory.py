@@ -2,7 +2,7 @@
 
 The one to go is whose end costs least and helps, in this order:
 
-1. idle workers: nobody loses anything, unless actors or tasks depend on the worker's life; it counts as one of those then;
+1. idle workers: nobody loses anything, unless actors, objects or tasks depend on the worker's life; it counts as one of those then;
 2. workers whose task may be tried again;
 3. workers whose actor may be restarted: it loses its state;
 4. workers whose task may not, then those whose actor may not.
@@ -44,8 +44,10 @@ class Suspect:
         return self.cost in (IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN)
 
 
-def suspects(workers: Iterable[WorkerRecord], members: Mapping[str, Member], held: Callable[[int], int]) -> list[Suspect]:
-    """The workers that can be ended; `held` tells the bytes of a pid.
+def suspects(
+    workers: Iterable[WorkerRecord], members: Mapping[str, Member], held: Callable[[int], int], is_lending: Callable[[str], bool]
+) -> list[Suspect]:
+    """The workers that can be ended; `held` tells the bytes of a pid, `is_lending` whether others hold objects that a process owns.
 
     An actor that nobody holds any more is among them: calls that it has got already may run for long.
     """
@@ -54,8 +56,8 @@ def suspects(workers: Iterable[WorkerRecord], members: Mapping[str, Member], hel
         tenant = worker.tenant
         if worker.state == IDLE:
             member = members[worker.process]
-            if member.owned:
-                cost, label = ACTOR, "an idle worker that owns actors"
+            if member.owned or is_lending(worker.process):
+                cost, label = ACTOR, "an idle worker that owns actors or objects"
             elif member.leases:
                 cost, label = TASK, "an idle worker whose tasks run elsewhere"
             else:

@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,7 +121,7 @@ def test_suspects_are_who_works_and_who_is_idle_with_what_their_end_costs() -> N
     stage.task(2, False)
     stage.actor(b"a", 0)
     stage.actor(b"b", 1)
-    found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda pid: pid * MIB)
+    found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda pid: pid * MIB, lambda _process: False)
     assert [(one.cost, one.held == one.pid * MIB) for one in sorted(found, key=lambda one: one.began)] == [
         (TASK_AGAIN, True),
         (TASK, True),
@@ -129,7 +130,7 @@ def test_suspects_are_who_works_and_who_is_idle_with_what_their_end_costs() -> N
     ]
     lease = next(iter(stage.scheduler.leases))
     stage(events.LeaseReturned("driver", lease))
-    found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: 0)
+    found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: 0, lambda _process: False)
     assert sum(one.cost == IDLE_WORKER for one in found) == 1
 
 
@@ -137,7 +138,7 @@ def test_who_is_on_its_way_out_is_no_suspect() -> None:
     stage = Stage()
     stage.actor(b"a", 0)
     stage(events.ActorKilled(b"a", True))
-    assert suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: MIB) == []
+    assert suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: MIB, lambda _process: False) == []
 
 
 def test_an_actor_that_nobody_holds_is_a_suspect_while_its_calls_run_and_they_hear_why_it_ended() -> None:
@@ -146,7 +147,7 @@ def test_an_actor_that_nobody_holds_is_a_suspect_while_its_calls_run_and_they_he
     stage(events.ActorWatched("driver", b"a"))
     stage(events.HandlesDropped("driver", [b"a"]))
     process = stage.worker_of(b"a")
-    found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: MIB)
+    found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: MIB, lambda _process: False)
     assert [(one.process, one.cost) for one in found] == [(process, ACTOR)]
     stage.low(process)
     assert stage.heard(m.ACTOR_STATE)[-1] == (b"a", "dead", "", 0, (m.CAUSE_MEMORY, "memory is low", 7, -9, None))
@@ -160,7 +161,7 @@ def test_an_idle_worker_costs_what_depends_on_it() -> None:
     stage(events.LeaseReturned("driver", lease))
 
     def cost() -> int:
-        found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: MIB)
+        found = suspects(stage.scheduler.workers.workers.values(), stage.scheduler.members, lambda _pid: MIB, lambda _process: False)
         return next(one.cost for one in found if one.process == worker)
 
     assert cost() == ACTOR
@@ -170,6 +171,15 @@ def test_an_idle_worker_costs_what_depends_on_it() -> None:
     demand = {"resources": {"CPU": 1.0}, "label": "task g", "retriable": True}
     stage(events.LeaseRequested(worker, 1, {**demand, "env": {"A": "1"}}))
     assert cost() == TASK
+
+
+def test_an_idle_worker_whose_objects_others_hold_costs_as_much_as_an_actor() -> None:
+    stage = Stage()
+    stage(events.PrestartAllowed())
+    workers = stage.scheduler.workers.workers
+    owner = next(iter(workers))
+    found = suspects(workers.values(), stage.scheduler.members, lambda _pid: MIB, lambda process: process == owner)
+    assert {one.process: one.cost for one in found} == {process: ACTOR if process == owner else IDLE_WORKER for process in workers}
 
 
 def test_those_who_wait_hear_that_memory_ran_low() -> None:
@@ -281,6 +291,7 @@ class Watched:
         self._table = SessionTable.create(f"/mray-test-{os.getpid()}-memory")
         self._table.segment.unlink()
         self._rows = 2
+        self._row_of: dict[str, int] = defaultdict(lambda: 1)
         self._facts = {"node_ip_address": "127.0.0.1", "node_id": "ab"}
         self.now = 1.0
         self.timers: list[tuple[float, Any]] = []
