@@ -54,7 +54,8 @@ def test_arguments_of_init_are_checked(run_program):
     import ENGINE as ray
 
     for given in (
-        {"_system_config": 3}, {"num_cpus": -1}, {"num_cpus": 1.5}, {"resources": {"a": -1}}, {"object_store_memory": 10},
+        {"_system_config": 3}, {"num_cpus": -1}, {"num_cpus": 1.5}, {"resources": {"a": -1}},
+        {"resources": {"a": 2.5}}, {"object_store_memory": 10},
     ):
         try:
             ray.init(logging_level="ERROR", include_dashboard=False, **given)
@@ -67,6 +68,7 @@ def test_arguments_of_init_are_checked(run_program):
         "ValueError Resource quantities must be nonnegative. Violated by resource 'CPU'",
         "ValueError Resource quantities must all be whole numbers. Violated by resource 'CPU'",
         "ValueError Resource quantities must be nonnegative. Violated by resource 'a'",
+        "ValueError Resource quantities must all be whole numbers. Violated by resource 'a'",
         "ValueError Attempting to cap object store memory usage at 10 bytes, but the minimum allowed is",
     ]
     lines = run_program(program).stdout.splitlines()
@@ -186,11 +188,6 @@ def test_resources_given_to_init_are_what_there_is(fresh, init):
     assert (total["CPU"], total["GPU"], total["custom"]) == (3, 1, 2)
     assert total["object_store_memory"] == 100 * 1024 * 1024
     assert total["memory"] > 0
-
-
-def test_totals_of_resources_are_whole_numbers(fresh):
-    with pytest.raises(ValueError, match="Resource quantities must all be whole numbers"):
-        fresh.init(num_cpus=1, resources={"custom": 2.5}, logging_level="ERROR")
 
 
 def test_custom_resources_may_not_be_called_cpu_or_gpu(fresh):
