@@ -6,6 +6,7 @@ the session's directory.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -22,7 +23,7 @@ def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
     """The folder that a folder or an archive stands for."""
     if os.path.isdir(path) and not excludes:
         return path
-    name = hashlib.sha1(repr((path, os.stat(path).st_mtime_ns, excludes)).encode(), usedforsecurity=False).hexdigest()[:16]
+    name = hashlib.sha1(repr((stamp_of(path, excludes), excludes)).encode(), usedforsecurity=False).hexdigest()[:16]
     target = os.path.join(session_dir, "environments", name)
     if os.path.exists(target):
         return target
@@ -46,6 +47,25 @@ def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
     return target
+
+
+def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[str, int, int]]]:
+    """By which a file that was made again is known, or a folder in which a file was, apart from what is excluded."""
+    if not os.path.isdir(path):
+        facts = os.stat(path)
+        return path, [("", facts.st_mtime_ns, facts.st_size)]
+    is_excluded = excluder((*_DEFAULT_EXCLUDES, *excludes))
+    found = []
+    for folder, folders, files in os.walk(path):
+        above = os.path.relpath(folder, path)
+        prefix = "" if above == "." else above + "/"
+        folders[:] = [name for name in folders if not is_excluded(prefix + name, True)]
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):  # it has just gone
+                facts = os.lstat(os.path.join(folder, name))
+                if not is_excluded(prefix + name, False):
+                    found.append((prefix + name, facts.st_mtime_ns, facts.st_size))
+    return path, sorted(found)
 
 
 def _copy(path: str, target: str, excludes: Sequence[str]) -> None:

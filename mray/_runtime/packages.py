@@ -23,6 +23,7 @@ from typing import Any
 
 from mray._common import settings
 from mray._common.environment_rules import packages_of
+from mray._runtime.folders import stamp_of
 from mray._runtime.launch import BASE_VARIABLE, Interpreter
 from mray.exceptions import RuntimeEnvSetupError
 
@@ -32,6 +33,8 @@ SETUP_SECONDS = 600
 _INSTALLERS_READ = ("PIP_", "UV_")
 #: Part of the content: with another layout of the folders, old ones are left alone.
 _LAYOUT = 1
+#: What installing a folder leaves in it.
+_BUILT = ("/build/", "/dist/", "/target/", "*.egg-info/")
 
 
 def reduce_packages(tool: str, value: Any) -> dict[str, Any] | None:
@@ -90,7 +93,7 @@ def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequen
         "python": [base[0], os.path.realpath(base[0]), sys.version],
         "sites": list(base[1]),
     }
-    stamps = [_stamp(each) for each in given["packages"] if _is_path(each)]
+    stamps = [stamp_of(each, _BUILT) for each in given["packages"] if _is_path(each)]
     # Relative paths inside requirements ("-r more.txt") are meant from here.
     relative = given["cwd"] if any(each.startswith(("-", ".")) for each in given["packages"]) else ""
     text = json.dumps([_LAYOUT, content, stamps, relative], sort_keys=True)
@@ -102,18 +105,6 @@ def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequen
         "folder": os.path.join(cache_folder(), name),
         "timeout": config.get("setup_timeout_seconds", SETUP_SECONDS),
     }
-
-
-def _stamp(path: str) -> tuple[str, int, int]:
-    """By which a file that was made again is known; of a folder the newest of what is in it."""
-    facts = os.stat(path)
-    newest, size = facts.st_mtime_ns, facts.st_size
-    if os.path.isdir(path):
-        for folder, _folders, files in os.walk(path):
-            for each in files:
-                facts = os.stat(os.path.join(folder, each))
-                newest, size = max(newest, facts.st_mtime_ns), size + facts.st_size
-    return path, newest, size
 
 
 def cache_folder() -> str:

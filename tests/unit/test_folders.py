@@ -1,10 +1,12 @@
-"""Patterns of what is left out of a folder, as in a .gitignore."""
+"""Folders of a runtime environment: patterns of what is left out, and by what changes are known."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from mray._runtime.folders import excluder
+from mray._runtime.folders import excluder, stamp_of
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,32 @@ def test_a_slash_at_the_end_means_folders():
     is_excluded = excluder(["build/"])
     assert is_excluded("x/build", True)
     assert not is_excluded("x/build", False)
+
+
+def test_a_folder_has_another_stamp_when_something_in_it_was_changed_added_or_removed(tmp_path):
+    (tmp_path / "package").mkdir()
+    file = tmp_path / "package" / "module.py"
+    file.write_text("1")
+    seen = [stamp_of(str(tmp_path))]
+    file.write_text("22")
+    seen.append(stamp_of(str(tmp_path)))
+    (tmp_path / "empty").touch()
+    seen.append(stamp_of(str(tmp_path)))
+    assert len(set(map(repr, seen))) == 3
+    (tmp_path / "empty").unlink()
+    assert stamp_of(str(tmp_path)) == seen[1]
+
+
+def test_what_is_left_out_does_not_count(tmp_path):
+    (tmp_path / "module.py").touch()
+    before = stamp_of(str(tmp_path), ["/build/", "*.log"])
+    for folder in ("build", ".git", "__pycache__"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file").touch()
+    (tmp_path / "a.log").touch()
+    assert stamp_of(str(tmp_path), ["/build/", "*.log"]) == before
+
+
+def test_a_link_that_leads_nowhere_has_a_stamp(tmp_path):
+    os.symlink("nobody@nowhere", tmp_path / ".#module.py")
+    assert [name for name, _time, _size in stamp_of(str(tmp_path))[1]] == [".#module.py"]
