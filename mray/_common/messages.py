@@ -105,7 +105,6 @@ QUERY = 61  # request, what, arguments                    what: "cluster_resourc
 SHUTDOWN = 62  # -                                        a driver: end all of its work, and with a session of its own the session
 TRIM = 63  # -                                           store is full: ask everyone to give free segments back
 SPILLED = 69  # -                                        an object was written to disk: the session's table says how much is there
-CODE = 64  # function id, pickle                           code that outlives its caller (classes of actors)
 GROUP_CREATE = 65  # request, placement group id, spec        spec: a dict, see `mray._scheduler.placement`; answered by ANSWER at once
 GROUP_AWAIT = 66  # request, placement group id               answered once it is created, is removed, or can never be created
 GROUP_REMOVE = 67  # request, placement group id

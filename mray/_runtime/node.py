@@ -87,7 +87,6 @@ class Node:
         self.jobs = Jobs()
         #: Of a session that has one driver, which it ends with.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
-        self._code: dict[bytes, bytes] = {}
         self._key_values = KeyValues()
         self._held_output: list[tuple[Any, ...]] = []
         #: The user is told when so many bytes have gone to disk.
@@ -207,8 +206,6 @@ class Node:
             self._apply(make_event(connection.process, *message[1:]))
         elif code == m.QUERY:
             self._query(connection, *message[1:])
-        elif code == m.CODE:
-            self._code[message[1]] = message[2]
         elif code == m.TRIM:
             self._ask_to_trim(connection.process)
         elif code == m.SPILLED:
@@ -318,9 +315,6 @@ class Node:
             connection.send((m.ANSWER, request, True, [self._describe()]))
         elif what == "key_values":
             connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
-        elif what == "code":
-            code = self._code.get(arguments[0])
-            connection.send((m.ANSWER, request, code is not None, code or "the node does not know this code"))
         else:
             try:
                 self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
@@ -450,8 +444,6 @@ class Node:
         if isinstance(instruction, Tell):
             connection = self._connections.get(instruction.process)
             if connection is not None and not connection.closed:
-                if instruction.message[0] == m.ACTOR_START:
-                    self._send_code(connection, instruction.message[2])
                 connection.post(instruction.message)
                 self.reactor.post_later(connection)
         elif isinstance(instruction, SpawnWorker):
@@ -463,12 +455,6 @@ class Node:
         elif isinstance(instruction, AwaitCreation):
             actor = instruction.actor
             self.reactor.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
-
-    def _send_code(self, connection: Connection, spec: dict[str, Any]) -> None:
-        """An actor's class that was left with the node goes ahead of the actor."""
-        code = self._code.get(spec.get("function") or b"")
-        if code is not None:
-            connection.post((m.FUNCTION, spec["function"], code))
 
     # ------------------------------------------------------------------------------------ output
     def _printed(self, work: str, pid: int, stream: int, name: str, text: str) -> None:
