@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import time
+from collections.abc import Iterator
 
 from mray._ipc.process import kill, with_variable
 from mray._ipc.segment import unlink
@@ -126,8 +127,21 @@ def is_published(directory: str) -> bool:
 def withdraw(directory: str) -> None:
     """If this is the persistent session that others find, it is found no more."""
     if is_published(directory):
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(os.path.dirname(directory.rstrip("/")), ADDRESS))
+        parent = os.path.dirname(directory.rstrip("/"))
+        with contextlib.suppress(OSError), address_lock(parent):
+            if is_published(directory):  # still: the next one may have been started meanwhile
+                os.unlink(os.path.join(parent, ADDRESS))
+
+
+@contextlib.contextmanager
+def address_lock(parent: str) -> Iterator[None]:
+    """Nobody else changes the file with the address while this is entered."""
+    fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _keep_profiles(directory: str) -> str | None:

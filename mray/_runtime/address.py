@@ -13,20 +13,16 @@ import fcntl
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from mray._common.version import __version__
 from mray._ipc import process as processes
-from mray._ipc.reaper import ADDRESS, withdraw
-from mray._runtime.observer import is_alive, session_parents
+from mray._ipc.reaper import ADDRESS, address_lock, withdraw
+from mray._runtime.observer import is_alive, parent_of, session_parents
 
 #: Locked while a session is being started.
 _STARTING = "starting"
-#: Longest path of a session's directory: the names of sockets in it must fit into 107 bytes.
-_LONGEST_DIRECTORY = 80
-_NAME_ROOM = len("session_2026-01-01_00-00-00_1234567_12345678")
 
 
 class Address(NamedTuple):
@@ -44,12 +40,6 @@ class Address(NamedTuple):
         return self.node_start != 0 and processes.start_of(self.node_pid) == self.node_start
 
 
-def parent_of(temp_dir: str | None) -> str:
-    """The folder of this user's sessions under a temporary directory; in /tmp where the names of sockets would get too long."""
-    parent = os.path.join(temp_dir or tempfile.gettempdir(), f"mray-{os.getuid()}")
-    return parent if len(parent) + 1 + _NAME_ROOM <= _LONGEST_DIRECTORY else f"/tmp/mray-{os.getuid()}"
-
-
 def versions() -> list[str]:
     """Of this process's Python and mray."""
     return [".".join(map(str, sys.version_info[:2])), __version__]
@@ -57,12 +47,14 @@ def versions() -> list[str]:
 
 def publish(session_dir: str, node_pid: int) -> None:
     """Name a session as the one that ``"auto"`` means."""
-    path = os.path.join(os.path.dirname(session_dir), ADDRESS)
+    parent = os.path.dirname(session_dir)
+    path = os.path.join(parent, ADDRESS)
     draft = f"{path}.{os.getpid()}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:
         json.dump(Address(session_dir, node_pid, processes.start_of(node_pid), versions())._asdict(), file)
-    os.rename(draft, path)
+    with address_lock(parent):
+        os.rename(draft, path)
 
 
 def running_in(parent: str) -> Address | None:
@@ -84,11 +76,9 @@ def running(temp_dir: str | None = None) -> Address | None:
 
 def _read(parent: str) -> Address | None:
     try:
-        path = os.path.join(parent, ADDRESS)
-        if os.lstat(path).st_uid != os.getuid():
-            return None
-        with open(path, encoding="utf-8") as file:
-            return Address(**json.load(file))
+        fd = os.open(os.path.join(parent, ADDRESS), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(fd, encoding="utf-8") as file:
+            return Address(**json.load(file)) if os.fstat(fd).st_uid == os.getuid() else None
     except (OSError, ValueError, TypeError):
         return None
 

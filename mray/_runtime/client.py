@@ -559,7 +559,7 @@ class Client:
         reactor.close()
         self.tensors.close()
         with self.lock:
-            for connection in [*self.peers.values(), self.node]:
+            for connection in filter(None, [*self.peers.values(), getattr(self, "node", None)]):  # which may not have been reached
                 connection.close()
             self.peers.clear()
             if self._listener is not None:

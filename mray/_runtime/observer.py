@@ -29,6 +29,9 @@ from mray._ipc.reaper import LOCK
 from mray._runtime.process_snapshot import answer_here
 
 _HEADER = struct.Struct("<I")
+#: Longest path of a session's directory: the names of sockets in it must fit into 107 bytes.
+_LONGEST_DIRECTORY = 80
+_NAME_ROOM = len("session_2026-01-01_00-00-00_1234567_12345678")
 #: Section -> (True, rows) or (False, a text), of one process.
 Answers = dict[str, tuple[bool, Any]]
 
@@ -38,12 +41,16 @@ class SessionGoneError(Exception):
 
 
 # ---------------------------------------------------------------------------------------------- finding
+def parent_of(temp_dir: str | None) -> str:
+    """The folder of this user's sessions under a temporary directory; in /tmp where the names of sockets would get too long."""
+    parent = os.path.join(temp_dir or tempfile.gettempdir(), f"mray-{os.getuid()}")
+    return parent if len(parent) + 1 + _NAME_ROOM <= _LONGEST_DIRECTORY else f"/tmp/mray-{os.getuid()}"
+
+
 def session_parents() -> list[str]:
     """The directories under which sessions of this user may have theirs: that of `MRAY_TMPDIR` alone where it is set."""
-    name = f"mray-{os.getuid()}"
     base = settings.TMPDIR.get()
-    places = (base,) if base else (tempfile.gettempdir(), "/tmp")
-    return list(dict.fromkeys(os.path.join(place, name) for place in places))
+    return list(dict.fromkeys(map(parent_of, (base,) if base else (None, "/tmp"))))
 
 
 def sessions() -> list[str]:

@@ -31,11 +31,11 @@ from mray._ipc import process as processes
 from mray._ipc import reaper
 from mray._ipc.reaper import withdraw
 from mray._runtime import failed_calls
-from mray._runtime.address import Address, only_one, parent_of, publish, running, running_in, versions
+from mray._runtime.address import Address, only_one, publish, running, running_in, versions
 from mray._runtime.client import Client
 from mray._runtime.deaths import node_error
 from mray._runtime.jobs import place_of_driver
-from mray._runtime.observer import SessionGoneError, ask_node, is_alive, session_parents
+from mray._runtime.observer import ask_node, is_alive, parent_of, session_parents
 from mray._runtime.session import allow_descriptors, check_preload, choose_job, choose_options, end_node, launch_node, private_directory
 from mray.exceptions import RaySystemError
 
@@ -226,8 +226,11 @@ def join_session(options: SessionOptions) -> JoinedSession:
     session = JoinedSession(address, client)
     try:
         client.join()
-    except (OSError, SessionGoneError) as error:
-        raise ConnectionError(f"the session in {address.session_dir} does not take this driver: {error}") from error
+    except BaseException as error:
+        client.close()
+        if isinstance(error, OSError):
+            raise ConnectionError(f"the session in {address.session_dir} does not take this driver: {error}") from error
+        raise
     client.facts["address"] = address.session_dir
     client.reactor.guard.install()
     return session

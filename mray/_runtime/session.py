@@ -28,12 +28,12 @@ from mray._device import discovery
 from mray._ipc import reaper
 from mray._ipc.process import describe_exit, kill
 from mray._runtime import failed_calls
-from mray._runtime.address import parent_of
 from mray._runtime.breakpoints import has_terminal
 from mray._runtime.client import Client
 from mray._runtime.deaths import node_error
 from mray._runtime.environments import reduce_environment, variables_of
 from mray._runtime.launch import launch, write_options
+from mray._runtime.observer import parent_of
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from mray._runtime import address as addresses
+from mray._runtime import persistent
 from mray._runtime.persistent import stop_persistent
 
 pytestmark = pytest.mark.only("mray")
@@ -354,6 +355,30 @@ def test_a_job_has_its_own_runtime_env_and_preload(session, fresh):
         return os.environ["OF_THE_JOB"], "colorsys" in sys.modules, [name for name in os.environ if name.startswith("MRAY_WORKER_")]
 
     assert ray.get(f.remote()) == ("1", True, [])
+
+
+def test_a_driver_finds_its_files_as_they_are_now_and_not_as_an_earlier_one_did(session, fresh, tmp_path):
+    ray = fresh
+
+    @ray.remote
+    def read():
+        return Path("module.py").read_text(), os.path.exists("data")
+
+    (tmp_path / "data").mkdir()
+    for text in ("1", "22"):
+        (tmp_path / "module.py").write_text(text)
+        ray.init(address="auto", runtime_env={"working_dir": str(tmp_path), "excludes": ["data"]}, logging_level="ERROR")
+        assert ray.get(read.remote()) == (text, False)
+        ray.shutdown()
+
+
+def test_a_driver_that_is_not_taken_keeps_nothing_open(session, fresh, monkeypatch):
+    monkeypatch.setattr(persistent, "choose_job", lambda *_args: {})
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(fresh.exceptions.NodeDiedError):
+        fresh.init(address="auto")
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert not fresh.is_initialized()
 
 
 def test_output_goes_to_the_driver_whose_job_it_is(start_driver):

@@ -15,6 +15,7 @@ import pytest
 
 from mray._ipc.reaper import ADDRESS
 from mray._runtime import address as addresses
+from mray._runtime.observer import parent_of
 
 MARK = "MRAY_CRASH_MARK"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ class Scene:
         self.run = run
         self.environment = {**os.environ, MARK: run.mark, "MRAY_TMPDIR": str(run.sessions), "PYTHONPATH": str(REPOSITORY)}
         self.drivers: list[subprocess.Popen[str]] = []
-        self.parent = addresses.parent_of(str(run.sessions))
+        self.parent = parent_of(str(run.sessions))
 
     def mray(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "mray", *words]
