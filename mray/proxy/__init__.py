@@ -17,7 +17,8 @@ actor comes, and lanes know nothing of each other: what waits, be it for another
 That is why there is no deadlock; how many may wait at once is ``max_concurrency`` (256). In the interpreter itself a variable is used
 directly.
 
-A value of another interpreter goes there by a ref of the engine, from process to process. Errors are outcomes like values: steps that
+A value of another interpreter goes there by a ref of the engine, from process to process, as it was at the step that passed it on; tensors
+of GPUs stay on the GPU (`_lending`). Errors are outcomes like values: steps that
 depend on one inherit it, and the first use of a variable raises it as what it is, `StepFailed` with the step and the remote traceback as
 its cause. One that no variable shows (an assignment, a call whose result was dropped) is raised by the next use that waits.
 

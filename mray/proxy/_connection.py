@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from mray.proxy._courier import COURIER
 from mray.proxy._errors import Failure, InterpreterDiedError
-from mray.proxy._interpreter import HERE, Sent, Want
+from mray.proxy._interpreter import HERE, LEND, VALUE, Sent, Want
+from mray.proxy._lending import brought
 
 if TYPE_CHECKING:
     from mray.proxy._lane import Lane
@@ -27,7 +28,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died",
-        "client", "destroyed", "engine", "id", "lanes", "local", "name",
+        "client", "destroyed", "engine", "fetching", "id", "lanes", "local", "name",
     )  # fmt: skip
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
@@ -37,6 +38,8 @@ class Connection:
         self.client = int.from_bytes(os.urandom(8), "little") >> 26
         self.destroyed = False
         self.local = HERE.get(actor_id)
+        #: What is wanted of a value that is fetched here: an interpreter takes tensors of GPUs as they are passed between interpreters.
+        self.fetching = VALUE if self.local is not None or not HERE else LEND
         self.actor_died = importlib.import_module(f"{engine.__name__}.exceptions").RayActorError
         self._handle: Any = None
         self._token: Any = None
@@ -84,7 +87,7 @@ class Connection:
         """Wait, for ever. The value; raises what the step raised, or `InterpreterDiedError`."""
         if self.local is None:
             try:
-                asked = self.engine.get(asked)
+                asked = brought(self.engine, self.engine.get(asked))
             except self.actor_died as error:
                 raise self.died(error) from error
             except Exception as error:

@@ -22,6 +22,7 @@ from mray.proxy import _namespace
 from mray.proxy._coroutines import Coroutines
 from mray.proxy._errors import Failure, VarReleasedError
 from mray.proxy._inbox import Inbox
+from mray.proxy._lending import Lent, brought, lent, passed
 from mray.proxy._step import (
     FOREIGN,
     LITERAL,
@@ -47,8 +48,9 @@ HERE: dict[str, Interpreter] = {}
 _GONE = "this variable's target is gone: deleted by delete_unnamed_vars, or its maker died before it was made"
 
 #: What a call wants of a result: the value; the value, and forget it; only that it is there; a token that keeps it; what awaiting it gives.
+#: LEND is VALUE for another interpreter, which gets tensors of GPUs lent.
 #: READY wants no result, but that the lane's steps are done, as the others do first; TOKEN alone waits for nothing.
-VALUE, TAKE, DONE, TOKEN, AWAITED, READY = "value", "take", "done", "token", "awaited", "ready"
+VALUE, TAKE, DONE, TOKEN, AWAITED, READY, LEND = "value", "take", "done", "token", "awaited", "ready", "lend"
 #: (one of these, lane, number of the result, the last step of the asking lane)
 Want = tuple[str, int, int, int]
 #: Steps as they travel: pickled already, if they are of builtin types, which is the quickest for engines.
@@ -77,6 +79,7 @@ class Interpreter:
             "put_named": self._namespace.put,
             "del_named": self._namespace.delete,
             "exec": self._namespace.execute,
+            "pass": lambda value: passed(self._engine, value),
             "shown": self._shown,
             "await": self._coroutines.result_of,
             "anext": self._coroutines.next_of,
@@ -107,7 +110,7 @@ class Interpreter:
         found = self.serve(lane, first, steps, *want)
         if type(found) is Failure:
             found.throw()
-        return found
+        return brought(self._engine, found)
 
     def open(self, client: int) -> list[Any]:
         """A token that the client keeps while it lives."""
@@ -264,7 +267,7 @@ class Interpreter:
         return value
 
     def _foreign(self, ref: Any) -> Any:
-        value = self._engine.get(ref)
+        value = brought(self._engine, ref if type(ref) is Lent else self._engine.get(ref))
         if type(value) is Failure:
             raise _Inherited(value)
         return value
@@ -314,6 +317,8 @@ class Interpreter:
             return complaint
         if mode in (VALUE, TAKE):
             return target.value
+        if mode == LEND:
+            return lent(self._engine, target.value)
         if mode == AWAITED:
             return self._await(target.value)
         return None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray.proxy._courier import COURIER
 from mray.proxy._interpreter import READY, TAKE, TOKEN
+from mray.proxy._lending import Lent, lent
 from mray.proxy._step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
 
 if TYPE_CHECKING:
@@ -173,8 +174,9 @@ class Lane:
                         kinds += OTHER
                         wire.append(place)
                 elif hold.env.connection.local is not None:
-                    kinds += LITERAL
-                    wire.append(operand.fetch())
+                    value = lent(self.connection.engine, operand.fetch())
+                    kinds += FOREIGN if type(value) is Lent else LITERAL
+                    wire.append(value)
                     immutable = False
                 else:
                     kinds += FOREIGN

@@ -152,7 +152,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     **UNARY,
     **ANSWERED,
     "put": lambda value: value,
-    "pass": lambda value: value,
     "call": _call,
     "call_named": _call_named,
     "getattr": getattr,

@@ -68,7 +68,7 @@ class Var:
         lane = hold.env.lane()
         if hold.lane is not lane:
             hold.lane.send()
-        return lane.answer(lane.ask((VALUE, *hold.place)))
+        return lane.answer(lane.ask((hold.env.connection.fetching, *hold.place)))
 
     def fetch_ref(self) -> Any:
         """A ref of the engine to the value, or its error; waits for nothing."""

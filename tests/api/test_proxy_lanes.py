@@ -87,6 +87,36 @@ def test_what_is_sent_is_what_it_was_when_it_was_given(env: IRemoteInterpreter) 
     assert there.fetch() == [1, 2]
 
 
+def test_what_is_passed_on_is_what_it_was_at_that_step(rif: RemoteInterpreterFactory, env: IRemoteInterpreter) -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.value = 0
+            self.written = threading.Event()
+
+        def __getstate__(self) -> int:
+            self.written.wait(0.3)  # for the next step, which must not come in between
+            return self.value
+
+        def __setstate__(self, value: int) -> None:
+            self.value = value
+            self.written = threading.Event()
+            self.written.set()
+
+        def write(self) -> None:
+            self.value += 1
+            self.written.set()
+
+    there = env.put(Counter)
+    counter = there()
+    ref = counter.fetch_ref()
+    counter.write()
+    assert rif.ray.get(ref).value == 0
+    counter = there()
+    value = rif.create(num_cpus=0).run(lambda counter: counter.value, (counter,))
+    counter.write()
+    assert value.fetch() == 0
+
+
 def test_a_batch_goes_in_one_message(env: IRemoteInterpreter, monkeypatch: pytest.MonkeyPatch) -> None:
     x = env.put(1)
     x.fetch()

@@ -1,0 +1,81 @@
+"""Values on their way from one interpreter to another: as they were at the step that passed them on, and tensors of GPUs on their GPU.
+
+In both interpreters. The source's lane goes on while the value travels, so what later steps could write to is put away by that very step,
+and its ref travels in place of it (`Lent`). What lies in device memory the engine would bring to the host for that. So it is copied on the
+device, and lent by the engine's transport of device tensors where there is one (``"cuda_ipc"``). Copy and loan end with the receiver's last
+view.
+
+Only tensors in lists, tuples and dicts are looked for. What hides them elsewhere goes through the host, as all does on Ray.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+#: Engines with tensors that others open where they lie.
+_LENDING = frozenset({"mray"})
+#: What no later step can write to.
+_CONSTANT = frozenset({int, float, complex, str, bytes, bool, type(None)})
+
+
+class Lent(NamedTuple):
+    """A ref to a value, in place of it."""
+
+    ref: Any
+
+
+def passed(engine: Any, value: Any) -> Any:
+    """The value as it is now, whatever is done to it later: `Lent`, or itself."""
+    if type(value) in _CONSTANT or isinstance(value, engine.ObjectRef):
+        return value
+    found = lent(engine, value)
+    return found if type(found) is Lent else Lent(engine.put(value))
+
+
+def lent(engine: Any, value: Any) -> Any:
+    """`Lent`, if the value holds tensors of devices and they can be lent; else the value."""
+    if engine.__name__ not in _LENDING or not engine.get_gpu_ids():
+        return value
+    try:
+        copied = _copied(value)
+        if copied is value:
+            return value
+        return Lent(engine.put(copied, _tensor_transport="cuda_ipc"))
+    except (ValueError, RuntimeError):
+        # Tensors of the host are among them, or one that requires grad; a list that holds itself.
+        return value
+
+
+def brought(engine: Any, answer: Any) -> Any:
+    """The value that was lent; anything else as it is. Waits, for ever; raises the engine's errors."""
+    if type(answer) is not Lent:
+        return answer
+    try:
+        return engine.get(answer.ref)
+    except ValueError:
+        if engine.__name__ not in _LENDING:
+            raise
+        # No GPU of this process reaches that one's memory.
+        return engine.get(answer.ref, _use_object_store=True)
+
+
+def _copied(value: Any) -> Any:
+    """The value with copies of its tensors of devices; itself if it has none."""
+    kind = type(value)
+    if kind is dict:
+        items = {key: _copied(item) for key, item in value.items()}
+        return value if all(items[key] is item for key, item in value.items()) else items
+    if kind is list or kind is tuple:
+        copies = [_copied(item) for item in value]
+        return value if all(copy is item for copy, item in zip(copies, value, strict=True)) else kind(copies)
+    if isinstance(value, tuple) and hasattr(kind, "_make"):
+        return kind._make(map(_copied, value))
+    return value.clone() if _is_on_device(value) else value
+
+
+def _is_on_device(value: Any) -> bool:
+    """Whether it is a tensor of a GPU, of torch or a pretended one's."""
+    if not hasattr(type(value), "clone"):
+        return False
+    device = getattr(value, "device", None)
+    return type(device) is int or getattr(device, "type", None) == "cuda"
