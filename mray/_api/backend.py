@@ -7,6 +7,7 @@ checked options.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -78,12 +79,32 @@ class Backend(ABC):
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
-        """A future of the value, of the event loop that runs in this thread."""
-        raise NotImplementedError(f"{type(self).__name__} does not know asyncio.")
+        """A future of the value, of the event loop that runs in this thread. Cancelling it leaves the task alone."""
+        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+
+        loop = asyncio.get_event_loop()
+        future = loop.create_future()
+
+        def settle() -> None:
+            if future.done():
+                return
+            try:
+                future.set_result(self.get([ref], 0)[0])
+            except StopIteration as error:  # a future refuses these: they would end the generator that awaits it
+                future.set_exception(RuntimeError(str(error)))
+            except BaseException as error:
+                future.set_exception(error)
+
+        def ready() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(settle)
+
+        self.on_ready(ref, ready)
+        return future
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         """What awaiting the ref does: suspends the coroutine until the value is there; returns it or raises the error."""
-        raise NotImplementedError(f"{type(self).__name__} does not know asyncio.")
+        return self.future_of(ref).__await__()
 
     @abstractmethod
     def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
