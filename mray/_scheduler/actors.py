@@ -331,8 +331,8 @@ class Actors:
             if actor_id in self.records:
                 self.records[actor_id].watchers.discard(member.process)
         for actor_id in tuple(member.owned):
-            actor = self.records[actor_id]
-            if actor.detached:
+            actor = self.records.get(actor_id)
+            if actor is None or actor.detached:  # None: the end of another one was its end
                 continue
             actor.restarts_left = 0
             if actor.worker is not None:

@@ -448,3 +448,21 @@ Accounts.TestCase.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 TestAccounts = Accounts.TestCase
+
+
+def test_the_death_of_an_owner_ends_actors_that_the_end_of_another_ends_as_well():
+    stage = GroupStage({"CPU": 1})
+    host = b"host"
+    stage.create(host, resources={"CPU": 1}, max_restarts=-1)
+    stage.join_all()
+    process = stage.scheduler.actors.records[host].worker.process
+    stage(events.ActorConstructed(process, host))
+    group = stage.reserve({"CPU": 1}, process=process)
+    guests = [b"guest" + bytes([number]) for number in range(20)]
+    for guest in guests:
+        stage.create(guest, group=(group, 0))
+    stage.ask(CPU=1)
+    stage.die(process)
+    assert stage.scheduler.actors.records[host].worker is None
+    stage.die("driver")
+    assert not stage.scheduler.actors.records
