@@ -239,12 +239,12 @@ class Supervisor:
             else:
                 self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0, interpreter)
         except OSError as error:
-            shown = {name: value for name, value in own.items() if not name.startswith(PRIVATE_VARIABLES)}
             if interpreter:
                 text = f"the interpreter {' '.join(interpreter)!r} cannot be started: {error}"
                 self._reactor.call_later(0, lambda: self._refuse(worker, text))
                 return
-            self._trouble(f"a worker could not be started with env_vars {shown}: {error}\n", worker.work)
+            names = [name for name in own if not name.startswith(PRIVATE_VARIABLES)]
+            self._trouble(f"a worker could not be started with the env_vars {names}: {error}\n", worker.work)
             self._reactor.call_later(0, lambda: self._never_started(worker))
             return
         if wrapper is None:

@@ -170,8 +170,9 @@ class Scheduler:
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
         how = cause[1] or describe_status(cause[3]) or "has ended"
-        variables = {name: value for name, value in environment if not name.startswith(PRIVATE_VARIABLES)}
-        text = f"{NO_PROCESS} with env_vars {variables}: it {how} as it started"
+        # Names alone: what they are set to may be a secret.
+        names = [name for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)]
+        text = f"{NO_PROCESS} with the env_vars {names}: it {how} as it started"
         if cause[0] == CAUSE_REFUSED:
             text = f"{NO_PROCESS}: {cause[1]}"
         if cause[4]:

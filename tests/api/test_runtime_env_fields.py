@@ -247,3 +247,17 @@ def test_a_hook_that_raises_fails_what_waits_for_the_worker(fresh, init, engine)
 def test_fields_can_be_pickled(RuntimeEnv):
     environment = RuntimeEnv(env_vars={"A": "1"}, config={"setup_timeout_seconds": 3})
     assert dict(pickle.loads(pickle.dumps(dict(environment)))) == environment
+
+
+@pytest.mark.only("mray")  # what Ray says of it is the output of its agent
+def test_who_cannot_be_started_is_told_of_without_what_the_variables_say(ray_session, capfd):
+    ray = ray_session
+
+    @ray.remote(runtime_env={"env_vars": {"TOKEN": "a secret", "LARGE": "x" * 200_000}})
+    def function():
+        """Never called: no process may have a variable of this size."""
+
+    with pytest.raises(ray.exceptions.RuntimeEnvSetupError, match=r"\['LARGE', 'TOKEN'\]") as caught:
+        ray.get(function.remote())
+    shown = str(caught.value) + "".join(capfd.readouterr())
+    assert "a secret" not in shown and "xxx" not in shown
