@@ -233,8 +233,6 @@ class Executor:
         self._title.set(running.task_name)
         result: Any
         try:
-            if running.canceled:  # before it began
-                raise TaskCancelledError(TaskID(task_id))
             args, kwargs = self._open(connection, form, payload, arguments)
             result = self._bound(method, options)(*args, **kwargs)
             if type(result) is CoroutineType:

@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._common import messages as m
 from mray._common import settings
@@ -28,6 +28,7 @@ from mray._common.ids import TaskID
 from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.remote_error import pickle_error
+from mray._runtime.lane import Lane
 from mray._runtime.running import LanesContext, RunningCall
 from mray._runtime.thread_lane import ThreadLane
 from mray.exceptions import TaskCancelledError
@@ -36,31 +37,8 @@ if TYPE_CHECKING:
     from mray._ipc.event_loop import MainLoop
     from mray._runtime.worker import Worker
 
-#: The connection that a call came on, and the fields of CALL behind its code.
-Arrival = tuple[Connection, tuple[Any, ...]]
-
 #: Where the task id, the number of return values and the options stand in a CALL's fields.
 _TASK, _METHOD, _RETURNS, _OPTIONS = 0, 1, 2, 7
-
-
-class Lane(Protocol):
-    """One group's place to run."""
-
-    @property
-    def queued(self) -> int:
-        """Calls that have come and not begun."""
-
-    def submit(self, arrival: Arrival) -> None:
-        """A call has come. Reading thread, the client's lock held."""
-
-    def take(self, task_id: bytes) -> Arrival | None:
-        """Take a call back that has not begun. Any thread."""
-
-    def take_all(self) -> list[Arrival]:
-        """Take all of them back."""
-
-    def cancel(self, running: RunningCall) -> None:
-        """Interrupt a call that runs, if the lane can. Any thread."""
 
 
 class Lanes:
@@ -103,7 +81,7 @@ class Lanes:
             from mray._runtime.loop_lane import GroupLoop, LoopLane  # noqa: PLC0415
 
             self.main = MainLoop(self.client.reactor)
-            lane = LoopLane(self, most, self.main.loop, self.main.notify)
+            lane = LoopLane(self, most, "default", self.main.loop, self.main.notify)
             self.main.each_turn(lane.begin)
             lanes[""] = lane
             self._warn_of_get()
@@ -167,12 +145,12 @@ class Lanes:
         lane = lanes.get(group)
         if lane is None:
             error = no_group(group, lanes)
-            self._refuse(connection, fields, self.executor._wrap(error, self.executor.actor_prefix + fields[_METHOD]))
+            self.refuse(connection, fields, self.executor._wrap(error, self.executor.actor_prefix + fields[_METHOD]))
             return
         lane.submit((connection, fields))
 
-    def _refuse(self, connection: Connection, fields: tuple[Any, ...], error: BaseException) -> None:
-        """Answer a call that does not run with an error."""
+    def refuse(self, connection: Connection, fields: tuple[Any, ...], error: BaseException) -> None:
+        """Answer a call that does not run with an error. Any thread."""
         payload = pickle_error(error)
         returns = fields[_RETURNS]
         if returns == 1:
@@ -185,7 +163,7 @@ class Lanes:
         for lane in (self._lanes or {}).values():
             arrival = lane.take(task_id)
             if arrival is not None:
-                self._refuse(connection, arrival[1], TaskCancelledError(TaskID(task_id)))
+                self.refuse(connection, arrival[1], TaskCancelledError(TaskID(task_id)))
                 return
         running = self.running.get(task_id)
         if running is not None:
@@ -233,7 +211,7 @@ class Lanes:
         self.executor.end = None
         if kind != m.CAUSE_SCOPE:
             for lane in (self._lanes or {}).values():
-                lane.take_all()
+                lane.drop_all()
         self.worker.inbox.append((self.client.node, (m.EXIT, kind, text)))
         if self.main is not None:
             self.main.notify()
@@ -247,7 +225,7 @@ class Lanes:
             self._wait(lambda: not self.running and not self.queued())
         self._ending = True
         for lane in self._lanes.values():
-            lane.take_all()
+            lane.drop_all()
         self._wait(lambda: not self.running)
 
     def queued(self) -> int:

@@ -13,59 +13,38 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
+from mray._common.ids import TaskID
 from mray._ipc.connection import Connection
+from mray._runtime.lane import Arrival, Lane
 from mray._runtime.running import RunningCall, current_call
+from mray.exceptions import TaskCancelledError
 
 if TYPE_CHECKING:
-    from mray._runtime.lanes import Arrival, Lanes
+    from mray._runtime.lanes import Lanes
 
 
-class LoopLane:
+class LoopLane(Lane):
     """A `Lane` of coroutines. For the loop's thread, except the methods of a `Lane`."""
 
-    def __init__(self, lanes: Lanes, size: int, loop: Any, wake: Callable[[], None]) -> None:
-        self._lanes = lanes
+    def __init__(self, lanes: Lanes, size: int, name: str, loop: Any, wake: Callable[[], None]) -> None:
+        super().__init__(lanes, size, name)
         self._loop = loop
         #: Has the loop call `begin` soon. Any thread.
         self._wake = wake
-        #: Calls that may begin.
-        self._room = size
-        self._queue: deque[Arrival] = deque()
-        #: Held while a call goes from the queue to those that run, so that whoever cancels it finds it in one of them.
-        self._lock = threading.Lock()
-        #: The loop itself holds its tasks weakly.
-        self._tasks: set[asyncio.Task[None]] = set()
-        #: What a call's own context is a copy of. One that begins when another ends would inherit that one's variables.
+        #: The loop itself holds its tasks weakly. With the calls that they run.
+        self._tasks: dict[asyncio.Task[None], tuple[Connection, RunningCall, tuple[Any, ...]]] = {}
+        #: In which calls begin when another has ended, whose variables they would inherit otherwise.
         self._context = copy_context()
         self._thread = threading.get_ident()
-
-    @property
-    def queued(self) -> int:
-        return len(self._queue)
 
     def submit(self, arrival: Arrival) -> None:
         with self._lock:
             self._queue.append(arrival)
         self._wake()
-
-    def take(self, task_id: bytes) -> Arrival | None:
-        with self._lock:
-            for arrival in self._queue:
-                if arrival[1][0] == task_id:
-                    self._queue.remove(arrival)
-                    return arrival
-        return None
-
-    def take_all(self) -> list[Arrival]:
-        with self._lock:
-            taken = list(self._queue)
-            self._queue.clear()
-        return taken
 
     def cancel(self, running: RunningCall) -> None:
         if threading.get_ident() == self._thread:
@@ -75,50 +54,56 @@ class LoopLane:
 
     @staticmethod
     def _interrupt(running: RunningCall) -> None:
-        if running.started and running.task is not None:  # else it sees that itself, or is over
+        if running.task is not None:  # else it is over
             running.task.cancel()
 
     def begin(self) -> None:
         """Start what has come, as far as there is room."""
-        queue = self._queue
-        while queue and self._room > 0:
+        queue, tasks = self._queue, self._tasks
+        while queue and len(tasks) < self._size:
             with self._lock:
                 if not queue:  # taken back meanwhile
                     return
                 connection, fields = queue.popleft()
                 running = self._lanes.begin(self, fields)
-            self._room -= 1
-            running.task = task = self._context.run(self._loop.create_task, self._run(connection, running, fields))
-            self._tasks.add(task)
+            running.task = task = self._loop.create_task(self._run(connection, running, fields))
+            tasks[task] = connection, running, fields
+            task.add_done_callback(self._not_begun)
 
     async def _run(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
-        lanes = self._lanes
         current_call.set(running)
-        running.started = True
+        running.task.remove_done_callback(self._not_begun)
         try:
-            await lanes.executor.run_in_loop(connection, running, fields)
+            await self._lanes.executor.run_in_loop(connection, running, fields)
         except BaseException:
-            lanes.crash()
+            self._lanes.crash()
         finally:
-            self._tasks.discard(running.task)
-            running.task = None  # which has this call in its context: nothing for the garbage collector
-            lanes.end(running)
-            self._room += 1
-            lanes.client.reactor.post_later(connection)
-            self._answered()
+            self._end(connection, running)
+
+    def _not_begun(self, task: asyncio.Task[None]) -> None:
+        """A task was cancelled, by a caller or by code in this loop, before its first step: its coroutine does not hear of it."""
+        connection, running, fields = self._tasks[task]
+        self._lanes.refuse(connection, fields, TaskCancelledError(TaskID(running.task_id)))
+        self._end(connection, running)
+
+    def _end(self, connection: Connection, running: RunningCall) -> None:
+        del self._tasks[running.task]
+        running.task = None  # which has this call in its context: nothing for the garbage collector
+        self._lanes.end(running)
+        self._lanes.client.reactor.post_later(connection)
+        self._answered()
 
     def _answered(self) -> None:
         """A reply has been posted. The reactor sends it with the loop's next turn."""
         if self._queue:
-            self.begin()
+            self._context.run(self.begin)
 
 
 class GroupLoop(LoopLane):
     """A `Lane` of coroutines with a loop and a thread of its own, which begin with the first call."""
 
     def __init__(self, lanes: Lanes, size: int, name: str) -> None:
-        super().__init__(lanes, size, None, self._ring)
-        self._name = name
+        super().__init__(lanes, size, name, None, self._ring)
         self._rung = False
         self._flushing = False
 

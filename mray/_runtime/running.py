@@ -14,7 +14,7 @@ from mray._runtime.context import Context
 class RunningCall:
     """One call, from when its turn has come until it is answered."""
 
-    __slots__ = ("began", "canceled", "function_name", "lane", "started", "task", "task_id", "task_name", "verdict")
+    __slots__ = ("began", "canceled", "function_name", "lane", "task", "task_id", "task_name", "verdict")
 
     def __init__(self, task_id: bytes, name: str, function_name: str, lane: Any) -> None:
         self.task_id = task_id
@@ -22,9 +22,8 @@ class RunningCall:
         #: The method: module and qualified name.
         self.function_name = function_name
         self.lane = lane
-        #: In an event loop: its task, and whether that has begun (a task that is cancelled before never begins).
+        #: In an event loop: its task.
         self.task: Any = None
-        self.started = False
         self.canceled = False
         #: What is raised in the place of whatever the method returns or raises.
         self.verdict: BaseException | None = None

@@ -9,32 +9,23 @@ that runs on it. The thread that became idle last is woken first. Nothing is hel
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import TYPE_CHECKING
 
+from mray._runtime.lane import Arrival, Lane
 from mray._runtime.running import RunningCall, current_call
 
 if TYPE_CHECKING:
-    from mray._runtime.lanes import Arrival, Lanes
+    from mray._runtime.lanes import Lanes
 
 
-class ThreadLane:
+class ThreadLane(Lane):
     """A `Lane` of threads."""
 
     def __init__(self, lanes: Lanes, size: int, name: str) -> None:
-        self._lanes = lanes
-        self._size = size
-        self._name = name
-        #: Guards all that follows. Invariant: held for some byte codes, and never while anything waits.
-        self._lock = threading.Lock()
-        self._queue: deque[Arrival] = deque()
-        #: A lock for each thread that has nothing to do; who releases it wakes the thread.
+        super().__init__(lanes, size, name)
+        #: A lock for each thread that has nothing to do; who releases it wakes the thread. Guarded by `_lock`, as the next is.
         self._idle: list[threading.Lock] = []
         self._threads = 0
-
-    @property
-    def queued(self) -> int:
-        return len(self._queue)
 
     def submit(self, arrival: Arrival) -> None:
         with self._lock:
@@ -47,20 +38,6 @@ class ThreadLane:
             self._threads += 1
             number = self._threads
         threading.Thread(target=self._work, name=f"mray-{self._name}-{number}", daemon=True).start()
-
-    def take(self, task_id: bytes) -> Arrival | None:
-        with self._lock:
-            for arrival in self._queue:
-                if arrival[1][0] == task_id:
-                    self._queue.remove(arrival)
-                    return arrival
-        return None
-
-    def take_all(self) -> list[Arrival]:
-        with self._lock:
-            taken = list(self._queue)
-            self._queue.clear()
-        return taken
 
     def cancel(self, running: RunningCall) -> None:
         """A thread cannot be interrupted: the method may ask, with `is_canceled`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import importlib
 import os
@@ -516,7 +517,7 @@ def test_what_runs_is_listed_as_running(ray_session: Any, eventually: Any) -> No
 
     actor = Actor.remote()
     refs = [actor.hang_visibly.remote() for _ in range(3)]
-    eventually(lambda: [task.state for task in state.list_tasks() if task.name == "Actor.hang_visibly"] == ["RUNNING"] * 3)
+    eventually(lambda: [task.state for task in state.list_tasks(limit=10_000) if task.name == "Actor.hang_visibly"] == ["RUNNING"] * 3)
     del refs
 
 
@@ -566,3 +567,25 @@ def test_a_loop_that_is_closed_while_a_value_is_awaited_keeps_it_from_nobody(ray
     actor.open.remote()
     assert ray.get(ref) == 7
     assert future.result(30) == 7
+
+
+def test_a_method_that_cancels_every_task_of_its_loop_leaves_no_call_unanswered(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote
+    class Actor:
+        async def cancel_all(self) -> None:
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+
+        async def echo(self, value: int) -> int:
+            return value
+
+    actor = Actor.remote()
+    assert ray.get(actor.echo.remote(0)) == 0
+    # Some of them have come and not taken their first step.
+    refs = [actor.cancel_all.remote(), *[actor.echo.remote(number) for number in range(20)]]
+    for ref in refs:
+        with contextlib.suppress(ray.exceptions.TaskCancelledError):
+            ray.get(ref, timeout=30)
+    assert ray.get(actor.echo.remote(1), timeout=30) == 1
