@@ -28,7 +28,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died",
-        "client", "destroyed", "engine", "fetching", "id", "lanes", "local", "name",
+        "client", "destroyed", "engine", "fetching", "id", "lanes", "local", "name", "node",
     )  # fmt: skip
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
@@ -37,6 +37,7 @@ class Connection:
         self.name = name
         self.client = int.from_bytes(os.urandom(8), "little") >> 26
         self.destroyed = False
+        self.node = engine.get_runtime_context().get_node_id()
         self.local = HERE.get(actor_id)
         #: What is wanted of a value that is fetched here: an interpreter takes tensors of GPUs as they are passed between interpreters.
         self.fetching = VALUE if self.local is not None or not HERE else LEND
@@ -147,6 +148,11 @@ class Connection:
         """End the interpreter. What is asked of it here from now on raises at once; elsewhere, once it has ended."""
         self.engine.kill(self.handle)
         self.destroyed = True
+
+    def is_open(self) -> bool:
+        """Whether the program may still use the interpreter: nobody has destroyed it here, and it is of this session of the engine."""
+        engine = self.engine
+        return not self.destroyed and engine.is_initialized() and engine.get_runtime_context().get_node_id() == self.node
 
     def died(self, how: object) -> InterpreterDiedError:
         """The error for who needs the interpreter."""

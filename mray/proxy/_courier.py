@@ -60,7 +60,7 @@ class Courier:
     def finish(self) -> None:
         """At the end of the program: wait until what was asked for is done, as Python waits for threads. Reports what failed."""
         for connection in list(self._open):
-            if connection.engine.is_initialized():
+            if connection.is_open():
                 for lane in list(connection.lanes):
                     try:
                         lane.finish()

@@ -22,8 +22,11 @@ class RemoteInterpreterFactory:
         """Start an interpreter; does not wait for it. `options` are those of an actor: ``num_gpus=1``, ``name="model"``,
         ``lifetime="detached"``.
 
-        ``max_concurrency`` (256) is how many threads may wait there for something at once.
+        ``max_concurrency`` (256) is how many threads may wait there for something at once. ValueError for ``max_restarts``: variables
+        end with their process, and a new one would know none of them.
         """
+        if options.get("max_restarts"):
+            raise ValueError("max_restarts: an interpreter cannot be restarted, since its variables end with its process")
         if self._actor_class is None:
             self._actor_class = self.ray.remote(Interpreter)
         name = options.get("name")

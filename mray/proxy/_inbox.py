@@ -2,6 +2,8 @@
 
 Calls to an actor with many threads overtake each other, so each says with which number its steps begin. Whichever thread finds the next
 ones runs them; threads that come meanwhile leave theirs and go, or wait for the step whose result they want. Nobody else's lane is held up.
+
+A client that was interrupted while it sent steps sends them again, with those that have come to them meanwhile: each is done once.
 """
 
 from __future__ import annotations
@@ -34,25 +36,45 @@ class Inbox:
     def deposit(self, first: int, steps: list[Step]) -> None:
         """Steps have come; the first has this number."""
         with self._changed:
-            self._batches[first] = steps
+            known = self._batches.get(first)
+            if known is None or len(known) < len(steps):
+                self._batches[first] = steps
 
     def begin(self) -> list[Step] | None:
         """Become the thread that runs this lane. The next steps, or ``None`` if there are none or another thread does so already."""
         with self._changed:
             if self._running or not self._batches:
                 return None
-            batch = self._batches.pop(self.done + 1, None)
+            batch = self._take()
             self._running = batch is not None
             return batch
 
     def proceed(self) -> list[Step] | None:
         """The steps after those that were done; ``None`` ends being the thread that runs this lane."""
         with self._changed:
-            batch = self._batches.pop(self.done + 1, None)
+            batch = self._take()
             self._running = batch is not None
             if self._waiting:
                 self._changed.notify_all()
             return batch
+
+    def _take(self) -> list[Step] | None:
+        """Under the lock: the steps that are next."""
+        following = self.done + 1
+        batch = self._batches.pop(following, None)
+        if batch is None and self._batches:
+            for first in sorted(self._batches):
+                if first > following:
+                    break
+                # Sent a second time.
+                again = self._batches.pop(first)[following - first :]
+                if again:
+                    return again
+        return batch
+
+    def _has_next(self) -> bool:
+        following = self.done + 1
+        return any(first <= following < first + len(steps) for first, steps in self._batches.items())
 
     def advanced(self, number: int) -> None:
         """The step of this number is done, and its result is where it belongs."""
@@ -83,9 +105,10 @@ class Inbox:
                 try:
                     if self.done >= number:
                         break
-                    if self.closed and not self._running and self.done + 1 not in self._batches:
+                    has_next = self._has_next()
+                    if self.closed and not self._running and not has_next:
                         return False
-                    if self._running or self.done + 1 not in self._batches:
+                    if self._running or not has_next:
                         self._changed.wait()
                 finally:
                     self._waiting -= 1

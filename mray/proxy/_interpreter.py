@@ -22,7 +22,7 @@ from mray.proxy import _namespace
 from mray.proxy._coroutines import Coroutines
 from mray.proxy._errors import Failure, VarReleasedError
 from mray.proxy._inbox import Inbox
-from mray.proxy._lending import Lent, brought, lent, passed
+from mray.proxy._lending import Lent, brought, kept, lent, passed
 from mray.proxy._step import (
     FOREIGN,
     LITERAL,
@@ -76,7 +76,8 @@ class Interpreter:
             **OPERATIONS,
             "adopt": self._adopt,
             "named": self._namespace.get,
-            "put_named": self._namespace.put,
+            "put": kept,
+            "put_named": lambda name, value: self._namespace.put(name, kept(value)),
             "del_named": self._namespace.delete,
             "exec": self._namespace.execute,
             "pass": lambda value: passed(self._engine, value),

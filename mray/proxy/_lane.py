@@ -5,6 +5,9 @@ Lanes of different threads know nothing of each other, so that none of them wait
 
 A step whose operands could change before it is sent (or that are of unknown types) is sent at once, after those before it. Pickling it may
 call anything; what that asks for goes by another lane, since this one is in the middle of a step.
+
+Ctrl-C may come between any two lines, and no number may be left out for that, since the interpreter would wait for its step. So steps stay
+in `_pending` until they have been sent, and may be sent twice; the interpreter does them once.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ _NOTHING: Step = ("close", LITERAL, (None,), ())
 class Lane:
     """Used by one thread at a time; the courier sends what is left."""
 
-    __slots__ = ("__weakref__", "_batching", "_first", "_lock", "_next", "_queued", "_steps", "_unanswered", "connection", "id", "sending")
+    __slots__ = ("__weakref__", "_batching", "_lock", "_pending", "_queued", "_unanswered", "connection", "id", "sending")
 
     def __init__(self, connection: Connection, lane_id: int) -> None:
         self.connection = connection
@@ -45,8 +48,8 @@ class Lane:
         self.sending = False
         # Pickling a step may want this lane's earlier steps to be sent, which they are.
         self._lock = threading.RLock()
-        self._steps: list[Step] = []
-        self._first = self._next = 0
+        #: The number of the first step that has not been sent, and the steps from there on.
+        self._pending: tuple[int, list[Step]] = (0, [])
         self._queued = False
         self._batching = 0
         self._unanswered = 0
@@ -64,30 +67,25 @@ class Lane:
         uses: list[Hold] = []
         kinds, wire, immutable = self._encode(operands, uses)
         with self._lock:
-            number = self._next
+            first, steps = self._pending
+            number = first + len(steps)
             for hold in uses:
                 hold.uses[self.id] = number
-            self._next = number + 1
             step = (operation, kinds, wire, names)
             if not immutable or self.connection.local is not None:
                 self.send()
-                self._first = self._next
-                self.sending = True
-                try:
-                    self.connection.send(self.id, number, [step])
-                except BaseException:
-                    self.connection.send(self.id, number, [_NOTHING])
-                    raise
-                finally:
-                    self.sending = False
-                self._unanswered += 1
+                self._send_alone(number, step)
             else:
-                self._steps.append(step)
-                if len(self._steps) >= _MANY and not self._batching:
+                steps.append(step)
+                if len(steps) >= _MANY and not self._batching:
                     self.send()
                 elif not (asks or self._queued or self._batching):
-                    self._queued = True
-                    COURIER.put(self)
+                    try:
+                        self._queued = True
+                        COURIER.put(self)
+                    except BaseException:
+                        self._queued = False
+                        raise
         if self._unanswered > _WINDOW and not self._batching:
             self.connection.answer(self.ask((READY, 0, -1)))
         return number
@@ -95,11 +93,24 @@ class Lane:
     def send(self) -> None:
         """Send what is left; waits for nothing."""
         with self._lock:
-            steps = self._steps
+            first, steps = self._pending
             if steps:
-                first, self._steps, self._first = self._first, [], self._next
-                self._unanswered += len(steps)
                 self.connection.send(self.id, first, pickle.dumps(steps, 5))
+                self._pending = (first + len(steps), [])
+                self._unanswered += len(steps)
+
+    def _send_alone(self, number: int, step: Step) -> None:
+        self.sending = True
+        try:
+            self._pending = (number + 1, [])
+            self.connection.send(self.id, number, [step])
+        except BaseException:
+            self._pending = (number + 1, [])
+            self.connection.send(self.id, number, [_NOTHING])
+            raise
+        finally:
+            self.sending = False
+        self._unanswered += 1
 
     def send_rest(self) -> None:
         """As `send`, for the courier."""
@@ -109,24 +120,30 @@ class Lane:
 
     def finish(self) -> None:
         """Wait until everything is done, if that is not known. Raises what failed unseen."""
-        if self._steps or self._unanswered:
+        if self._pending[1] or self._unanswered:
             self.connection.answer(self.ask((READY, 0, -1)))
 
     def ask(self, want: tuple[str, int, int]) -> Any:
         """Send what is left and begin to wait for a result: what `answer` takes, once."""
         with self._lock:
-            steps, first = None, self._first
-            if self._steps:
-                steps = pickle.dumps(self._steps, 5)
-                self._steps, self._first = [], self._next
+            first, steps = self._pending
+            after = -1 if want[0] == TOKEN else first + len(steps) - 1
+            asked = self.connection.ask(self.id, first, pickle.dumps(steps, 5) if steps else None, (*want, after))
+            if steps:
+                self._pending = (first + len(steps), [])
             self._unanswered = 0
-            after = -1 if want[0] == TOKEN else self._next - 1
-            return self.connection.ask(self.id, first, steps, (*want, after))
+            return asked
 
     def ask_ref(self, want: tuple[str, int, int]) -> Any:
         """As `ask`; the engine's ref to the value, or its error, for users."""
         self.send()
-        return self.connection.value_ref(self.id, self._first, None, (*want, self._next - 1))
+        last = self.next - 1
+        return self.connection.value_ref(self.id, last, None, (*want, last))
+
+    @property
+    def next(self) -> int:
+        """The number of the step that comes next."""
+        return self._pending[0] + len(self._pending[1])
 
     def answer(self, asked: Any) -> Any:
         return self.connection.answer(asked)
@@ -240,4 +257,4 @@ def _is_immutable(value: Any) -> bool:
 
 def new_place(lane: Lane) -> Place:
     """The place of the step that the lane gets next. Only for who adds it at once, in the lane's thread."""
-    return lane.id, lane._next
+    return lane.id, lane.next

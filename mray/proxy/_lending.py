@@ -10,6 +10,8 @@ Only tensors in lists, tuples and dicts are looked for. What hides them elsewher
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 #: Engines with tensors that others open where they lie.
@@ -37,7 +39,7 @@ def lent(engine: Any, value: Any) -> Any:
     if engine.__name__ not in _LENDING or not engine.get_gpu_ids():
         return value
     try:
-        copied = _copied(value)
+        copied = _with(value, _copied)
         if copied is value:
             return value
         return Lent(engine.put(copied, _tensor_transport="cuda_ipc"))
@@ -59,18 +61,34 @@ def brought(engine: Any, answer: Any) -> Any:
         return engine.get(answer.ref, _use_object_store=True)
 
 
-def _copied(value: Any) -> Any:
-    """The value with copies of its tensors of devices; itself if it has none."""
+def kept(value: Any) -> Any:
+    """A value that has come to stay, with arrays that can be written to: engines' messages bring them read-only."""
+    return value if "numpy" not in sys.modules else _with(value, _writable)
+
+
+def _with(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value with a change to what its lists, tuples and dicts hold; itself if nothing changes."""
     kind = type(value)
     if kind is dict:
-        items = {key: _copied(item) for key, item in value.items()}
+        items = {key: _with(item, change) for key, item in value.items()}
         return value if all(items[key] is item for key, item in value.items()) else items
     if kind is list or kind is tuple:
-        copies = [_copied(item) for item in value]
+        copies = [_with(item, change) for item in value]
         return value if all(copy is item for copy, item in zip(copies, value, strict=True)) else kind(copies)
     if isinstance(value, tuple) and hasattr(kind, "_make"):
-        return kind._make(map(_copied, value))
+        copies = [_with(item, change) for item in value]
+        return value if all(copy is item for copy, item in zip(copies, value, strict=True)) else kind._make(copies)
+    return change(value)
+
+
+def _copied(value: Any) -> Any:
+    """A copy of a tensor of a device; anything else as it is."""
     return value.clone() if _is_on_device(value) else value
+
+
+def _writable(value: Any) -> Any:
+    """A copy of an array that is read-only; anything else as it is."""
+    return value.copy() if type(value) is sys.modules["numpy"].ndarray and not value.flags.writeable else value
 
 
 def _is_on_device(value: Any) -> bool:

@@ -151,7 +151,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     **COMPARISONS,
     **UNARY,
     **ANSWERED,
-    "put": lambda value: value,
     "call": _call,
     "call_named": _call_named,
     "getattr": getattr,

@@ -505,3 +505,16 @@ def test_an_exception_that_cannot_be_pickled_still_says_what_it_was(env: IRemote
 
     with pytest.raises(RuntimeError, match="ValueError: <unlocked"):
         fail_oddly().fetch()
+
+
+def test_arrays_that_were_put_can_be_written_to(env: IRemoteInterpreter, rif: RemoteInterpreterFactory) -> None:
+    numpy = pytest.importorskip("numpy")
+    x = env.put(numpy.zeros(3))
+    x += 1
+    env["state"] = state = {"arrays": [numpy.zeros(100_000)], "numbers": (1, 2)}
+    env["state"]["arrays"][0][5] = 7
+    there = rif.create(num_cpus=0).put(x)
+    there[0] = 9
+    assert (x.fetch().tolist(), there.fetch().tolist()) == ([1, 1, 1], [9, 1, 1])
+    assert env["state"]["arrays"][0].sum().fetch() == 7
+    assert state["arrays"][0].sum() == 0

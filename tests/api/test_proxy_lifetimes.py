@@ -276,3 +276,9 @@ def test_steps_that_nobody_waited_for_are_sent_before_the_program_ends(run_progr
         run_program(program, f"{directory}/out")
         with open(f"{directory}/out") as file:
             assert file.read() == "written"
+
+
+def test_an_interpreter_is_not_restarted(rif: RemoteInterpreterFactory) -> None:
+    with pytest.raises(ValueError, match="cannot be restarted"):
+        rif.create(num_cpus=0, max_restarts=1)
+    rif.create(num_cpus=0, max_restarts=0).put(1).fetch()

@@ -96,3 +96,23 @@ env = rif.get_or_create("model", lifetime="detached", num_cpus=0)
             run("-m", "mray", "stop", env=own)
     assert again == f"{first} True [1, 2, 3]"
     assert last == "[10, 2, 3] ['weights']"
+
+
+@pytest.mark.only("mray")  # starts sessions of its own
+def test_a_program_does_not_wait_for_interpreters_that_it_has_ended() -> None:
+    program = """
+import mray
+from mray.proxy import RemoteInterpreterFactory
+
+mray.init(num_cpus=1, logging_level="ERROR")
+old = RemoteInterpreterFactory(mray).create(num_cpus=0)
+of_old = old.put(1)
+mray.shutdown()
+mray.init(num_cpus=1, logging_level="ERROR")
+env = RemoteInterpreterFactory(mray).create(num_cpus=0)
+x = env.put(1)
+env.destroy()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False, cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
