@@ -150,6 +150,21 @@ def fresh(ray: ModuleType, shared_session: Any) -> Iterator[ModuleType]:
 
 
 @pytest.fixture
+def kill_and_wait(ray: ModuleType) -> Callable[[Any], None]:
+    """Kill an actor and return once this process knows of its death: `kill` does not wait, and a call that overtakes it is answered."""
+
+    def end(actor: Any) -> None:
+        ray.kill(actor)
+        while True:
+            try:
+                ray.get(actor.__ray_ready__.remote())
+            except ray.exceptions.RayActorError:
+                return
+
+    return end
+
+
+@pytest.fixture
 def signal(ray: ModuleType) -> Callable[[], Any]:
     """Makes actors that let tests and tasks wait for each other: `send()`, `wait()`, `waiters()`, `is_set()`."""
 

@@ -131,13 +131,11 @@ def test_a_name_is_used_once(groups, member):
 
 
 @pytest.mark.only("mray")
-def test_what_could_not_be_made_leaves_its_actors_free(ray_session, groups, member):
+def test_what_could_not_be_made_leaves_its_actors_free(ray_session, groups, member, kill_and_wait):
     ray = ray_session
     living, dead = member(), member()
     ray.get([living.initialized.remote("x"), dead.initialized.remote("x")])
-    ray.kill(dead)
-    with pytest.raises(ray.exceptions.RayActorError):  # `kill` does not wait for the death
-        ray.get(dead.__ray_ready__.remote())
+    kill_and_wait(dead)
     with pytest.raises(ray.exceptions.RayActorError):
         groups.create_collective_group([dead, living], backend="gloo", name="broken")
     assert groups.get_collective_groups([living]) == []

@@ -766,12 +766,10 @@ def test_bind_checks_the_signature(ray_session, actor):
 
 
 @pytest.mark.only("mray")
-def test_a_failed_compilation_leaves_nothing_behind(ray_session, actor):
+def test_a_failed_compilation_leaves_nothing_behind(ray_session, actor, kill_and_wait):
     a, b = actor(), actor()
     before = {name for name in os.listdir("/dev/shm") if name.startswith("mray-")}
-    ray_session.kill(b)
-    with pytest.raises(ray_session.exceptions.ActorDiedError):  # `kill` does not wait for the death
-        ray_session.get(b.__ray_ready__.remote())
+    kill_and_wait(b)
     with ray_session.dag.InputNode() as inp, pytest.raises(ray_session.exceptions.ActorDiedError):
         b.echo.bind(a.echo.bind(inp)).experimental_compile()
     assert {name for name in os.listdir("/dev/shm") if name.startswith("mray-")} <= before

@@ -8,6 +8,7 @@ import os
 import signal as signals
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -477,3 +478,33 @@ def test_another_process_finds_the_session_by_itself(session: ModuleType, state:
     session.shutdown()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "ServerUnavailable: No session of this user is running." in done.stderr
+
+
+@pytest.mark.only("mray")  # Ray lists tasks in no order
+def test_what_is_over_is_listed_last_and_a_dead_actor_constructs_nothing(
+    session: ModuleType, state: ModuleType, eventually: Eventually, kill_and_wait: Callable[[Any], None]
+) -> None:
+    ray = session
+
+    @ray.remote
+    class Sleeper:
+        def sleep_on(self) -> None:
+            time.sleep(1000)
+
+    @ray.remote
+    def over() -> None:
+        return None
+
+    ray.get([over.remote() for _ in range(150)])
+    dead, living = Sleeper.remote(), Sleeper.remote()
+    ray.get([dead.__ray_ready__.remote(), living.__ray_ready__.remote()])
+    ref = living.sleep_on.remote()
+    kill_and_wait(dead)
+    eventually(lambda: [row.state for row in state.list_tasks(limit=20) if row.name == "Sleeper.sleep_on"] == ["RUNNING"])
+    states = [row.state for row in state.list_tasks(limit=10_000)]
+    first_over = next(place for place, word in enumerate(states) if word in ("FINISHED", "FAILED"))
+    assert set(states[first_over:]) <= {"FINISHED", "FAILED"}
+    constructors = state.list_tasks(filters=[("name", "=", "Sleeper.__init__")], limit=10_000)
+    assert {row.state for row in constructors} == {"FINISHED"}
+    del ref
+    ray.kill(living)

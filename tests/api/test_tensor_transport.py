@@ -633,14 +633,12 @@ def test_many_transfers_leave_the_store_as_it_was(rdt):
 
 
 @pytest.mark.only("mray")
-def test_the_dead_actor_that_put_a_tensor_is_named(rdt):
+def test_the_dead_actor_that_put_a_tensor_is_named(rdt, kill_and_wait):
     ray, Actor, _ = rdt
     owner, receiver = Actor.remote(), Actor.remote()
     (ref,) = ray.get(owner.__ray_call__.remote(lambda _actor: [ray.put(torch.ones(3), _tensor_transport="shm")]))
     assert ray.get(receiver.total.remote(ref)) == 3.0
-    ray.kill(owner)
-    with pytest.raises(ray.exceptions.ActorDiedError):  # only now is it dead: `kill` does not wait
-        ray.get(owner.__ray_ready__.remote())
+    kill_and_wait(owner)
     with pytest.raises(ray.exceptions.ActorDiedError, match="it was killed by"):
         ray.get(receiver.total.remote(ref))
 

@@ -209,7 +209,7 @@ def _creation(view: View, actor: Row) -> Row:
     state = _CREATION_STATES[actor["state"]]
     if actor["announced"]:
         state = "PENDING_ARGS_AVAIL"
-    elif actor["process"] and actor["state"] != "alive":
+    elif actor["process"] and actor["state"] not in ("alive", "dead"):
         state = "RUNNING"
     elif actor["state"] == "dead" and cause is not None and (cause[0] in (m.CAUSE_INIT, m.CAUSE_REFUSED) or not cause[2]):
         state = "FAILED"

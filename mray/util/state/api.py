@@ -109,6 +109,10 @@ def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, de
 
 
 # ------------------------------------------------------------------------------------------------ lists
+#: States that nothing leaves.
+_OVER = frozenset({"FINISHED", "FAILED", "DEAD", "REMOVED"})
+
+
 def list_records(
     record: type[_Record],
     address: str | None = None,
@@ -118,7 +122,7 @@ def list_records(
     detail: bool = False,
     raise_on_missing_output: bool = True,
 ) -> list[_Record]:
-    """The records of one kind that all `filters` hold for, ordered by id where their kind has no order of its own."""
+    """The records of one kind that all `filters` hold for, ordered by id; what is over comes last, so that no limit hides what goes on."""
     checked = check_filters(record, filters)
     check_limit(limit)
     if contradict(checked):
@@ -127,7 +131,7 @@ def list_records(
     view = look(address, timeout, detail=detail or any(column in _detailed(record) for column, _predicate, _value in checked))
     rows = [row for row in GATHER[record.WORDS[1]](view) if matches(row, checked)]
     _complain(view, raise_on_missing_output)
-    rows.sort(key=lambda row: str(row[record.KEY]))
+    rows.sort(key=lambda row: (row.get("state") in _OVER, str(row[record.KEY])))
     return records(record, rows, limit, detail)
 
 
