@@ -36,7 +36,8 @@ class Courier:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Any] = SimpleQueue()
-        #: Puts a `Lane` with unsent steps, an end: (connection, target, holder, uses), or a `Leaving`. From finalizers, too.
+        #: Puts a `Lane` with unsent steps, an end: (connection, target, holder, {lane: last step that uses it}), or a `Leaving`. From
+        #: finalizers, too.
         self.put = self._queue.put
         self._lock = threading.Lock()
         #: Connections of this process; while there are any, the thread runs.
@@ -82,7 +83,7 @@ class Courier:
             left = 0
             for item in items:
                 if type(item) is tuple:
-                    ends.setdefault(item[0], []).append(item[1:])
+                    ends.setdefault(item[0], []).append((item[1], item[2], tuple(item[3].items())))
                 elif type(item) is Leaving:
                     left += 1
                 else:

@@ -36,7 +36,7 @@ class Hold:
         self._token = token
 
     def __del__(self) -> None:
-        COURIER.put((self.env.connection, self.place, self._holder, tuple(self.uses.items())))
+        COURIER.put((self.env.connection, self.place, self._holder, self.uses))
 
     def token(self) -> Any:
         """What keeps the target alive while a pickled variable is on its way. Asks the interpreter, the first time."""

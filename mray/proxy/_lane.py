@@ -31,7 +31,7 @@ _MANY = 128
 #: Steps that may be on their way before the thread waits for the interpreter to catch up.
 _WINDOW = 20_000
 #: Literals that cannot change.
-_IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range})
+IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range})
 #: The step that takes the place of one that could not be pickled.
 _NOTHING: Step = ("close", LITERAL, (None,), ())
 
@@ -77,18 +77,40 @@ class Lane:
                 self._send_alone(number, step)
             else:
                 steps.append(step)
-                if len(steps) >= _MANY and not self._batching:
-                    self.send()
-                elif not (asks or self._queued or self._batching):
-                    try:
-                        self._queued = True
-                        COURIER.put(self)
-                    except BaseException:
-                        self._queued = False
-                        raise
+                if len(steps) >= _MANY or not (asks or self._queued):
+                    self._see_off(steps)
         if self._unanswered > _WINDOW and not self._batching:
             self.connection.answer(self.ask((READY, 0, -1)))
         return number
+
+    def add_simple(self, operation: str, hold: Hold, literal: Any) -> int:
+        """As `add`, for most of a chain: an operator with a literal, an attribute, an item. Of a result of this very lane."""
+        if self.connection.local is not None:
+            return self.add(operation, (hold.env.var_of(hold), literal))
+        with self._lock:
+            first, steps = self._pending
+            number = first + len(steps)
+            hold.uses[self.id] = number
+            steps.append((operation, "sv", (hold.place[1], literal), ()))
+            if not self._queued or number - first >= _MANY:
+                self._see_off(steps)
+        if self._unanswered > _WINDOW and not self._batching:
+            self.connection.answer(self.ask((READY, 0, -1)))
+        return number
+
+    def _see_off(self, steps: list[Step]) -> None:
+        """Have steps sent, at once if they are many."""
+        if self._batching:
+            return
+        if len(steps) >= _MANY:
+            self.send()
+        elif not self._queued:
+            try:
+                self._queued = True
+                COURIER.put(self)
+            except BaseException:
+                self._queued = False
+                raise
 
     def send(self) -> None:
         """Send what is left; waits for nothing."""
@@ -164,18 +186,12 @@ class Lane:
     # ------------------------------------------------------------------------------------ operands
     def _encode(self, operands: tuple[Any, ...], uses: list[Hold]) -> tuple[str, tuple[Any, ...], bool]:
         """How the operands are to be read, the operands as they travel, and whether they can change before."""
-        if len(operands) == 2 and type(operands[1]) in _IMMUTABLE and hasattr(type(operands[0]), "_is_var"):
-            # Most of a chain: an operator with a literal, an attribute, an item.
-            hold = operands[0]._hold
-            if hold.place[0] == self.id:
-                uses.append(hold)
-                return "sv", (hold.place[1], operands[1]), True
         kinds = ""
         wire = []
         immutable = True
         for operand in operands:
             kind = type(operand)
-            if kind in _IMMUTABLE:
+            if kind in IMMUTABLE:
                 kinds += LITERAL
                 wire.append(operand)
             elif hasattr(kind, "_is_var"):
@@ -216,7 +232,7 @@ class Lane:
     def _replace(self, value: Any, uses: list[Hold]) -> Any:
         """A container with places instead of variables; itself if there are none."""
         kind = type(value)
-        if kind in _IMMUTABLE:
+        if kind in IMMUTABLE:
             return value
         if hasattr(kind, "_is_var"):
             kinds, wire, _immutable = self._encode((value,), uses)
@@ -252,7 +268,7 @@ def _is_immutable(value: Any) -> bool:
         return all(map(_is_immutable, value))
     if kind is slice:
         return _is_immutable((value.start, value.stop, value.step))
-    return kind in _IMMUTABLE or hasattr(kind, "_is_var")
+    return kind in IMMUTABLE or hasattr(kind, "_is_var")
 
 
 def new_place(lane: Lane) -> Place:

@@ -18,7 +18,7 @@ from typing import Any
 from mray.proxy._connection import Connection
 from mray.proxy._hold import Hold
 from mray.proxy._interpreter import DONE, READY
-from mray.proxy._lane import Lane, new_place
+from mray.proxy._lane import IMMUTABLE, Lane, new_place
 from mray.proxy._step import Place
 from mray.proxy._targets import LANE_BITS
 from mray.proxy._var import Var
@@ -166,6 +166,9 @@ class RemoteInterpreter(IRemoteInterpreter):
     def lane(self) -> Lane:
         """This thread's."""
         try:
+            lane: Lane = self._lanes.lane
+            if not lane.sending:
+                return lane
             loans: list[_Loan] = self._lanes.loans
         except AttributeError:
             loans = self._lanes.loans = []
@@ -173,6 +176,7 @@ class RemoteInterpreter(IRemoteInterpreter):
             if not loan.lane.sending:
                 return loan.lane
         loans.append(_Loan(self._unused, self._new_lane))
+        self._lanes.lane = loans[0].lane
         return loans[-1].lane
 
     def _new_lane(self) -> Lane:
@@ -185,6 +189,14 @@ class RemoteInterpreter(IRemoteInterpreter):
         lane = self.lane()
         number = lane.add(operation, operands, kwargs)
         place = (lane.id, number)
+        return Var._of(Hold(self, lane, place, place))
+
+    def do_simple(self, operation: str, var: Var, literal: Any) -> Var:
+        """As `do`, quicker where it can be."""
+        lane, hold = self.lane(), var._hold
+        if hold.place[0] != lane.id or type(literal) not in IMMUTABLE:
+            return self.do(operation, var, literal)
+        place = (lane.id, lane.add_simple(operation, hold, literal))
         return Var._of(Hold(self, lane, place, place))
 
     def do_now(self, operation: str, *operands: Any) -> Var:

@@ -98,7 +98,7 @@ class Var:
             if name in _MEMORY:
                 raise AttributeError(name)
         elif not wants_answer(1):
-            return env.do("getattr", self, name)
+            return env.do_simple("getattr", self, name)
         elif name.startswith("_ipython_"):
             raise AttributeError(name)
         return env.do_now("getattr", self, name)
@@ -110,7 +110,7 @@ class Var:
         self._hold.env.state("delattr", self, name)
 
     def __getitem__(self, key: Any) -> Var:
-        return self._hold.env.do("getitem", self, key)
+        return self._hold.env.do_simple("getitem", self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._hold.env.state("setitem", self, key, value)
@@ -250,6 +250,8 @@ def _home(operation: str, left: Var, right: Var) -> RemoteInterpreter:
 
 def _binary(operation: str) -> Callable[..., Var]:
     def method(self: Var, other: Any, *more: Any) -> Var:
+        if type(other) is not Var and not more:
+            return self._hold.env.do_simple(operation, self, other)
         env = _home(operation, self, other) if type(other) is Var else self._hold.env
         return env.do(operation, self, other, *more)
 
