@@ -18,9 +18,9 @@ That is why there is no deadlock; how many may wait at once is ``max_concurrency
 directly.
 
 A value of another interpreter goes there by a ref of the engine, from process to process, as it was at the step that passed it on; tensors
-of GPUs stay on the GPU (`_lending`). Errors are outcomes like values: steps that
-depend on one inherit it, and the first use of a variable raises it as what it is, `StepFailed` with the step and the remote traceback as
-its cause. One that no variable shows (an assignment, a call whose result was dropped) is raised by the next use that waits.
+of GPUs stay on the GPU (`_lending`). Errors are outcomes like values: steps that depend on one inherit it, and the first use of a variable
+raises it as what it is, `StepFailed` with the step and the remote traceback as its cause. One that no variable shows (an assignment, a call
+whose result was dropped) is raised by the thread's next use that waits.
 
 Lifetimes. A target has *holders*: the step by which a process came to hold it, ended by a message of that process when the steps that use
 it are done; or a *token*. A token is an object of the engine that the interpreter owns, given to each process that connects (when that

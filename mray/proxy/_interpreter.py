@@ -226,7 +226,7 @@ class Interpreter:
             failure.is_question = operation == "getattr"
         if operation in STATEMENTS:
             if failure is not None:
-                self._targets.complain(client_of(lane), failure)
+                self._targets.complain(lane, failure)
             return
         self._targets.add((lane, number), value, failure)
 
@@ -299,7 +299,7 @@ class Interpreter:
     def _answer(self, asking: int, mode: str, place: Place) -> Any:
         target = self._targets.get(place)
         if mode == READY:
-            return self._targets.complaint_of(client_of(asking))
+            return self._targets.complaint_of(asking)
         try:
             if mode == TOKEN:
                 return [self._give_token(place)]
@@ -313,7 +313,7 @@ class Interpreter:
             self._targets.release(place, place)
         if target.failure is not None:
             return target.failure
-        complaint = self._targets.complaint_of(client_of(asking))
+        complaint = self._targets.complaint_of(asking)
         if complaint is not None:
             return complaint
         if mode in (VALUE, TAKE):

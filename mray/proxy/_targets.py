@@ -42,7 +42,7 @@ class Targets:
         self._by_place: dict[Place, Target] = {}
         #: Who will hold what has not been made yet.
         self._early: dict[Place, set[Any]] = {}
-        #: Failures that nobody will ask for, by client.
+        #: Failures that nobody will ask for, by the lane that they happened in: whoever uses it is told, and no other thread.
         self._complaints: dict[int, list[Failure]] = {}
         #: Looks a target up, from any thread.
         self.get = self._by_place.get
@@ -95,7 +95,8 @@ class Targets:
         """Everything that a client holds ends."""
         ended = []
         with self._lock:
-            self._complaints.pop(client, None)
+            for lane in [lane for lane in self._complaints if client_of(lane) == client]:
+                del self._complaints[lane]
             for place, target in list(self._by_place.items()):
                 target.holders = {
                     holder for holder in target.holders if not (isinstance(holder[0], int) and client_of(holder[0]) == client)
@@ -115,24 +116,24 @@ class Targets:
         return sum(target.failure is not None for target in list(self._by_place.values()))
 
     # ------------------------------------------------------------------------------------ failures
-    def complain(self, client: int, failure: Failure) -> None:
-        """Tell the client of a failure that no variable will show, with its next answer."""
+    def complain(self, lane: int, failure: Failure) -> None:
+        """Tell of a failure that no variable will show, with the lane's next answer."""
         if not failure.seen:
             failure.seen = True
             with self._lock:
-                self._complaints.setdefault(client, []).append(failure)
+                self._complaints.setdefault(lane, []).append(failure)
 
-    def complaint_of(self, client: int) -> Failure | None:
-        """The next failure to tell a client."""
+    def complaint_of(self, lane: int) -> Failure | None:
+        """The next failure to tell of in this lane."""
         if not self._complaints:
             return None
         with self._lock:
-            left = self._complaints.get(client)
+            left = self._complaints.get(lane)
             if not left:
                 return None
             failure = left.pop(0)
             if not left:
-                del self._complaints[client]
+                del self._complaints[lane]
             return failure
 
     def _forgotten(self, place: Place, target: Target) -> None:
@@ -142,4 +143,4 @@ class Targets:
             failure.pending -= 1
             if not failure.pending and not failure.seen and not failure.is_question:
                 failure.seen = True
-                self._complaints.setdefault(client_of(place[0]), []).append(failure)
+                self._complaints.setdefault(place[0], []).append(failure)

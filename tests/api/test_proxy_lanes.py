@@ -192,6 +192,32 @@ def test_a_variable_of_one_thread_serves_another_before_it_is_there(env: IRemote
     assert results == [6]
 
 
+def test_what_fails_unseen_is_told_to_the_thread_that_asked_for_it(env: IRemoteInterpreter) -> None:
+    items = env.put([0])
+    told: list[BaseException] = []
+    failed, looked = threading.Event(), threading.Event()
+
+    def write() -> None:
+        items[7] = 1
+        env.lane().send()
+        failed.set()
+        looked.wait()
+        try:
+            items.fetch()
+        except IndexError as error:
+            told.append(error)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    failed.wait()
+    try:
+        assert [items.fetch() for _ in range(20)] == [[0]] * 20
+    finally:
+        looked.set()
+        writing.join()
+    assert len(told) == 1
+
+
 def test_many_threads_use_one_variable(env: IRemoteInterpreter) -> None:
     counter = env.put([0])
     threads = [threading.Thread(target=lambda: [counter.append(1).fetch() for _ in range(10)]) for _ in range(8)]
