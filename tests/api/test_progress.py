@@ -112,7 +112,7 @@ own.close()
 # The last word of a worker's bar may still be on its way.
 while print.__name__ != "print":
     time.sleep(0.01)
-print("printed after the last")
+print("printed after the last\\n", end="")  # in one piece: what workers have printed may come at any moment
 """
     )
     lines = done.stdout.splitlines()

@@ -107,8 +107,16 @@ def test_a_driver_that_is_interrupted_impatiently_leaves_nothing(run_text):
 
 
 STORM = """
-import random, signal, sys, time
+import os, random, signal, sys, time
+
+os.environ["MRAY_CANCEL_ON_INTERRUPT"] = "CANCELS"
 import mray
+
+def outcome(ref):
+    try:
+        return mray.get(ref, timeout=30)
+    except mray.exceptions.TaskCancelledError:
+        return "cancelled"
 
 mray.init(num_cpus=2, logging_level="ERROR")
 
@@ -136,14 +144,17 @@ for round in range(400):
                 refs = []
     except KeyboardInterrupt:
         pass
-    assert mray.get(refs, timeout=30) == [round] * len(refs)
+    # A task may have been cancelled by the interrupt of a get that waited for it; a call of an actor never is.
+    may_be = {round, "cancelled"} if CANCELS and round % 2 else {round}
+    assert {outcome(ref) for ref in refs} <= may_be
 open(sys.argv[-1] + "/done", "w").close()
 mray.shutdown()
 """
 
 
-def test_an_interrupt_at_any_moment_loses_no_call(run_text):
-    run = run_text(STORM)
+@pytest.mark.parametrize("cancels", ["0", "1"])
+def test_an_interrupt_at_any_moment_loses_no_call(run_text, cancels):
+    run = run_text(STORM.replace("CANCELS", cancels))
     assert run.wait() == 0, run.output()
     assert (run.folder / "done").exists()
     run.assert_nothing_left()
