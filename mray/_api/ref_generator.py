@@ -157,12 +157,16 @@ class ObjectRefGenerator:
             if ref is not None:
                 return ref
             if stream.is_over():
-                if self._failure_taken or not stream.has_failed():
-                    raise StopIteration
-                self._failure_taken = True
-                return stream.done
+                return self._last(StopIteration)
             if not stream.await_next(timeout):
                 return type(stream.done).nil()
+
+    def _last(self, end: type[Exception]) -> ObjectRef:
+        """After the last item: once the ref that raises, if the generator has failed; then `end`, for ever."""
+        if self._failure_taken or not self._stream.has_failed():
+            raise end
+        self._failure_taken = True
+        return self._stream.done
 
     async def _next_async(self, timeout_s: float | None = None) -> ObjectRef:
         """As `_next_sync` without blocking the event loop; the end is StopAsyncIteration."""
@@ -174,10 +178,7 @@ class ObjectRefGenerator:
             if ref is not None:
                 return ref
             if stream.is_over():
-                if self._failure_taken or not stream.has_failed():
-                    raise StopAsyncIteration
-                self._failure_taken = True
-                return stream.done
+                return self._last(StopAsyncIteration)
             arrival = _arrival(asyncio.get_running_loop(), stream)
             try:
                 await asyncio.wait_for(arrival, None if timeout_s is None or timeout_s < 0 else timeout_s)

@@ -16,7 +16,7 @@ from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._common.concurrency import runs_out_of_order
 from mray._common.ids import TaskID
-from mray._common.messages import CALL, FAILED, SEGMENT, TENSORS
+from mray._common.messages import CALL, FAILED, REPLIES, REPLY, SEGMENT, TENSORS
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
@@ -394,6 +394,13 @@ class ActorCaller:
     def connection_of(self, _call: Call) -> Connection | None:
         """Where a call that has been sent is."""
         return self.connection
+
+
+def failed_reply(task_id: bytes, num_returns: int, payload: bytes) -> tuple[Any, ...]:
+    """The message that answers a call with an error, pickled, for each of its return values."""
+    if num_returns == 1:
+        return REPLY, task_id, FAILED, payload, None
+    return REPLIES, task_id, [(FAILED, payload, None)] * num_returns
 
 
 def freeze_value(client: Client, value: Any, owner: str) -> tuple[int, Any, list[Any] | None]:

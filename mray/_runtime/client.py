@@ -71,8 +71,8 @@ class Client:
         self.bells = Bells(self)
         self.cancelling = Cancelling(self)
         self.store: SegmentStore
-        #: Objects of this process whose refs have been pickled: others may ask for them.
         self.segments = OwnSegments(self)
+        #: Objects of this process whose refs have been pickled: others may ask for them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         #: The class of this session's entries: by it a ref that outlived its session is known.
         self.entry: type[Entry] = type("Entry", (Entry,), {})

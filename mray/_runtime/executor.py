@@ -29,7 +29,7 @@ from mray._objects.remote_error import dependency_error, import_error, pickle_er
 from mray._objects.serializer import PLAIN_TYPES, deserialize
 from mray._objects.store import read
 from mray._runtime import failed_calls
-from mray._runtime.calls import INLINE_BYTES, Placeholder, freeze_value
+from mray._runtime.calls import INLINE_BYTES, Placeholder, failed_reply, freeze_value
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.context import Context
@@ -440,13 +440,9 @@ class Executor:
                 connection.post((m.ATTEMPT, task_id))
                 return
             wrapped = self._wrap(error, name)
-        self.failures.append((task_id, *failed_calls.facts(wrapped)))
-        payload = pickle_error(wrapped)
+        payload = self._note_failure(task_id, wrapped)
         self.settle()
-        if num_returns == 1:
-            connection.post((m.REPLY, task_id, m.FAILED, payload, None))
-        else:
-            connection.post((m.REPLIES, task_id, [(m.FAILED, payload, None)] * num_returns))
+        connection.post(failed_reply(task_id, num_returns, payload))
 
     def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None:
         """The error of a generator as its last item, pickled; None when it is more than an error (see `_failed`)."""
@@ -454,9 +450,12 @@ class Executor:
             return None
         if "retry" in options and self._is_retried(error, name, options["retry"]):
             return None
-        wrapped = self._wrap(error, name)
-        self.failures.append((task_id, *failed_calls.facts(wrapped)))
-        return pickle_error(wrapped)
+        return self._note_failure(task_id, self._wrap(error, name))
+
+    def _note_failure(self, task_id: bytes, error: BaseException) -> bytes:
+        """Remember for observers that a call failed; its error, pickled."""
+        self.failures.append((task_id, *failed_calls.facts(error)))
+        return pickle_error(error)
 
     def _wrap(self, error: BaseException, name: str) -> RayTaskError:
         """What the caller gets for an error of user code."""

@@ -28,6 +28,7 @@ from mray._common.ids import TaskID
 from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.remote_error import pickle_error
+from mray._runtime.calls import failed_reply
 from mray._runtime.lane import Lane
 from mray._runtime.running import LanesContext, RunningCall
 from mray._runtime.thread_lane import ThreadLane
@@ -151,12 +152,7 @@ class Lanes:
 
     def refuse(self, connection: Connection, fields: tuple[Any, ...], error: BaseException) -> None:
         """Answer a call that does not run with an error. Any thread."""
-        payload = pickle_error(error)
-        returns = fields[_RETURNS]
-        if returns == 1:
-            connection.send((m.REPLY, fields[_TASK], m.FAILED, payload, None))
-        else:
-            connection.send((m.REPLIES, fields[_TASK], [(m.FAILED, payload, None)] * returns))
+        connection.send(failed_reply(fields[_TASK], fields[_RETURNS], pickle_error(error)))
 
     def cancel(self, connection: Connection, task_id: bytes, recursive: bool) -> None:
         """CANCEL, in the reading thread."""

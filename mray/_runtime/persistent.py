@@ -36,7 +36,16 @@ from mray._runtime.client import Client
 from mray._runtime.deaths import node_error
 from mray._runtime.jobs import place_of_driver
 from mray._runtime.observer import ask_node, is_alive, parent_of, session_parents
-from mray._runtime.session import allow_descriptors, check_preload, choose_job, choose_options, end_node, launch_node, private_directory
+from mray._runtime.session import (
+    SessionHold,
+    allow_descriptors,
+    check_preload,
+    choose_job,
+    choose_options,
+    end_node,
+    launch_node,
+    private_directory,
+)
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
@@ -44,8 +53,7 @@ if TYPE_CHECKING:
 
 #: Seconds that a node may take to end all that is below it, before `stop` kills it.
 STOP_SECONDS = 20.0
-#: Seconds that a driver waits for the end of its work, profilers apart, and for a dead node to be gone.
-_LEAVE_SECONDS = 20.0
+#: Seconds that a driver waits for a dead node to be gone.
 _GONE_SECONDS = 1.0
 #: As long as it takes: the node answers when it is there, and when it dies its socket says so.
 _FOR_EVER = 86_400.0
@@ -161,20 +169,16 @@ def _named(address: str) -> Address:
     raise ConnectionError(f"Could not find any running Ray instance at {address!r}: no persistent session lives there.")
 
 
-class JoinedSession:
-    """A driver's hold on a session that is not its own."""
+class JoinedSession(SessionHold):
+    """A driver's hold on a session that is not its own: it goes on when this driver leaves."""
 
     def __init__(self, address: Address, client: Client) -> None:
-        self.directory = address.session_dir
-        self.client = client
+        super().__init__(address.session_dir, client)
         self._address = address
-        self._owner = os.getpid()
-        self._ended = False
         #: Nothing of this driver's work runs any more.
         self._left = False
         #: Why the session ends, if the node has said so.
         self._ending = ""
-        client.on_node_lost = self._node_lost
         client._node_words[m.LEFT] = self._on_left
         client._node_words[m.ENDING] = self._on_ending
 
@@ -184,22 +188,12 @@ class JoinedSession:
     def _on_ending(self, _node: Any, text: str) -> None:
         self._ending = text
 
-    def end(self) -> None:
-        """Leave the session: what this driver has asked for ends, its last output is passed on. Blocks for milliseconds; twice is safe."""
-        if self._ended or os.getpid() != self._owner:
-            return
-        self._ended = True
-        client = self.client
-        if not client.node.closed:
-            client.node.send((m.SHUTDOWN,))
-            patience = _LEAVE_SECONDS + settings.PROFILER_TIMEOUT.get()
-            client.reactor.wait_until(lambda: self._left or client.node.closed, patience)
-        client.close()
-        client.reactor.guard.uninstall()
+    def _is_over(self) -> bool:
+        return self._left or super()._is_over()
 
     def _node_lost(self) -> BaseException | None:
-        """The node hung up: it has ended, in order or not; returns what everybody who waits is told."""
-        if self._ended or os.getpid() != self._owner:
+        """It has ended, in order or not."""
+        if not self._holds():
             return None
         pid = self._address.node_pid
         status = _await_end(self._address)

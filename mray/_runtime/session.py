@@ -19,6 +19,7 @@ import socket
 import stat
 import sys
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -49,29 +50,56 @@ _ON_DISK = "/var/tmp"
 _DESCRIPTORS = 65536
 
 
-class Session:
-    """The driver's hold on its session."""
+class SessionHold(ABC):
+    """A driver's hold on a session, its own or one that it has joined."""
 
-    def __init__(self, directory: str, node_pid: int, lock: int, client: Client) -> None:
+    def __init__(self, directory: str, client: Client) -> None:
         self.directory = directory
-        self.node_pid = node_pid
         self.client = client
-        self._lock = lock
         self._owner = os.getpid()
         self._ended = False
         client.on_node_lost = self._node_lost
 
     def end(self) -> None:
-        """End every process of the session, pass on its last output, leave nothing. Blocks for milliseconds; calling twice is safe."""
-        if self._ended or os.getpid() != self._owner:
+        """End what this driver has asked for and pass on its last output: of a session of its own every process, and nothing is left.
+
+        Blocks for milliseconds; calling twice is safe.
+        """
+        if not self._holds():
             return
         self._ended = True
         client = self.client
         if not client.node.closed:
             client.node.send((m.SHUTDOWN,))
-            client.reactor.wait_until(lambda: client.node.closed, _END_SECONDS + settings.PROFILER_TIMEOUT.get())
+            client.reactor.wait_until(self._is_over, _END_SECONDS + settings.PROFILER_TIMEOUT.get())
         client.close()
         client.reactor.guard.uninstall()
+
+    def _holds(self) -> bool:
+        """Whether this process still has the session: not after `end`, and not a fork of the driver."""
+        return not self._ended and os.getpid() == self._owner
+
+    def _is_over(self) -> bool:
+        """Whether the node has done all that `end` asks of it."""
+        return self.client.node.closed
+
+    @abstractmethod
+    def _node_lost(self) -> BaseException | None:
+        """The node hung up. Returns what everybody who waits is told."""
+
+
+class Session(SessionHold):
+    """The driver's hold on a session of its own."""
+
+    def __init__(self, directory: str, node_pid: int, lock: int, client: Client) -> None:
+        super().__init__(directory, client)
+        self.node_pid = node_pid
+        self._lock = lock
+
+    def end(self) -> None:
+        if not self._holds():
+            return
+        super().end()
         reap_node(self.node_pid, _END_SECONDS)
         if os.path.exists(self.directory):
             reaper.clean_after_node(self.directory)
@@ -81,8 +109,8 @@ class Session:
         os.close(self._lock)
 
     def _node_lost(self) -> BaseException | None:
-        """The node hung up. Ours to clean when it did not end in order; returns what everybody who waits is told."""
-        if self._ended or os.getpid() != self._owner:
+        """Ours to clean when it did not end in order."""
+        if not self._holds():
             return None
         status = reap_node(self.node_pid, 1.0)
         how = "" if status is None else f": {describe_exit(status)}"

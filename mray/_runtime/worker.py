@@ -25,6 +25,7 @@ from mray._common import messages as m
 from mray._common.ids import TaskID
 from mray._ipc.connection import Connection, Message
 from mray._objects.remote_error import pickle_error
+from mray._runtime.calls import failed_reply
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.context import Context
@@ -168,12 +169,7 @@ class Worker:
                     self.inbox.remove(item)
                     if item[1][0] == m.CALL:
                         self.client.tensors.look_back(item[1][_ARGUMENTS])
-                    payload = pickle_error(TaskCancelledError(TaskID(task_id)))
-                    returns = item[1][3]
-                    if returns == 1:
-                        connection.send((m.REPLY, task_id, m.FAILED, payload, None))
-                    else:
-                        connection.send((m.REPLIES, task_id, [(m.FAILED, payload, None)] * returns))
+                    connection.send(failed_reply(task_id, item[1][3], pickle_error(TaskCancelledError(TaskID(task_id)))))
                 return
         if self.executor.instance is not None:
             self.executor.cancel_running(task_id)

@@ -89,30 +89,24 @@ class Connection:
         if self.local is None:
             try:
                 asked = brought(self.engine, self.engine.get(asked))
-            except self.actor_died as error:
-                raise self.died(error) from error
             except Exception as error:
                 self._explain(error)
                 raise
-        if type(asked) is Failure:
-            asked.throw()
-        return asked
+        return _value_of(asked)
 
     async def awaited(self, asked: Any) -> Any:
         """As `answer`, in a coroutine. Not for the interpreter itself."""
         try:
             asked = await asked
-        except self.actor_died as error:
-            raise self.died(error) from error
         except Exception as error:
             self._explain(error)
             raise
-        if type(asked) is Failure:
-            asked.throw()
-        return asked
+        return _value_of(asked)
 
     def _explain(self, error: Exception) -> None:
-        """Raise what says more about an error of unpickling, if anything does."""
+        """Raise what says more about an error, if anything does: who has died, or what to write instead."""
+        if isinstance(error, self.actor_died):
+            raise self.died(error) from error
         text = str(error)
         if any(sign in text for sign in _NO_GPU):
             raise RuntimeError(
@@ -157,3 +151,10 @@ class Connection:
     def died(self, how: object) -> InterpreterDiedError:
         """The error for who needs the interpreter."""
         return InterpreterDiedError(self.id, self.name, str(how))
+
+
+def _value_of(answer: Any) -> Any:
+    """What the interpreter has answered; raises what the step raised."""
+    if type(answer) is Failure:
+        answer.throw()
+    return answer
