@@ -10,6 +10,7 @@ from typing import Any
 
 #: Modules that are stepped over.
 _OURS = "mray"
+_READ_BYTES = 4096
 
 
 class _Terminal:
@@ -38,6 +39,11 @@ class _Terminal:
         return False
 
     def close(self) -> None:
+        """Hang up. Waits until the other end has shown everything, so that what the program prints next comes behind it."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+            while self._connection.recv(_READ_BYTES):  # typed too late
+                pass
         with contextlib.suppress(OSError):
             self._lines.close()
             self._connection.close()
