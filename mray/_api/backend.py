@@ -1,7 +1,7 @@
 """What an engine does for the user's verbs.
 
-Everything in `mray._api` talks to the `Backend` of the process: ``mray._backends.native`` here, later also
-real Ray or a single process. A backend never sees a user's decorator; it gets functions, classes, values and
+Everything in `mray._api` talks to the `Backend` of the process: ``mray._backends.native``, ``local`` (one
+process) or ``ray`` (real Ray). A backend never sees a user's decorator; it gets functions, classes, values and
 checked options.
 """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOT_STARTED = "Ray has not been started yet. You can start Ray with 'ray.init()'."
 
 #: Names of the engines, as modules of `mray._backends` and classes there.
-_CLASSES = {"native": "NativeBackend", "ray": "RayBackend"}
+_CLASSES = {"native": "NativeBackend", "local": "LocalBackend", "ray": "RayBackend"}
 
 _backend: Backend | None = None
 #: After a fork: the parent's backend, of no use here, kept so that nothing of it is finalized.

@@ -22,7 +22,6 @@ RAY_VERSION = "2.60.0"
 #: Arguments of Ray's `init` that mean nothing on one host.
 _MEANINGLESS = frozenset(
     {
-        "local_mode",
         "include_dashboard",
         "dashboard_host",
         "dashboard_port",
@@ -134,6 +133,7 @@ def init(
     namespace: str | None = None,
     runtime_env: dict[str, Any] | None = None,
     preload: list[str] | tuple[str, ...] = (),
+    local_mode: bool = False,
     **others: Any,
 ) -> RayContext:
     """Start a session on this host, or join one; returns its facts when it is ready for work. What Ray's `init` takes is taken.
@@ -148,6 +148,10 @@ def init(
     directory if it is not given). `preload` names modules that every worker starts with, at the price of one import.
     `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this process's.
     `logging_config` is how this process and all workers log.
+
+    `local_mode` runs everything in this process, one thing at a time, in an order that a seed fixes (see `mray._backends.local`). An
+    address that begins with ``ray:`` hands every call to real Ray (see `mray._backends.ray`): ``"ray://host:port"`` and ``"ray:auto"`` join
+    a cluster, ``"ray:local"`` starts one on this machine.
 
     RuntimeError when there is a session already (unless `ignore_reinit_error`) and for unknown arguments. Arguments of Ray's that mean
     nothing on one host are named in a debug log.
@@ -192,6 +196,7 @@ def init(
         node_name=others.get("_node_name"),
         system_config=others.get("_system_config"),
         address=address,
+        local_mode=local_mode,
     )
     context = RayContext(start(options).facts())
     if context["address"] == "local":

@@ -416,9 +416,11 @@ def session_options(  # one keyword per argument of `init`
     node_name: str | None = None,
     system_config: Mapping[str, Any] | None = None,
     address: str | None = None,
+    local_mode: bool = False,
 ) -> SessionOptions:
     """Check what `init` was given and add what the environment says."""
     address = settings.ADDRESS.get() if address is None else address
+    backend = _engine(address, local_mode)
     conflict = _conflict(
         num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, labels=labels, object_store_memory=object_store_memory,
         _system_config=system_config or None, _memory=memory, _node_name=node_name,
@@ -474,10 +476,23 @@ def session_options(  # one keyword per argument of `init`
         temp_dir=temp_dir,
         node_name=node_name,
         system_config=system_config,
-        backend=settings.BACKEND.get(),
+        backend=backend,
         address=address,
         conflict=conflict,
     )
+
+
+#: How addresses of real Ray begin.
+_RAY_SCHEME = "ray:"
+
+
+def _engine(address: str | None, local_mode: bool) -> str:
+    """The module of `mray._backends` that is asked for."""
+    if address is not None and address.startswith(_RAY_SCHEME):
+        if local_mode:
+            raise ValueError(f"local_mode=True runs everything in this process, and address={address!r} on a Ray cluster: choose one")
+        return "ray"
+    return "local" if local_mode else settings.BACKEND.get()
 
 
 def _conflict(**given: Any) -> str | None:

@@ -1,13 +1,14 @@
-"""The API tests run on mray and, to learn whether they are right, on real Ray.
+"""The API tests run on every engine of mray and, to learn whether they are right, on real Ray.
 
-``MRAY_TEST_ENGINE`` names the module under test, ``mray`` (default) or ``ray``. Tests reach it through fixtures only:
+``MRAY_TEST_ENGINE`` names what is under test: ``mray`` (default), ``local`` (mray in one process), ``mray-on-ray`` (mray, with
+real Ray behind it) or ``ray`` itself. Tests reach the module through fixtures only:
 
 * `ray_session`: the module with a running session (4 CPUs, 2 declared GPUs, 2 "custom") that the tests of a file share.
 * `fresh`: the module with no session; the test starts its own.
 * `ray`: the module, whatever its state.
 
-Where mray differs on purpose, a test carries ``@pytest.mark.differs("reason")`` and spells out both outcomes.
-``@pytest.mark.only("mray")`` is for what just one of them has.
+Where mray differs on purpose, a test carries ``@pytest.mark.differs("reason")`` and spells out both outcomes; `engine` says which to
+expect. ``@pytest.mark.only("mray", "local")`` is for what just these have.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from typing import Any
 import pytest
 
 ENGINE = os.environ.get("MRAY_TEST_ENGINE", "mray")
+#: The module under test.
+MODULE = "ray" if ENGINE == "ray" else "mray"
+#: What makes `init` start this engine, in programs too.
+os.environ.update({"local": {"MRAY_BACKEND": "local"}, "mray-on-ray": {"MRAY_ADDRESS": "ray:local"}}.get(ENGINE, {}))
 #: What `ray_session` starts.
 SHARED = {"num_cpus": 4, "num_gpus": 2, "resources": {"custom": 2}}
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -36,7 +41,7 @@ SUBMODULES = ("dag", "exceptions", "util", "actor", "runtime_context", "experime
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "differs(reason): mray differs from Ray here, on purpose; the test says how")
-    config.addinivalue_line("markers", "only(engine): exists in this engine alone")
+    config.addinivalue_line("markers", "only(*engines): exists in these engines alone")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,8 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if differs is not None:
             item.user_properties.append(("differs", differs.args[0]))
         only = item.get_closest_marker("only")
-        if only is not None and only.args[0] != ENGINE:
-            item.add_marker(pytest.mark.skip(reason=f"only for {only.args[0]}"))
+        if only is not None and ENGINE not in only.args:
+            item.add_marker(pytest.mark.skip(reason=f"only for {' and '.join(only.args)}"))
     here = str(Path(__file__).parent)
     ours = [item for item in items if str(item.path).startswith(here)]
     order = {item: (str(item.path), "fresh" in getattr(item, "fixturenames", ())) for item in ours}
@@ -69,23 +74,23 @@ FAILED: pytest.StashKey[bool] = pytest.StashKey()
 # ------------------------------------------------------------------------------------ module under test
 @pytest.fixture(scope="session")
 def engine() -> str:
-    """``"mray"`` or ``"ray"``."""
-    return ENGINE
+    """Whose behaviour to expect: ``"mray"`` (in one process too) or ``"ray"`` (behind mray too)."""
+    return "ray" if ENGINE in ("ray", "mray-on-ray") else "mray"
 
 
 @pytest.fixture(scope="session")
 def ray() -> ModuleType:
     """The module under test, its submodules imported."""
-    module = importlib.import_module(ENGINE)
+    module = importlib.import_module(MODULE)
     for name in SUBMODULES:
-        importlib.import_module(f"{ENGINE}.{name}")
+        importlib.import_module(f"{MODULE}.{name}")
     return module
 
 
 def start(ray: ModuleType, **options: Any) -> Any:
     """`init` without what is slow or noisy on Ray."""
     options.setdefault("logging_level", logging.ERROR)
-    if ENGINE == "ray":
+    if MODULE == "ray":
         options.setdefault("include_dashboard", False)
     return ray.init(**options)
 
@@ -207,7 +212,7 @@ def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
         check: bool = True,
         name: str = "program.py",
     ) -> subprocess.CompletedProcess[str]:
-        source = textwrap.dedent(text).replace("ENGINE", ENGINE)
+        source = textwrap.dedent(text).replace("ENGINE", MODULE)
         environment = program_environment(env or {})
         if stdin:
             command = [sys.executable, "-i", "-q"]

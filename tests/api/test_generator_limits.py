@@ -345,7 +345,7 @@ def test_a_task_that_waits_for_an_item_gives_its_cpus_back(init):
     import importlib
 
     init(num_cpus=1)
-    ray = importlib.import_module(os.environ.get("MRAY_TEST_ENGINE", "mray"))
+    ray = importlib.import_module("ray" if os.environ.get("MRAY_TEST_ENGINE") == "ray" else "mray")
 
     @ray.remote
     def inner():

@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-ENGINE = os.environ.get("MRAY_TEST_ENGINE", "mray")
+ENGINE = "ray" if os.environ.get("MRAY_TEST_ENGINE") == "ray" else "mray"
 groups = importlib.import_module(f"{ENGINE}.util.placement_group")
 In = importlib.import_module(f"{ENGINE}.util.scheduling_strategies").PlacementGroupSchedulingStrategy
 

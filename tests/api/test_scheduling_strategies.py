@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-ENGINE = os.environ.get("MRAY_TEST_ENGINE", "mray")
+ENGINE = "ray" if os.environ.get("MRAY_TEST_ENGINE") == "ray" else "mray"
 strategies = importlib.import_module(f"{ENGINE}.util.scheduling_strategies")
 groups = importlib.import_module(f"{ENGINE}.util.placement_group")
 Node, Label = strategies.NodeAffinitySchedulingStrategy, strategies.NodeLabelSchedulingStrategy
