@@ -8,6 +8,7 @@ for, the environment is used as it stands, without a call of pip.
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 10)
+
+
+#: The oldest numpy that has wheels for a Python, where that is newer than what mray asks for.
+_FIRST_NUMPY = {(3, 12): "1.26.0", (3, 13): "2.1.0"}
+
+
+def oldest_dependencies() -> list[str]:
+    """mray's required packages in the oldest versions that its pyproject.toml allows on this Python, as arguments of ``pip install``."""
+    (listed,) = re.findall(r"^dependencies = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    oldest = dict(re.findall(r'"([\w-]+)>=([\d.]+)"', listed))
+    oldest["numpy"] = _FIRST_NUMPY.get(sys.version_info[:2], oldest["numpy"])
+    return [f"{name}=={version}" for name, version in oldest.items()]
 
 
 class InstallError(Exception):
