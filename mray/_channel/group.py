@@ -13,11 +13,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from mray._channel.board import ARRIVED, BROKEN, DESTROYED, HERE, LEFT, NEED, PARTNER, SIGNATURE, SIGNATURES, Board
 from mray._channel.rendezvous import Meeting, Member
+from mray._common.clock import now
 from mray._common.log import logger
 from mray._ipc.memory_order import fence, publish_fence, trust_fence
 from mray.exceptions import RayChannelError
@@ -104,7 +104,7 @@ class Group:
         self._peers = [(rank, board.words, self._bells[rank]) for rank, board in sorted(self._boards.items()) if rank != self.rank]
 
     def _meet(self, meeting: Meeting, timeout: float | None) -> None:
-        start = monotonic()
+        start = now()
         patience = PATIENCE
         while True:
             for name in self._announced(meeting):
@@ -112,7 +112,7 @@ class Group:
             self._drop_those_who_left()
             if self._complete():
                 return
-            waited = monotonic() - start
+            waited = now() - start
             if timeout is not None and waited >= timeout:
                 raise TimeoutError(
                     f"Timed out after {waited:.1f} s waiting for {self._missing()} of the group '{self.name}' "

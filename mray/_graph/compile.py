@@ -56,8 +56,9 @@ def compile_graph(
     overlap_gpu_communication: bool | None = None,
     default_communicator: Any = "create",
     when_full: str = "raise",
+    kind: type[CompiledGraph] = CompiledGraph,
 ) -> CompiledGraph:
-    """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
+    """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`, and the class of what is made.
 
     Waits until all actors live and have made their part. Raises ValueError or NotImplementedError for a graph that cannot be compiled,
     ActorDiedError for an actor that is dead, and leaves nothing behind then.
@@ -110,7 +111,7 @@ def compile_graph(
         made.ends.readers = {number: WitnessedReader(reader, witness) for number, reader in made.ends.readers.items()}
         made.ends.leave.append(witness.close)
     keep = ([each.refs for each in constants.values()], communicators)
-    return CompiledGraph(host, plan, made, limits, validated.handles, keep)
+    return kind(host, plan, made, limits, validated.handles, keep)
 
 
 def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> dict[str, Site]:

@@ -11,7 +11,6 @@ look: that the execution is finished, or that the graph has stopped.
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -81,7 +80,7 @@ class Completions:
     def run_here(self, service: GraphService) -> None:
         """In an actor of the graph itself: its main thread, which waits for the graph, runs the actor's part."""
         graph = self._of()
-        if graph is not None and graph._runs_here and threading.current_thread() is threading.main_thread():
+        if graph is not None and graph._runs_here and service.is_its_thread():
             service.run(graph._any_ready)
 
     def look(self) -> None:

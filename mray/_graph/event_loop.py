@@ -55,6 +55,8 @@ class LoopDoor:
 
     def is_due(self) -> bool:
         """Whether it is time that a coroutine lets others run, though what it waits for may be there: once in `FAIRNESS` seconds."""
+        if not self._host.bells:
+            return True  # nobody computes meanwhile: who awaits lets others run, always
         now = monotonic()
         if now - self._turned < FAIRNESS:
             return False
@@ -158,13 +160,13 @@ class LoopDoor:
         loop = self._loop()
         if loop is None:
             return
-        if self._poll is None or self._bells is not self._host.bells:
+        if self._host.bells and (self._poll is None or self._bells is not self._host.bells):
             self._unwatch(loop)
             self._bells = self._host.bells
             self._poll = select.epoll(len(self._bells))
             for fd in self._bells:
                 self._poll.register(fd, select.EPOLLIN | select.EPOLLET)
-        if not self._watches:
+        if self._poll is not None and not self._watches:
             loop.add_reader(self._poll.fileno(), self._on_ring)
             self._watches = True
         self._attends = True

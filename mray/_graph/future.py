@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._channel.base import NOTHING
+from mray._common import clock
 from mray._graph.completion import Callback
 from mray._graph.event_loop import LoopDoor, door_of
 from mray._graph.pressure import PATIENCE, complain_of_waiting, submit_timed_out, way_is_clear
@@ -144,12 +145,12 @@ class _Room:
 
 async def submit_when_there_is_room(graph: CompiledGraph, value: Any) -> int:
     """Submit an execution and return its index, waiting as long as there are too many; RayChannelTimeoutError after `wait_timeout`."""
-    begun = monotonic()
+    begun = clock.now()
     limit = graph._limits.wait_timeout
     deadline = None if limit is None or limit < 0 else begun + limit
     complaint: float | None = begun + PATIENCE
     while (index := graph._submit_nowait(value, True)) < 0:
-        now = monotonic()
+        now = clock.now()
         if deadline is not None and now >= deadline:
             raise await _in_a_thread(partial(submit_timed_out, graph, limit))
         if complaint is not None and now >= complaint:

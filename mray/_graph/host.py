@@ -47,7 +47,10 @@ class GraphHost(Protocol):
 
     @property
     def bells(self) -> tuple[int, ...]:
-        """The descriptors of this process's doorbells, for event loops that watch them; another tuple when they change."""
+        """The descriptors of this process's doorbells, for event loops that watch them; another tuple when they change.
+
+        None where one process is the whole session: nobody rings, and who attends is told.
+        """
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
         """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering whatever arrives meanwhile; the

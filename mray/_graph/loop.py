@@ -51,11 +51,12 @@ class Program:
         constants: list[Any],
         failure: Callable[[BaseException, str], bytes],
         profilers: ProgramProfilers | None = None,
+        probes: tuple[Probe, ...] = (),
     ) -> None:
         self.assignment = assignment
         self.ends = ends
         self._profilers = profilers
-        self._probes = () if profilers is None else profilers.probes
+        self._probes = probes if profilers is None else (*profilers.probes, *probes)
         self._compile = partial(compile_program, assignment, instance, ends.readers, ends.writers, constants, ends.communicators, failure)
         #: The program as it is when nobody but `profilers` looks on.
         self._code = code = self._compile(self._probes)
@@ -75,6 +76,8 @@ class Program:
         #: For each operation, whether it reads what is for this actor alone.
         self._alone = [operation.kind == READ and operation.channel in lone for operation in assignment.operations]
         self._place = 0
+        #: The thread that runs it.
+        self.thread = threading.get_ident()
         #: How many executions this actor has finished.
         self.executions = 0
         self.closed = False
@@ -165,6 +168,9 @@ class Program:
 class GraphService:
     """All programs of one actor. For the main thread, except `ready` and `owner_gone`."""
 
+    #: Who looks on in every program of this host's, always.
+    probes: tuple[Probe, ...] = ()
+
     def __init__(self, host: GraphHost) -> None:
         self._host = host
         self._spinner: Patience = host.spinner
@@ -213,7 +219,7 @@ class GraphService:
             ends.close()
             raise
         try:
-            program = Program(assignment, instance, ends, values, self._host.failure, profilers)
+            program = Program(assignment, instance, ends, values, self._host.failure, profilers, self.probes)
         except BaseException:
             ends.close()
             profilers.close()
@@ -255,6 +261,10 @@ class GraphService:
         return self._programs
 
     # ------------------------------------------------------------------------------------ running
+    def is_its_thread(self) -> bool:
+        """Whether the thread that asks is the one that runs the programs."""
+        return threading.current_thread() is threading.main_thread()
+
     @property
     def is_active(self) -> bool:
         """Whether there is any graph here (or one to be left)."""

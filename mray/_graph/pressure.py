@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from time import monotonic
 from typing import TYPE_CHECKING
 
+from mray._common.clock import now
 from mray._graph.report import report
 from mray.exceptions import RayCgraphCapacityExceeded, RayChannelTimeoutError
 
@@ -49,7 +49,7 @@ def make_way(graph: CompiledGraph) -> None:
     """Too many are in flight: refuse, or wait for the first of them, giving the lock away meanwhile."""
     timeout = graph._limits.wait_timeout
     deadline = deadline_of(timeout)
-    complaint: float | None = monotonic() + PATIENCE
+    complaint: float | None = now() + PATIENCE
     graph._want_room(1)
     try:
         while not way_is_clear(graph):
@@ -64,7 +64,7 @@ def make_way(graph: CompiledGraph) -> None:
             moments = [moment for moment in (deadline, complaint) if moment is not None]
             if _wait(graph, stuck, min(moments, default=None)):
                 continue
-            if deadline is not None and monotonic() >= deadline:
+            if deadline is not None and now() >= deadline:
                 raise graph._unlocked(lambda: submit_timed_out(graph, timeout))
             complaint = None
             graph._unlocked(lambda: complain_of_waiting(graph))
@@ -91,7 +91,7 @@ def _others_may_read(graph: CompiledGraph) -> bool:
 
 def deadline_of(timeout: float | None) -> float | None:
     """When a timeout that begins now has passed; None and negative ones never do."""
-    return None if timeout is None or timeout < 0 else monotonic() + timeout
+    return None if timeout is None or timeout < 0 else now() + timeout
 
 
 def too_many(graph: CompiledGraph) -> RayCgraphCapacityExceeded:

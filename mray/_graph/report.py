@@ -15,7 +15,6 @@ import contextlib
 import os
 import pickle
 import sys
-import threading
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -61,7 +60,7 @@ def standing(programs: Iterable[Program], graph_id: str) -> bytes:
 
 
 def _standing(program: Program) -> Standing:
-    stack = _main_stack()
+    stack = _stack_of(program.thread)
     place, executions, running = program._place, program.executions, False
     inner = stack
     for position, frame in enumerate(stack):
@@ -96,10 +95,10 @@ def _missing(program: Program, place: int) -> tuple[int, ...]:
     return tuple(missing)
 
 
-def _main_stack() -> list[FrameType]:
-    """The frames of the main thread, outermost first."""
+def _stack_of(thread: int) -> list[FrameType]:
+    """The frames of a thread, outermost first."""
     frames = []
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frame = sys._current_frames().get(thread)
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back

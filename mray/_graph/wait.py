@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import monotonic
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
+from mray._common.clock import now
 from mray._graph.ref import Claim
 
 
@@ -22,7 +22,7 @@ def wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[
     host = waiting.host
     for ref in objects:
         host.fetch(ref)
-    deadline = None if timeout is None else monotonic() + timeout
+    deadline = None if timeout is None else now() + timeout
 
     def count() -> int:
         return sum(claim.ready for claim in claims) + sum(host.is_ready(ref) for ref in objects)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from time import monotonic
 
+from mray._common.clock import now
 from mray._graph.host import GraphHost
 
 
@@ -17,8 +16,8 @@ def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], bool], 
     """
     service = host.service
     while True:
-        remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
-        if not runs_here or service is None or threading.current_thread() is not threading.main_thread():
+        remaining = None if deadline is None else max(deadline - now(), 0.0)
+        if not runs_here or service is None or not service.is_its_thread():
             return host.wait_until(predicate, remaining)
         service.run(predicate)
         if predicate():

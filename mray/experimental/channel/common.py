@@ -14,11 +14,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import monotonic
 from typing import Any, NamedTuple
 
 from mray._api.current import current_backend
 from mray._api.type_hint import ChannelOutputType
+from mray._common.clock import now
 from mray.exceptions import RayChannelError, RayChannelTimeoutError, RayTaskError
 from mray.experimental.channel.accelerator_context import AcceleratorContext
 from mray.experimental.channel.serialization_context import _SerializationContext
@@ -181,7 +181,7 @@ class ReaderInterface:
 
     def _read_list(self, timeout: float | None = None) -> list[Any]:
         limit = seconds(timeout)
-        deadline = None if limit is None else monotonic() + limit
+        deadline = None if limit is None else now() + limit
         self._read_each(self._leftover_channels, deadline, lambda _channel, _value: True)
         values: dict[int, Any] = {}
         failure: list[RayTaskError] = []
@@ -203,7 +203,7 @@ class ReaderInterface:
     def _read_each(pending: list[ChannelInterface], deadline: float | None, take: Callable[[ChannelInterface, Any], bool]) -> None:
         """Read each channel once, in the order in which values come, and take it off the list; ends early when `take` says so."""
         while pending:
-            remaining = None if deadline is None else max(deadline - monotonic(), 0)
+            remaining = None if deadline is None else max(deadline - now(), 0)
             if not any(channel.readable() for channel in pending):
                 current_backend().host().wait_until(lambda: any(channel.readable() for channel in pending), remaining)
             ready = [channel for channel in pending if channel.readable()]
@@ -226,7 +226,7 @@ class SynchronousReader(ReaderInterface):
         """Throw away a value of each channel."""
         self._register()
         limit = seconds(timeout)
-        self._read_each(list(self._input_channels), None if limit is None else monotonic() + limit, lambda _channel, _value: True)
+        self._read_each(list(self._input_channels), None if limit is None else now() + limit, lambda _channel, _value: True)
 
 
 class AwaitableBackgroundReader(ReaderInterface):
@@ -336,9 +336,9 @@ class WriterInterface:
 
     def _write_parts(self, value: Any, timeout: float | None) -> None:
         limit = seconds(timeout)
-        deadline = None if limit is None else monotonic() + limit
+        deadline = None if limit is None else now() + limit
         for channel, part in zip(self._output_channels, self._parts(value), strict=True):
-            channel.write(part, None if deadline is None else max(deadline - monotonic(), 0))
+            channel.write(part, None if deadline is None else max(deadline - now(), 0))
         self._num_writes += 1
 
 
