@@ -55,10 +55,13 @@ from mray._common.ids import (
     UniqueID,
     WorkerID,
 )
+from mray._common.points import switch_on as _switch_on_points
 from mray._common.version import __version__
 
 if TYPE_CHECKING:
     from mray import actor, cloudpickle, dag, exceptions, experimental, runtime_context, runtime_env, util
+
+_switch_on_points()
 
 #: Ray's older name.
 ObjectID = ObjectRef

@@ -366,6 +366,12 @@ DEVICE_OUTPUTS = _declare(
 NULL_NCCL_VERSION = _declare(
     "MRAY_NULL_NCCL_VERSION", int, 23000, "Version of NCCL on pretended GPUs, as NCCL counts: 22705 is 2.27.5."
 )
+POINTS = _declare(
+    "MRAY_POINTS",
+    _object,
+    _no_items,
+    "Delays and deaths at named points of the runtime, for tests: see `mray._common.points`. Read when a process begins.",
+)
 
 
 def of_library(name: str) -> str | None:

@@ -66,7 +66,9 @@ class Allocation:
 
         Where tensors were in memory of devices, waits so many seconds at most until it is given back.
         """
+        # POINT graph left
         self.ends.close()
+        # POINT graph ends closed
         unlink_all(self.prefix)
         lending = [channel for channel in self.plan.channels if channel.transport in DEVICE]
         if lending:
@@ -90,13 +92,16 @@ def allocate(
     try:
         for channel in plan.channels:
             RingWriter.format(segment, channel.offset, channel.layout)
+        # POINT graph segment formatted
         pendings = []
         for actor in actors:
             assignment = _assignment(made, actor, constants[actor], invited)
             pendings.append(host.request(made.processes[actor], ALLOCATE, pickle.dumps(assignment)))
+        # POINT graph parts asked
         host.wait_until(lambda: all(pending.done() for pending in pendings), None)
         for pending in pendings:
             pending.result()
+        # POINT graph parts there
         made.ends = open_ends(host, DRIVER, segment, made.prefix, plan.channels, made.processes)
     except BaseException:
         made.stop()

@@ -58,6 +58,7 @@ def gather(inlets: Sequence[Inlet], cells: list[Any], others: Sequence[int]) -> 
                 if value is NOTHING:
                     missing = True
                     continue
+                # POINT graph inlet read
                 inlet.came = True
                 cells[inlet.cell] = value
             if cells[inlet.cell].__class__ is Failed:

@@ -210,6 +210,7 @@ class GraphService:
         except BaseException:
             leave(joined)
             raise
+        # POINT graph segment opened
         ends = open_ends(
             self._host, assignment.actor, segment, assignment.prefix, assignment.channels, assignment.processes, joined, assignment.ranks
         )
@@ -224,6 +225,7 @@ class GraphService:
             ends.close()
             profilers.close()
             raise
+        # POINT graph part compiled
         self._set_programs((*self._programs, program))
         return b""
 

@@ -234,7 +234,9 @@ def _relay(
             return 0
         try:
             if value.__class__ is not Failed:
+                # POINT graph value read
                 value = method(value)
+            # POINT graph value computed
             if try_write(value):
                 return 2
         except Exception as error:
@@ -281,6 +283,7 @@ def _read(try_read: Callable[[], Any], cells: list[Any], cell: int) -> Action:
         value = try_read()
         if value is NOTHING:
             return 0
+        # POINT graph cell read
         cells[cell] = value
         return 1
 
@@ -289,6 +292,7 @@ def _read(try_read: Callable[[], Any], cells: list[Any], cell: int) -> Action:
 
 def _write(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: str, failure: Fail) -> Action:
     def write() -> int:
+        # POINT graph cell due
         return 1 if _send(try_write, cells[cell], name, failure) else 0
 
     return write

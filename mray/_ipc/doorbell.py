@@ -37,6 +37,7 @@ class Doorbell:
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
         fence()
         if self._words[self._index] == PARKED:
+            # POINT sleeper seen
             os.eventfd_write(self.fd, 1)
 
     def close(self) -> None:

@@ -445,6 +445,7 @@ class Reactor:
             # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
             table.words[self._state_index] = PARKED
             fence()
+            # POINT sleep announced
             if self._deferred or predicate() or (self._waiters and self._any_waiter_ready()):
                 timeout = 0
             self._turn_and_tell(timeout)

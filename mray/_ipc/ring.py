@@ -116,6 +116,7 @@ class RingWriter:
         # SYNC POINT message: write the entry, fence, PUBLISHED | read PUBLISHED, fence, copy out.
         if _WEAK_ORDER:
             publish_fence()
+        # POINT entry written
         self.next = number = number + 1
         self._words[self._published] = number
 
@@ -215,6 +216,7 @@ class RingReader:
         form, length = _unpack_header(memory, offset)
         offset += _HEADER
         payload = memory[offset : offset + length]
+        # POINT entry copied
         if form < STAYS:
             # SYNC POINT entry: copy out, fence, CONSUMED | read CONSUMED, fence, overwrite.
             if _WEAK_ORDER:
@@ -227,6 +229,7 @@ class RingReader:
         """Be done with the message that `take` left in its place."""
         publish_fence()
         self.next += 1
+        # POINT entry done
         self._words[self._consumed] = self.next
 
     def room_wanted(self) -> bool:

@@ -131,6 +131,7 @@ class SlotWriter:
         slot = self._choose(size)
         self._uses += 1
         slot.use = self._uses
+        # POINT slot claimed
         return slot
 
     def place(self, slot: Slot, length: int) -> bytes:
@@ -220,6 +221,7 @@ class SlotWriter:
             return fitting
         slot = other or self._add() or self._give_away()
         segment = Segment.create(slot_name(self._prefix, slot.index, slot.generation + 1), max(size, LEAST_SLOT))
+        # POINT slot made
         self._named.append((self._ring.next, segment))
         slot.empty()
         slot.fill(segment)

@@ -99,6 +99,7 @@ class SegmentStore:
             view = memoryview(segment.memory)
             value.write_into(view)
             view.release()
+            # POINT segment written
         except BaseException:
             self.free(segment.name)
             raise
@@ -115,6 +116,7 @@ class SegmentStore:
                 os.mkdir(self._directory, 0o700)
             segment = Segment.create_file(name, size)
         with self._lock:
+            # POINT spill created
             self._spilled[name] = size
             self._words[self._row + SPILLED] += size
             self._words[self._row + SPILLED_EVER] += size
@@ -164,6 +166,7 @@ class SegmentStore:
                     raise
                 self._trim_locked()
                 segment = Segment.create(name, round_up(size))
+            # POINT segment created
             self._words[self._bytes] += segment.size
             self._used[name] = segment
             return segment
@@ -201,6 +204,7 @@ class SegmentStore:
             if segment.size > most:
                 self._drop(segment)
                 return
+            # POINT segment freed
             self._free[name] = segment
             self._words[self._pooled] += segment.size
             # What was used last is wanted next: the longest unused make room.
@@ -278,6 +282,7 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
     if known is not None:
         return deserialize(PACKED, None, known)
     fd = open_read_only(name)
+    # POINT segment opened
     try:
         if length < 0:
             return deserialize(PICKLED, memoryview(mmap.mmap(fd, -length, access=mmap.ACCESS_READ)))

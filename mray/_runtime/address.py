@@ -53,6 +53,7 @@ def publish(session_dir: str, node_pid: int) -> None:
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:
         json.dump(Address(session_dir, node_pid, processes.start_of(node_pid), versions())._asdict(), file)
+    # POINT address drafted
     with address_lock(parent):
         os.rename(draft, path)
 

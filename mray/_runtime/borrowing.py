@@ -106,6 +106,7 @@ class Borrowing:
             return entry
         entry.guard = Guard(client.reactor.defer, self._let_go, object_id, connection)
         self._borrowed[object_id] = entry
+        # POINT borrow noted
         if connection is self.caller and then is None:
             connection.post((m.BORROW, 0, [object_id]))
             client.reactor.post_later(connection)
@@ -147,6 +148,7 @@ class Borrowing:
     def _let_go(self, object_id: bytes, connection: Connection) -> None:
         with self._client.lock:
             if not connection.closed:
+                # POINT borrow over
                 connection.post((m.RELEASE, [object_id]))
                 self._client.reactor.post_later(connection)
 
@@ -189,6 +191,7 @@ class Borrowing:
             return
         keep = [entry]  # until every ref inside is borrowed, the object that holds them must stay
         refs = self.adopt(names, keep.clear) if names else None
+        # POINT object fetched
         entry.complete(form, payload, refs)
 
     # ------------------------------------------------------------------------------------ as owner
@@ -251,6 +254,7 @@ class Borrowing:
                     count = 0
                     self._count_lent(1)
                 borrows[object_id] = (entry, count + 1)
+        # POINT borrow counted
         if number:
             connection.send((m.BORROWED, number))
 
@@ -298,6 +302,7 @@ class Borrowing:
     def pin(self, connection: Connection, task_id: bytes, refs: list[Any]) -> None:
         """Keep the refs inside a reply until its receiver has borrowed them (or has gone)."""
         connection.facts.setdefault("pins", {})[task_id] = refs
+        # POINT reply pinned
 
     def _on_unpin(self, connection: Connection, task_id: bytes) -> None:
         connection.facts.get("pins", {}).pop(task_id, None)
@@ -312,6 +317,7 @@ class Borrowing:
             self._tokens[actor_id] = token
             if actor_id not in self._held:
                 self._held.add(actor_id)
+                # POINT handle noted
                 if not held and not client.node.closed:
                     client.node.send((m.ACTOR_HOLD, self._expect("", then), [actor_id]))
                     return token

@@ -274,6 +274,7 @@ class ActorCaller:
     def _push(self, connection: Connection, call: Call) -> None:
         calls = connection.calls
         calls[call.task_id] = call
+        # POINT call noted
         values = call.argument_values(self.client)
         connection.post((CALL, call.task_id, call.method, call.num_returns, call.form, call.payload, call.refs, values, call.options))
         self.client.posted(connection)
@@ -305,6 +306,7 @@ class ActorCaller:
 
     def on_state(self, state: str, process: str, incarnation: int, cause: tuple[Any, ...] | None) -> None:
         """The node says what has become of the actor."""
+        # POINT actor state heard
         old = self.connection
         if state in ("restarting", "dead") and self.state != "dead":
             self.state, self.cause = state, cause

@@ -215,6 +215,7 @@ class Client:
         assert entry is not None
         if form == m.TENSORS:
             self.tensors.own(entry, task_id + FIRST, form, payload, call.handle)
+        # POINT reply come
         self.complete(connection, task_id, entry, form, payload, refs)
         call.source.replied(call)
         call.release()
@@ -304,6 +305,7 @@ class Client:
     # ------------------------------------------------------------------------------------ peers that go
     def _on_peer_hangup(self, connection: Connection) -> None:
         with self.lock:
+            # POINT peer gone
             if self.peers.get(connection.process) is connection:
                 del self.peers[connection.process]
             note_end(connection.process, f"the {connection.role}" if connection.role else "", connection.pid)

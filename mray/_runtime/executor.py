@@ -317,10 +317,12 @@ class Executor:
             function = self._function(function_id, name)
             context.function_name = f"{function.__module__}.{name}"
             args, kwargs = self._unpack(connection, form, payload, arguments)
+            # POINT task unpacked
             guard.admit()
             result = function(*args, **kwargs)
             if type(result) is GeneratorType or (options is not None and "stream" in options):
                 result = self.producers.run(connection, task_id, num_returns, result, label, options or {})
+            # POINT task returned
             guard.dismiss()
         except BaseException as error:
             guard.dismiss()
@@ -354,9 +356,11 @@ class Executor:
                 self._failed(connection, task_id, 1, _why(error, result, f"the return value of {name}"), name, None)
                 return
             self.settle()
+            # POINT result frozen
             connection.post((m.REPLY, task_id, *value))
             return
         try:
+            # POINT values returned
             values = self._split(connection, task_id, num_returns, result, options)
         except BaseException as error:
             self._failed(connection, task_id, num_returns, error, name, options)
@@ -492,6 +496,7 @@ class Executor:
     def become(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> bytes | None:
         """ACTOR_START: run the constructor. Returns the pickled error when it failed."""
         context = self.context
+        # POINT becomes actor
         context.actor_id = actor_id
         context.actor_name = spec.get("name") or ""
         context.class_name = spec["class_name"]
@@ -514,6 +519,7 @@ class Executor:
             construct = self.prepare(spec)
             self.instance = instance = cls.__new__(cls)  # before the arguments: their error shows its repr
             args, kwargs = self._constructor_arguments(spec)
+            # POINT constructor unpacked
             if construct is None:
                 instance.__init__(*args, **kwargs)
             else:

@@ -150,6 +150,7 @@ class Pool:
         if not connection.calls:
             lease.busy_since = monotonic()
         connection.calls[call.task_id] = call
+        # POINT task noted
         call.lease = lease
         lease.spent = self.single
         function_id, blob, name = call.method
@@ -240,6 +241,7 @@ class Pool:
     def give_back(self, lease: Lease) -> None:
         """Return a lease whose pipeline is empty."""
         if self.leases.pop(lease.lease_id, None) is not None:
+            # POINT lease given up
             self.client.leases.forget(lease.lease_id)
             if not self.client.node.closed:
                 self.client.node.send((m.LEASE_RETURN, lease.lease_id))
@@ -255,6 +257,7 @@ class Pool:
 
     def lost(self, lease: Lease, cause: tuple[Any, ...]) -> None:
         """The worker has died."""
+        # POINT lease lost
         lease.lost = True
         connection = lease.connection
         self.client.read_rest(connection)
@@ -365,6 +368,7 @@ class LeasePools:
         gpus: list[Any],
         cpus: list[int] | None = None,
     ) -> None:
+        # POINT lease granted
         pool = self._requests.pop(number, None)
         connection = None if pool is None else self._client.try_peer(process)
         if pool is not None:
@@ -427,6 +431,7 @@ class LeasePools:
             lease.connection.send((m.RECLAIM, len(calls) - 1))
 
     def on_given_back(self, connection: Connection, task_ids: list[bytes]) -> None:
+        # POINT tasks given back
         lease = connection.facts.get("lease")
         calls = [call for call in (connection.calls.pop(task_id, None) for task_id in task_ids) if call is not None]
         if lease is not None:

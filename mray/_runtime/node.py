@@ -231,6 +231,7 @@ class Node:
         if not known or process in self._connections:
             raise ValueError(f"no process of this session: {role} {process}")
         connection.role, connection.process, connection.pid = role, process, pid
+        # POINT member known
         self._connections[process] = connection
         self._supervisor.joined(process, pid)
         row = self._free_rows.pop() if self._free_rows else self._rows
@@ -245,6 +246,7 @@ class Node:
                 connection.post(message)
             self._held_output.clear()
             connection.flush()
+        # POINT member welcomed
         self._apply(events.MemberJoined(process, pid, job.id))
         if role == m.ROLE_DRIVER and wishes is not None and wishes["eager_install"]:
             self._apply(events.PrestartAllowed(job.id, wishes["env"]))
@@ -394,6 +396,7 @@ class Node:
         connection = self._connections.pop(process, None)
         if connection is not None:
             self._hear_out(connection)
+        # POINT death heard
         self._forget_process(process)
         self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
         self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
@@ -423,6 +426,7 @@ class Node:
             os.unlink(os.path.join(self._session_dir, process + ".sock"))
         except FileNotFoundError:
             pass
+        # POINT socket removed
         # Its objects died with it; what it produced for others carries their names.
         unlink_owned(self._session_dir, process)
 
@@ -438,6 +442,7 @@ class Node:
     # ------------------------------------------------------------------------------------ instructions
     def _apply(self, event: events.Event) -> None:
         for instruction in self._scheduler.handle(event):
+            # POINT instruction due
             self._carry_out(instruction)
 
     def _carry_out(self, instruction: Instruction) -> None:
@@ -490,12 +495,14 @@ class Node:
 
     def end(self) -> None:
         """End every process of the session, say the last words, remove every name."""
+        # POINT session ending
         withdraw(self._session_dir)
         if self._only_job is None:
             for job in self.jobs.there():
                 assert job.connection is not None
                 job.connection.send((m.ENDING, self.ending or "the node is at fault"))
         self._supervisor.end_all()
+        # POINT workers ended
         kept = remove_session(self._session_dir)
         if kept is not None:
             self._printed("", 0, 2, "mray", f"the profiles of this session are in {kept}\n")
@@ -516,6 +523,7 @@ def run(
     # Four descriptors a worker. The zygote has been forked, so workers keep the user's own limit.
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # POINT becomes node
     processes.Title().set("node")
     code = 0
     node = Node(session_dir, options, lifeline, lock)

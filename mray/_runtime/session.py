@@ -71,6 +71,7 @@ class SessionHold(ABC):
         client = self.client
         if not client.node.closed:
             client.node.send((m.SHUTDOWN,))
+            # POINT shutdown told
             client.reactor.wait_until(self._is_over, _END_SECONDS + settings.PROFILER_TIMEOUT.get())
         client.close()
         client.reactor.guard.uninstall()
@@ -101,6 +102,7 @@ class Session(SessionHold):
             return
         super().end()
         reap_node(self.node_pid, _END_SECONDS)
+        # POINT node reaped
         if os.path.exists(self.directory):
             reaper.clean_after_node(self.directory)
         else:
@@ -139,6 +141,7 @@ def start_session(options: SessionOptions) -> Session:
     importlib.import_module("cloudpickle")
     try:
         client.join()
+        # POINT session joined
     except BaseException as error:
         session._ended = True
         log_text = end_node(directory, lock, pid)
@@ -166,6 +169,7 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any]) -> tuple[str, int,
         spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
         if spill is not None:
             reaper.spill_elsewhere(directory, spill)
+        # POINT directory named
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(os.path.join(directory, "node.sock"))
             listener.listen(4096)
@@ -176,6 +180,7 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any]) -> tuple[str, int,
             environment = {**os.environ, reaper.SESSION_VARIABLE: directory}
             try:
                 pid = launch("node", directory, "-", environment, {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock})
+                # POINT node launched
             finally:
                 os.close(log)
                 os.close(null)
@@ -288,9 +293,11 @@ def make_directory(base: str | None) -> tuple[str, int]:
     # It gets its name when it is locked: what has the name and no lock is dead.
     hidden = os.path.join(parent, "." + name)
     os.mkdir(hidden, 0o700)
+    # POINT directory made
     lock = reaper.take_lock(hidden)
     assert lock is not None
     os.mkdir(os.path.join(hidden, "logs"), 0o700)
+    # POINT directory locked
     directory = os.path.join(parent, name)
     os.rename(hidden, directory)
     return directory, lock

@@ -47,6 +47,7 @@ def store_value(client: Client, value: Serialized, owner: str) -> tuple[str, int
     Raises `OutOfDiskError` when neither memory nor disk have room; `ObjectStoreFullError` when memory has none and spilling is off.
     """
     payload = _find_room(client, value, owner)
+    # POINT value stored
     # Whoever dies from here on is forgotten when this process hears of it; who has died before would never free it.
     if has_ended(owner) and not _is_there(client, owner):
         client.store.forget_owner(owner)
@@ -68,6 +69,7 @@ def _find_room(client: Client, value: Serialized, owner: str) -> tuple[str, int,
         if not client.facts["spilling"]:
             raise
     payload = store.spill(value, owner)
+    # POINT value spilled
     client.node.send((m.SPILLED,))
     return payload
 
@@ -98,6 +100,7 @@ class OwnSegments:
             return
         with client.lock:
             self._claimed.discard(name)
+            # POINT segment disclaimed
             connection = client.peers.get(producer)
             if connection is None or connection.closed:
                 unlink(name)

@@ -127,6 +127,7 @@ class Producer:
             items = [held.popleft() for _ in range(len(held))]
             self._held_bytes = 0
             if items:
+                # POINT items due
                 self._connection.post((m.STREAM_ITEMS, self._task_id, self._first, items))
                 self._first += len(items)
                 self._departed = monotonic()

@@ -91,6 +91,7 @@ class Stream:
     # ------------------------------------------------------------------------------------ arriving (client's lock held)
     def arrived(self, connection: Connection, first: int, items: list[tuple[int, Any, Any]]) -> None:
         """STREAM_ITEMS."""
+        # POINT items come
         state = self.state
         behind = state[ARRIVED] - first
         if behind or self._promised or state[DROPPED]:
@@ -215,6 +216,7 @@ class Stream:
         """The generator that read this is gone (called by the reactor)."""
         with self._client.lock:
             self.state[DROPPED] = True
+            # POINT stream dropped
             self._items.clear()
             if self._call is not None:
                 if self._call.retries != CANCELLED:

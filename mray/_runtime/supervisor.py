@@ -212,6 +212,7 @@ class Supervisor:
         while self._waiting and len(self._under_way) < _UNDER_WAY:
             process, packet = self._waiting.popleft()
             self._under_way[process] = packet
+            # POINT worker ordered
             self._send_spawn(process, packet)
 
     def _send_spawn(self, process: str, packet: bytes) -> None:
@@ -281,6 +282,7 @@ class Supervisor:
         worker.write_ends.clear()
 
     def _forked(self, process: str, pid: int) -> None:
+        # POINT worker born
         worker = self.workers[process]
         if self._under_way.pop(process, None) is not None:
             self._send_waiting()
@@ -346,6 +348,7 @@ class Supervisor:
         if worker is None:
             return
         del self.workers[worker.process]
+        # POINT worker reaped
         self._dead_sids.add(pid)
         self._end_orphans()
         for stream in worker.streams:

@@ -208,6 +208,7 @@ class Worker:
                 except IndexError:  # the reading thread has taken it back
                     continue
                 self._serve(connection, message)
+                # POINT call served
                 ended = perf_counter()
                 if message[0] in _CALLS:
                     self.served += 1
@@ -296,6 +297,7 @@ class Worker:
         _set_threads(context.resources.get("CPU", 0), context.runtime_env)
         self.client.reactor.guard.admit()
         failure = self.executor.become(actor_id, spec, incarnation)
+        # POINT actor constructed
         loop = self.lanes.main
         if loop is not None:
             self._pending = lambda: self.inbox or loop.is_due()
@@ -323,6 +325,7 @@ class Worker:
         with client.lock:
             self._blocked += 1
             self._give_back_all()
+            # POINT tasks handed back
             client.node.send((m.BLOCKED,))
         return self._unblock
 
@@ -356,6 +359,7 @@ class Worker:
         for connection in tuple(client.peers.values()):
             connection.drain(1.0)
         client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
+        # POINT exit told
         status = 0
         if kind != m.CAUSE_INIT:
             try:

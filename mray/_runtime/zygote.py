@@ -47,6 +47,7 @@ class Zygote:
 
     def run(self, load_worker_main: Callable[[], WorkerMain]) -> int:
         """Serve until the node hangs up. Returns in a forked worker: with its exit code."""
+        # POINT becomes zygote
         processes.Title().set("zygote")
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_args: None)
@@ -100,6 +101,7 @@ class Zygote:
         _code, process, environment = message
         pid = os.fork()
         if pid:
+            # POINT worker forked
             self._children.add(pid)
             for fd in fds:
                 os.close(fd)
@@ -119,6 +121,7 @@ class Zygote:
             if info is None:
                 return
             self._tell(REAPED, info.si_pid, processes.exit_status(info))
+            # POINT death reported
             self._children.discard(info.si_pid)
             os.waitpid(info.si_pid, 0)
 
@@ -134,6 +137,7 @@ def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str
     """What a new worker does first, before any user code: its own session, output, environment; tied to the node's life."""
     with contextlib.suppress(PermissionError):  # a profiler has made it the first of its own already
         os.setsid()
+    # POINT becomes worker
     processes.die_with(lifeline)
     os.close(lifeline)
     os.dup2(stdout, 1)
@@ -143,6 +147,7 @@ def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # POINT worker settled
     os.environ.update(processes.expand_all(environment, os.environ))
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
