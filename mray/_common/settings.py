@@ -126,6 +126,10 @@ CACHE_DIR = _declare(
     "MRAY_CACHE_DIR", str, _no_path, "Folder that keeps packages of runtime environments for later sessions; `~/.cache/mray` by default."
 )
 BACKEND = _declare("MRAY_BACKEND", str, "native", "The engine that `init` starts: a module of `mray._backends`.")
+LOCAL_SEED = _declare("MRAY_LOCAL_SEED", int, 0, "With `init(local_mode=True)`: which of the possible orders tasks and actors run in.")
+LOCAL_SKIP_SLEEPS = _declare(
+    "MRAY_LOCAL_SKIP_SLEEPS", _flag, False, "With `init(local_mode=True)`: when everybody sleeps, move the clock on instead of sleeping."
+)
 PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, besides those of `init(preload=...)`.")
 NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")
 ENABLE_AUTO_CONNECT = _declare(

@@ -50,12 +50,12 @@ Payload = tuple[int, Any, Any]
 class Client:
     """The runtime of one process."""
 
-    def __init__(self, session_dir: str, process: str, role: str) -> None:
+    def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
         self.session_dir = session_dir
         self.process = process
         self.role = role
         self.lock = threading.RLock()
-        self.reactor = Reactor()
+        self.reactor = reactor or Reactor()
         self.reactor.guard.lock, self.reactor.guard.again = self.lock, self.reactor.defer
         self.facts: dict[str, Any] = {}
         #: The job that a driver brings to a session which is not its own (see `mray._runtime.jobs`).

@@ -46,6 +46,7 @@ from mray._scheduler.jobs import job_of
 from mray._scheduler.policy import GRAVES, LAST_CALLS
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
+from mray._scheduler.words import EVENT_OF
 
 #: How long the creation of an actor may be under way in another socket when somebody asks for it, in seconds.
 _CREATION_GRACE = 1.0
@@ -111,25 +112,7 @@ class Node:
             "node_pid": os.getpid(),
             "cpus": cpus,
         }
-        self._words: dict[int, Callable[..., events.Event]] = {
-            m.LEASE_REQUEST: lambda p, request, demand: events.LeaseRequested(p, request, demand),
-            m.LEASE_CANCEL: lambda p, request: events.LeaseCancelled(p, request),
-            m.LEASE_RETURN: lambda p, lease: events.LeaseReturned(p, lease),
-            m.BLOCKED: lambda p: events.TaskBlocked(p),
-            m.UNBLOCKED: lambda p: events.TaskUnblocked(p),
-            m.ACTOR_CREATE: lambda p, request, actor, spec: events.ActorRequested(p, request, actor, spec),
-            m.ACTOR_SUBSCRIBE: lambda p, actor: events.ActorWatched(p, actor),
-            m.ACTOR_HOLD: lambda p, number, actors: events.HandlesHeld(p, number, actors),
-            m.ACTOR_DROP: lambda p, actors: events.HandlesDropped(p, actors),
-            m.ACTOR_KILL: lambda _p, actor, no_restart: events.ActorKilled(actor, no_restart),
-            m.ACTOR_READY: lambda p, actor: events.ActorConstructed(p, actor),
-            m.ACTOR_FAILED: lambda p, actor, error: events.ActorFailed(p, actor, error),
-            m.EXITING: self._worker_leaves,
-            m.GROUP_CREATE: lambda p, request, group, spec: events.GroupRequested(p, request, group, spec),
-            m.GROUP_AWAIT: lambda p, request, group: events.GroupAwaited(p, request, group),
-            m.GROUP_REMOVE: lambda p, request, group: events.GroupDismissed(p, request, group),
-            m.NAME_LOOKUP: lambda p, request, name, namespace: events.NameLookedUp(p, request, name, namespace),
-        }
+        self._words: dict[int, Callable[..., events.Event]] = {**EVENT_OF, m.EXITING: self._worker_leaves}
 
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
@@ -330,28 +313,7 @@ class Node:
         connection.send((m.ANSWER, request, True, snapshot.answer(self, what)))
 
     def _describe(self) -> dict[str, Any]:
-        """This machine, as Ray lists it."""
-        facts = self._facts
-        return {
-            "NodeID": facts["node_id"],
-            "Alive": True,
-            "alive": True,
-            "NodeManagerAddress": facts["node_ip_address"],
-            "NodeManagerHostname": socket.gethostname(),
-            "NodeManagerPort": 0,
-            "ObjectManagerPort": 0,
-            "ObjectStoreSocketName": "",
-            "RayletSocketName": os.path.join(self._session_dir, "node.sock"),
-            "MetricsExportPort": 0,
-            "MetricsAgentPort": 0,
-            "DashboardAgentListenPort": 0,
-            "RuntimeEnvAgentPort": 0,
-            "NodeName": facts["node_name"],
-            "DeathReason": 0,
-            "DeathReasonMessage": "",
-            "Resources": facts["resources"],
-            "Labels": {"ray.io/node-id": facts["node_id"], **facts["labels"]},
-        }
+        return snapshot.describe_node(self._facts, socket.gethostname())
 
     # ------------------------------------------------------------------------------------ trimming
     def _ask_to_trim(self, asker: str) -> None:

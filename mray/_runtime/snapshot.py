@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
@@ -38,6 +38,30 @@ def answer(node: Node, what: str) -> Any:
             frame = frame.f_back
         return [("MainThread", "".join(traceback.format_stack(frame)))]
     raise ValueError(f"an observer cannot ask for {what!r}")
+
+
+def describe_node(facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
+    """This machine, as Ray lists it."""
+    return {
+        "NodeID": facts["node_id"],
+        "Alive": True,
+        "alive": True,
+        "NodeManagerAddress": facts["node_ip_address"],
+        "NodeManagerHostname": hostname,
+        "NodeManagerPort": 0,
+        "ObjectManagerPort": 0,
+        "ObjectStoreSocketName": "",
+        "RayletSocketName": os.path.join(facts["session_dir"], "node.sock"),
+        "MetricsExportPort": 0,
+        "MetricsAgentPort": 0,
+        "DashboardAgentListenPort": 0,
+        "RuntimeEnvAgentPort": 0,
+        "NodeName": facts["node_name"],
+        "DeathReason": 0,
+        "DeathReasonMessage": "",
+        "Resources": facts["resources"],
+        "Labels": {"ray.io/node-id": facts["node_id"], **facts["labels"]},
+    }
 
 
 def snapshot(node: Node) -> dict[str, Any]:

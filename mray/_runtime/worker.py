@@ -65,13 +65,18 @@ class Service(Protocol):
 class Worker:
     """The worker's state and main loop."""
 
+    #: What it is made of; in one process, of something else.
+    interrupts_class: type[Interrupts] = Interrupts
+    executor_class: type[Executor] = Executor
+    lanes_class: type[Lanes] = Lanes
+
     def __init__(self, client: Client) -> None:
         self.client = client
         self.context = Context()
-        self.interrupts = Interrupts(client, self.context)
-        self.executor = Executor(client, self.context, self.interrupts)
+        self.interrupts = self.interrupts_class(client, self.context)
+        self.executor = self.executor_class(client, self.context, self.interrupts)
         #: Where calls run, of an actor that runs several at once; it takes CALL over then.
-        self.lanes = Lanes(self)
+        self.lanes = self.lanes_class(self)
         self.executor.prepare = self.lanes.prepare
         #: (connection, message) in the order of arrival.
         self.inbox: deque[tuple[Connection, Message]] = deque()

@@ -1,0 +1,286 @@
+"""`LocalBackend`: the user's verbs in a session that has one process.
+
+Each simulated process has a native backend of its own (`mray._backends.native`); this one passes each call on to that of the process
+which the calling thread belongs to, and makes a scheduling point of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._api.backend import Backend
+from mray._backends.local import patches
+from mray._backends.local.baton import Baton, here
+from mray._backends.local.client import LocalClient
+from mray._backends.local.environment import check_environment
+from mray._backends.local.node import LocalNode, Process
+from mray._backends.native import NativeBackend
+from mray._common import messages as m
+from mray._common import settings
+from mray._common.log import logger
+from mray._runtime import failed_calls
+from mray._runtime.observer import parent_of
+from mray._runtime.session import check_preload, choose_options
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mray._api.actor import ActorHandle, ActorMethodSpec
+    from mray._api.object_ref import ObjectRef
+    from mray._common.options import SessionOptions
+    from mray._common.tensor_transports import TensorTransport
+    from mray.exceptions import RayActorError
+
+
+def _taking_turn(method: Any) -> Any:
+    """The method, for threads that have no baton too."""
+
+    @functools.wraps(method)
+    def taken(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:
+        baton = self.baton
+        strand = here.strand
+        if strand is not None and baton._current is strand and strand.baton is baton:
+            return method(self, *args, **kwargs)
+        with baton.turn():
+            return method(self, *args, **kwargs)
+
+    return taken
+
+
+class LocalBackend(Backend):
+    """A session in one process."""
+
+    def __init__(self, baton: Baton, node: LocalNode) -> None:
+        self.baton = baton
+        self.node = node
+        self.driver: Process
+
+    @classmethod
+    def start(cls, options: SessionOptions) -> LocalBackend:
+        """Start a session in this process; the calling thread is its driver."""
+        if options.address not in (None, "local"):
+            raise ValueError(f"local_mode=True runs everything in this process, and address={options.address!r} is elsewhere: choose one")
+        check_preload(options)
+        check_environment(options.runtime_env)
+        baton = Baton(settings.LOCAL_SEED.get(), not settings.LOCAL_SKIP_SLEEPS.get())
+        chosen = choose_options(options)
+        directory = os.path.join(parent_of(options.temp_dir), f"local_{os.getpid()}_{id(baton):x}")
+        chosen["facts"]["session_name"] = os.path.basename(directory)
+        failed_calls.clear()
+        node = LocalNode(baton, directory, chosen, lambda process: NativeBackend(process.client, None, process.worker))
+        baton.explain = node.explain
+        backend = cls(baton, node)
+        client = LocalClient(node, node.new_process(), m.ROLE_DRIVER)
+        driver = backend.driver = Process(client, None, None)
+        here.strand, here.process = baton.driver, driver
+        baton.driver.process = driver
+        client.join()
+        driver.backend = NativeBackend(client, None)
+        patches.install(baton)
+        backend._hook = sys.excepthook
+        sys.excepthook = backend._tell_seed
+        logger.debug("one process, MRAY_LOCAL_SEED=%d", baton.seed)
+        return backend
+
+    _hook: Callable[..., Any] | None = None
+
+    def _tell_seed(self, kind: Any, error: Any, trace: Any) -> None:
+        """An error ends the program: say what would show it again."""
+        if self._hook is not None:
+            self._hook(kind, error, trace)
+        if not isinstance(error, KeyboardInterrupt):
+            sys.stderr.write(f"mray ran in one process; MRAY_LOCAL_SEED={self.baton.seed} runs tasks and actors in the same order again\n")
+
+    def _here(self) -> NativeBackend:
+        """The backend of the process that the calling thread belongs to."""
+        process = here.process
+        if process is None or process.client._local_node is not self.node:
+            process = self.driver
+        return process.backend  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------------------------------ session
+    def facts(self) -> dict[str, Any]:
+        return self._here().facts()
+
+    @_taking_turn
+    def shutdown(self) -> None:
+        if self.baton.closed:
+            return
+        host = self.driver.backend.graph_host
+        if host is not None:
+            host.close()
+        self.baton.close()
+        self.driver.client.close()
+        if host is not None:
+            host.settle()
+        patches.uninstall()
+        if sys.excepthook == self._tell_seed and self._hook is not None:
+            sys.excepthook = self._hook
+
+    # ------------------------------------------------------------------------------------ objects
+    @_taking_turn
+    def put(self, value: Any) -> ObjectRef:
+        ref = self._here().put(value)
+        self.baton.pause()
+        return ref
+
+    @_taking_turn
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
+        if all(ref._entry is not None and ref._entry.form is not None for ref in refs):
+            self.baton.pause()
+        return self._here().get(refs, timeout, through_host)
+
+    @_taking_turn
+    def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        self.baton.pause()
+        return self._here().wait(refs, num_returns, timeout)
+
+    @_taking_turn
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+        self._here().on_ready(ref, callback, soon=soon)
+
+    @_taking_turn
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        self.baton.pause()
+        return self._here().wait_until(predicate, timeout)
+
+    def read_along(self) -> None:
+        """Whoever chooses reads."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.baton.tell(self.baton.call_later, seconds, callback)
+
+    def wake(self) -> None:
+        self._here().wake()
+
+    @_taking_turn
+    def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
+        return self._here().future_of(ref)
+
+    @_taking_turn
+    def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
+        return self._here().wait_in_loop(ref)
+
+    def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
+        return self._here().restore_ref(object_id, owner)
+
+    def export_ref(self, ref: ObjectRef) -> str:
+        return self._here().export_ref(ref)
+
+    @_taking_turn
+    def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
+        return self._here().put_tensors(value, transport)
+
+    @_taking_turn
+    def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
+        self._here().wait_tensor_freed(tensor, timeout)
+
+    @_taking_turn
+    def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
+        self._here().set_tensor_target(ref, place, device)
+
+    # ------------------------------------------------------------------------------------ tasks
+    @_taking_turn
+    def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+        if options["runtime_env"]:
+            check_environment(options["runtime_env"])
+        returned = self._here().submit_task(function, args, kwargs, options)
+        self.baton.pause()
+        return returned
+
+    @_taking_turn
+    def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
+        self._here().cancel(ref, force, recursive)
+        self.baton.pause()
+
+    # ------------------------------------------------------------------------------------ actors
+    @_taking_turn
+    def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
+        if options["runtime_env"]:
+            check_environment(options["runtime_env"])
+        handle = self._here().create_actor(actor_class, args, kwargs, options)
+        self.baton.pause()
+        return handle
+
+    @_taking_turn
+    def submit_method(
+        self,
+        handle: ActorHandle,
+        method: ActorMethodSpec,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        num_returns: Any,
+        options: dict[str, Any] | None,
+    ) -> Any:
+        returned = self._here().submit_method(handle, method, args, kwargs, num_returns, options)
+        self.baton.pause()
+        return returned
+
+    def hold_actor(self, actor_id: bytes) -> Any:
+        return self._here().hold_actor(actor_id)
+
+    def export_handle(self, handle: ActorHandle) -> None:
+        self._here().export_handle(handle)
+
+    @_taking_turn
+    def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
+        self._here().kill_actor(handle, no_restart)
+        self.baton.pause()
+
+    @_taking_turn
+    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
+        self._here().on_death(handle, callback)
+
+    @_taking_turn
+    def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
+        return self._here().get_actor(name, namespace)
+
+    # ------------------------------------------------------------------------------------ placement groups
+    @_taking_turn
+    def create_placement_group(
+        self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
+    ) -> bytes:
+        return self._here().create_placement_group(bundles, strategy, name, detached, selectors)
+
+    @_taking_turn
+    def remove_placement_group(self, group_id: bytes) -> None:
+        self._here().remove_placement_group(group_id)
+
+    @_taking_turn
+    def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
+        return self._here().placement_group_ready(group_id, value)
+
+    @_taking_turn
+    def wait_placement_group(self, group_id: bytes, timeout: float | None) -> bool:
+        return self._here().wait_placement_group(group_id, timeout)
+
+    # ------------------------------------------------------------------------------------ what there is
+    @_taking_turn
+    def query(self, what: str, *arguments: Any) -> Any:
+        self.baton.pause()
+        return self._here().query(what, *arguments)
+
+    def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
+        return self._here().timeline(filename)
+
+    def context(self) -> dict[str, Any]:
+        return self._here().context()
+
+    def exit_actor(self) -> None:
+        self._here().exit_actor()
+
+    # ------------------------------------------------------------------------------------ graphs
+    @_taking_turn
+    def compile_graph(self, root: Any, **options: Any) -> Any:
+        return self._here().compile_graph(root, **options)
+
+    @_taking_turn
+    def restore_graph(self, deed: Any) -> Any:
+        return self._here().restore_graph(deed)
+
+    def host(self) -> Any:
+        return self._here().host()

@@ -1,0 +1,126 @@
+"""`LocalClient`: the client of one simulated process (see `mray._runtime.client`), and its leases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mray._backends.local.memory import Heap, HeapSegments, HeapStore
+from mray._backends.local.transport import LocalReactor
+from mray._common import messages as m
+from mray._common.ids import set_job
+from mray._ipc.connection import Connection
+from mray._runtime.calls import Call
+from mray._runtime.client import Client
+from mray._runtime.leases import KEEP_SECONDS, Lease, LeasePools, Pool
+from mray.exceptions import RaySystemError
+
+if TYPE_CHECKING:
+    from mray._backends.local.node import LocalNode
+    from mray._objects.serializer import Serialized
+
+
+class LocalPool(Pool):
+    """Tasks of one scheduling class; one task a lease at a time, since measuring how short they are would make the order the machine's."""
+
+    def depth(self) -> int:
+        return 1
+
+    def replied(self, call: Call) -> None:
+        lease: Lease = call.lease
+        lease.stalled = False
+        if self.cautious:
+            self.cautious -= 1
+        self._next(lease, 0.0)
+
+    def _idle(self, lease: Lease, now: float) -> None:
+        if lease.recalled or lease.wanted:
+            self.give_back(lease)
+            return
+        super()._idle(lease, self.client.reactor.baton.clock)  # type: ignore[attr-defined]
+
+
+class LocalLeases(LeasePools):
+    """All pools of a client, by the session's clock."""
+
+    def pool(self, key: Any, demand: dict[str, Any], single: bool) -> Pool:
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = LocalPool(self._client, key, demand, single)
+        return pool
+
+    def on_recall(self, _node: Connection, lease_id: int) -> None:
+        lease = self._leases.get(lease_id)
+        if lease is not None and not lease.wanted:
+            lease.wanted = True
+            self._recall(lease)
+
+    def watch_pipelines(self, pool: Pool) -> None:
+        """Nothing waits behind a task."""
+
+    def _end_idle(self, pool: Pool) -> None:
+        self._watched.discard(pool)
+        now = self._client.reactor.baton.clock  # type: ignore[attr-defined]
+        idle = [lease for lease in pool.leases.values() if not lease.connection.calls]
+        for lease in idle:
+            if now - lease.idle_since >= KEEP_SECONDS:
+                pool.give_back(lease)
+            else:
+                self.watch_idle(pool)
+
+
+class LocalClient(Client):
+    """The runtime of one simulated process."""
+
+    reactor: LocalReactor
+
+    def __init__(self, node: LocalNode, process: str, role: str) -> None:
+        super().__init__(node.directory, process, role, LocalReactor(node.baton, node.listening))
+        self._local_node = node
+        self.leases = LocalLeases(self)
+        leases = self.leases
+        self._node_words.update(
+            {
+                m.LEASE_GRANT: leases.on_grant,
+                m.LEASE_REFUSED: leases.on_refused,
+                m.LEASE_LOST: leases.on_lost,
+                m.LEASE_RECALL: leases.on_recall,
+            }
+        )
+        self._peer_words[m.GIVEN_BACK] = leases.on_given_back
+        self.segments = HeapSegments()  # type: ignore[assignment]
+        #: One for all processes: a ref that reaches another one by reference, through a global, is as good there.
+        self.entry = node.entry
+
+    def join(self) -> None:
+        node = self._local_node
+        set_job(bytes.fromhex(node.job.id))
+        self.store = HeapStore(node.facts["object_store_memory"])  # type: ignore[assignment]
+        self.facts = {**node.facts, **node.job.facts, "process": self.process, "row": 0}
+        node.listening[self.process] = (self._on_peer_message, self._on_peer_hangup)
+        self.node = node.admit(self, (self._on_node_message, self._on_node_hangup))
+
+    def posted(self, connection: Connection) -> None:
+        """Nothing is held back."""
+
+    def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+        return Heap.of(value), value.size, self.process
+
+    def close(self) -> None:
+        """Leave the session: everything that waits fails."""
+        self.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
+        for awaited in tuple(self.awaited.values()):
+            awaited.close()
+        self.reactor.close()
+        self.tensors.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Nobody reaches this process any more."""
+        self._local_node.listening.pop(self.process, None)
+        for connection in (*self.peers.values(), self.node):
+            connection.close()
+        self.peers.clear()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.reactor.baton.abandon()

@@ -1,0 +1,85 @@
+"""Large values of a session in one process: bytes of the heap that travel by reference.
+
+They have the form SEGMENT, as natively, so that a value above the inline limit is written once and read in place (read-only arrays are
+views of it); their "name" carries the bytes. Nobody frees them: they go with the last entry, message or array that holds them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from typing import Any
+
+from mray._common import messages as m
+from mray._objects.ownership import Entry
+from mray._objects.serializer import Serialized
+
+#: Of a PACKED value without buffers (see `mray._objects.serializer`).
+_PREFIX = struct.Struct("<IIQ")
+_numbers = itertools.count(1)
+
+
+class Heap(str):
+    """The name of a large value, and the value: PACKED."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, value: Serialized) -> Heap:
+        """Lay a value out."""
+        name = cls(f"/heap-{next(_numbers)}")
+        packed = value.to_bytes()
+        name.data = packed if value.form == m.PACKED else _PREFIX.pack(0, 0, len(packed)) + packed
+        return name
+
+
+class LocalEntry(Entry):
+    """An object whose value, if it is large, lies on the heap."""
+
+    @property
+    def mapping(self) -> Any:
+        """What `mray._objects.store.read` takes for this process's mapping of the value."""
+        name = self.payload[0] if self.form == m.SEGMENT else None
+        return (lambda: name.data) if isinstance(name, Heap) else None
+
+    @mapping.setter
+    def mapping(self, value: Any) -> None:
+        """There is one, always."""
+
+
+class HeapStore:
+    """Stands for `mray._objects.store.SegmentStore`."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def free(self, name: str) -> None:
+        """Nothing to do: the memory is the value's."""
+
+    def trim(self) -> None:
+        """Nothing is kept for reuse."""
+
+    def give_away(self, name: str) -> None:
+        """It belongs to whoever holds it."""
+
+    def forget_owner(self, owner: str) -> None:
+        """Nothing is kept for anybody."""
+
+    def close(self) -> None:
+        """Nothing to remove."""
+
+
+class HeapSegments:
+    """Stands for `mray._runtime.storing.OwnSegments`."""
+
+    def claim(self, payload: Any) -> None:
+        """Nobody has to free it."""
+
+    def guard(self, payload: Any) -> None:
+        """Nobody has to free it."""
+
+    def free(self, name: str, producer: str) -> None:
+        """Nobody has to free it."""
+
+    def discard_unclaimed(self, producer: str) -> None:
+        """Nobody has to free it."""

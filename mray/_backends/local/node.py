@@ -1,0 +1,240 @@
+"""The node of a session in one process: the native scheduler, with simulated processes to carry out what it says.
+
+It hears the words that clients say (`mray._scheduler.words`), as a process at the other end of each client's connection would, starts
+workers on strands of their own, and ends them. No thread of its own: it acts when a word is delivered.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mray._backends.local.baton import Baton, Ended
+from mray._backends.local.client import LocalClient
+from mray._backends.local.memory import LocalEntry
+from mray._backends.local.transport import LocalConnection, connect
+from mray._backends.local.worker import Dress, LocalWorker, ProcessExit
+from mray._common import messages as m
+from mray._ipc.connection import HangupCallback, Message, MessageCallback
+from mray._runtime import snapshot
+from mray._runtime.jobs import Jobs
+from mray._runtime.key_values import KeyValues
+from mray._scheduler import events
+from mray._scheduler.affinity import Topology
+from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.policy import GRAVES, LAST_CALLS
+from mray._scheduler.records import Environment, environment_of
+from mray._scheduler.scheduler import Scheduler
+from mray._scheduler.words import EVENT_OF
+
+#: Seconds that the creation of a watched actor may be under way, by the session's clock.
+_CREATION_GRACE = 1.0
+
+
+class Process:
+    """A simulated process: the driver, or a worker."""
+
+    def __init__(self, client: LocalClient, worker: LocalWorker | None, dress: Dress | None) -> None:
+        self.client = client
+        self.worker = worker
+        #: What is only true while one of its strands runs.
+        self.dress = dress
+        self.strands: list[Any] = []
+        self.dead = False
+        #: The user's verbs of this process.
+        self.backend: Any = None
+
+
+class LocalNode:
+    """The node's state. (`mray._runtime.snapshot` reads what it reads of a real one.)"""
+
+    def __init__(self, baton: Baton, directory: str, options: dict[str, Any], make_backend: Callable[[Process], Any]) -> None:
+        self.baton = baton
+        self.directory = directory
+        self._make_backend = make_backend
+        self.entry: type[LocalEntry] = type("Entry", (LocalEntry,), {})
+        #: Process id -> what is called with messages for it, and when somebody has hung up.
+        self.listening: dict[str, tuple[MessageCallback, HangupCallback]] = {}
+        self.processes: dict[str, Process] = {}
+        self._connections: dict[str, LocalConnection] = {}
+        self._numbers = itertools.count(1)
+        default = environment_of(options["env"], ())
+        cpus = sorted(os.sched_getaffinity(0))
+        self._scheduler = Scheduler(
+            options["resources"], options["gpus"], default, self.new_process, lambda: Topology([tuple(cpus)], {})
+        )
+        self.jobs = Jobs()
+        self.job = self.jobs.admit(options["job"], os.getpid(), "")
+        self._key_values = KeyValues()
+        self.graves: deque[dict[str, Any]] = deque(maxlen=GRAVES)
+        self.last_calls: deque[tuple[int, str, bytes, str, float, float]] = deque(maxlen=LAST_CALLS)
+        self._rows = 1
+        self._table = _NoTable()
+        self._row_of: dict[str, int] = {}
+        self._supervisor = _NoSupervisor()
+        self._facts = self.facts = {
+            **options["facts"],
+            "session_dir": directory,
+            "session": os.path.basename(directory),
+            "resources": self._scheduler.pool.quantities(),
+            "gpus": list(options["gpus"]),
+            "env": dict(default),
+            "preload": [],
+            "persistent": False,
+            "node_pid": os.getpid(),
+            "cpus": cpus,
+        }
+
+    def new_process(self) -> str:
+        """A process id, by which no order goes."""
+        return f"{next(self._numbers):04x}{os.urandom(6).hex()}"
+
+    # ------------------------------------------------------------------------------------ members
+    def admit(self, client: LocalClient, ends: tuple[MessageCallback, HangupCallback]) -> LocalConnection:
+        """A client joins; returns its connection to the node."""
+        connection = connect(self.baton, ends, (self._heard, _nothing))
+        other = connection.other
+        assert other is not None
+        other.process, other.role, other.pid = client.process, client.role, os.getpid()
+        connection.role = m.ROLE_NODE
+        self._connections[client.process] = other
+        self._row_of[client.process] = 0
+        if client.role == m.ROLE_DRIVER:
+            self.job.process, self.job.connection = client.process, other
+        self._apply(events.MemberJoined(client.process, os.getpid(), self.job.id))
+        return connection
+
+    def _spawn(self, process: str, environment: Environment) -> None:
+        """A worker, on a strand of its own."""
+        if process not in self._scheduler.workers.workers:
+            return
+        client = LocalClient(self, process, m.ROLE_WORKER)
+        worker = LocalWorker(client, self)
+        here = self.processes[process] = Process(client, worker, Dress(dict(environment)))
+        worker.place = here
+        client.join()
+        here.backend = self._make_backend(here)
+        here.strands.append(self.baton.spawn(f"worker {int(process[:4], 16)}", lambda: self._live(here), here))
+
+    def _live(self, here: Process) -> None:
+        """The life of a worker, on its strand."""
+        status: int | None = 0
+        worker = here.worker
+        assert worker is not None
+        try:
+            worker.run()
+        except ProcessExit as end:
+            status = end.status
+        except Ended:
+            return
+        self.bury(here, status)
+
+    def bury(self, here: Process, status: int | None) -> None:
+        """A process is dead: like a SIGKILL (status -9) if it has not ended by itself."""
+        if here.dead:
+            return
+        here.dead = True
+        client = here.client
+        process = client.process
+        record = self._scheduler.workers.workers.get(process)
+        self.graves.append(snapshot.grave(record, process, os.getpid(), status))
+        for strand in here.strands:
+            self.baton.throw(strand, Ended(), final=True)
+        client.hang_up()
+        self._connections.pop(process, None)
+        self._row_of.pop(process, None)
+        self.processes.pop(process, None)
+        self.baton.tell(self._apply, events.MemberDied(process, (m.CAUSE_CRASH, "", os.getpid(), status, None)))
+
+    # ------------------------------------------------------------------------------------ messages
+    def _heard(self, connection: Any, message: Message) -> None:
+        code = message[0]
+        make_event = EVENT_OF.get(code)
+        if make_event is not None:
+            self._apply(make_event(connection.process, *message[1:]))
+        elif code == m.QUERY:
+            self._query(connection, *message[1:])
+        elif code == m.EXITING:
+            self._worker_leaves(connection.process, *message[1:])
+
+    def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
+        self.last_calls.extend((os.getpid(), name, *call) for call in calls)
+        self._apply(events.WorkerLeft(process, kind, text))
+
+    def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:
+        if what == "trim":
+            connection.send((m.ANSWER, request, True, None))
+        elif what == "nodes":
+            connection.send((m.ANSWER, request, True, [self._describe()]))
+        elif what == "key_values":
+            connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
+        else:
+            try:
+                self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
+            except TypeError as error:
+                connection.send((m.ANSWER, request, False, f"listing {what!r}: {error}"))
+
+    def _describe(self) -> dict[str, Any]:
+        return snapshot.describe_node(self._facts, socket.gethostname())
+
+    # ------------------------------------------------------------------------------------ instructions
+    def _apply(self, event: events.Event) -> None:
+        for instruction in self._scheduler.handle(event):
+            self._carry_out(instruction)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Tell):
+            connection = self._connections.get(instruction.process)
+            if connection is not None:
+                connection.send(instruction.message)
+        elif isinstance(instruction, SpawnWorker):
+            self.baton.tell(self._spawn, instruction.process, instruction.environment)
+        elif isinstance(instruction, KillWorker):
+            here = self.processes.get(instruction.process)
+            if here is not None:
+                self.bury(here, -9)
+        elif isinstance(instruction, AwaitCreation):
+            actor = instruction.actor
+            self.baton.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
+
+    # ------------------------------------------------------------------------------------ for people
+    def explain(self) -> str:
+        """Who waits for what, a line for each; and what cannot be placed."""
+        lines = []
+        for strand in self.baton.strands:
+            worker = getattr(strand.process, "worker", None)
+            what = strand.waits_for() if strand.waits_for is not None else ""
+            doing = "" if worker is None else worker.doing()
+            if worker is not None and not doing:
+                continue  # it waits for work
+            lines.append(f"  {strand.name}{f' ({doing})' if doing else ''} waits{f' for {what}' if what else ''}\n")
+        for tenant in self._scheduler.queue.waiting():
+            row = snapshot._demand(tenant)
+            lines.append(f"  {row['label']} waits for {row['resources']}; there is {self._scheduler.pool.available()}\n")
+        return "".join(lines)
+
+
+class _NoTable:
+    """There is no table in shared memory: what it would say is nothing."""
+
+    class _Words:
+        def __getitem__(self, _index: int) -> int:
+            return 0
+
+    words = _Words()
+
+    def total(self, _word: int, _rows: int) -> int:
+        return 0
+
+
+class _NoSupervisor:
+    _zygote_pid = 0
+
+
+def _nothing(_connection: Any) -> None:
+    pass
+

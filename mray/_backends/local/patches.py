@@ -1,0 +1,146 @@
+"""What blocks a thread natively is a scheduling point in here: `time.sleep`, conditions, `Thread.join`.
+
+Replaced while a session in one process lives, put back at its end. A thread that has no baton gets the original. What a module has
+imported by name before `init` (``from time import sleep``) stays the original too: it blocks everybody, which is slower and still right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from _thread import allocate_lock
+from typing import Any
+
+from mray._backends.local.baton import Baton, here
+
+_sleep = time.sleep
+_condition_wait = threading.Condition.wait
+_join = threading.Thread.join
+_start = threading.Thread.start
+_exit = os._exit
+_kill = os.kill
+
+#: The baton of this process's session.
+_baton: Baton | None = None
+
+
+def _holder() -> Any:
+    return None if _baton is None else _baton.holder()
+
+
+def sleep(seconds: float, /) -> None:
+    """`time.sleep`, by the session's clock."""
+    strand = _holder()
+    if strand is None or strand.closed_in:
+        _sleep(seconds)
+        return
+    if not seconds > 0:
+        _sleep(seconds)  # TypeError, ValueError, or nothing
+    strand.baton.sleep(seconds, lambda: f"time.sleep({seconds:g})")
+
+
+def wait(self: Any, timeout: float | None = None) -> bool:
+    """`threading.Condition.wait`: others run meanwhile."""
+    strand = _holder()
+    if strand is None or strand.closed_in:
+        return _condition_wait(self, timeout)
+    if not self._is_owned():
+        raise RuntimeError("cannot wait on un-acquired lock")
+    waiter = allocate_lock()
+    waiter.acquire()
+    self._waiters.append(waiter)
+    saved = self._release_save()
+    notified = False
+    try:
+        notified = bool(strand.baton.wait_until(lambda: not waiter.locked(), timeout, lambda: "a condition of threading"))
+        return notified
+    finally:
+        self._acquire_restore(saved)
+        if not notified:
+            with contextlib.suppress(ValueError):
+                self._waiters.remove(waiter)
+
+
+def join(self: Any, timeout: float | None = None) -> None:
+    """`threading.Thread.join`: others run meanwhile."""
+    strand = _holder()
+    if strand is not None and not strand.closed_in and self.ident is not None and self is not threading.current_thread():
+        strand.baton.wait_until(lambda: not self.is_alive(), timeout, lambda: f"the end of thread {self.name}")
+        if self.is_alive():
+            return
+    _join(self, timeout)
+
+
+def start(self: Any) -> None:
+    """`threading.Thread.start`: the thread belongs to the simulated process that starts it."""
+    strand = _holder()
+    if strand is None:
+        _start(self)
+        return
+    baton, process = strand.baton, strand.process
+    baton.guests.add(self)
+    run = self.run
+
+    def run_there() -> None:
+        here.process = process
+        run()
+
+    self.run = run_there
+    was, strand.closed_in = strand.closed_in, True
+    try:
+        _start(self)
+    finally:
+        strand.closed_in = was
+
+
+def end_process(status: int) -> None:
+    """`os._exit`: in a task or actor, of its simulated process."""
+    process = here.process if _holder() is not None else None
+    if process is None or process.worker is None:
+        _exit(status)
+    process.worker.exit_here(status)
+
+
+def kill(pid: int, number: int, /) -> None:
+    """`os.kill`: a task that kills its own process ends its simulated process; nobody else can mean one."""
+    if pid != os.getpid() or _holder() is None or number not in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
+        _kill(pid, number)
+        return
+    process = here.process
+    if process is None or process.worker is None:
+        raise RuntimeError(
+            f"os.kill({pid}, {int(number)}) would end this process, which is everybody's with init(local_mode=True): "
+            "tasks and actors have no processes of their own. Use mray.kill()."
+        )
+    process.worker.exit_here(-number)
+
+
+_REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (time, "sleep", sleep),
+    (threading.Condition, "wait", wait),
+    (threading.Thread, "join", join),
+    (threading.Thread, "start", start),
+    (os, "_exit", end_process),
+    (os, "kill", kill),
+)
+_ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours in _REPLACED)
+
+
+def install(baton: Baton) -> None:
+    """A session begins."""
+    global _baton
+    _baton = baton
+    for owner, name, ours in _REPLACED:
+        setattr(owner, name, ours)
+
+
+def uninstall() -> None:
+    """It is over."""
+    global _baton
+    _baton = None
+    for (owner, name, _ours), original in zip(_REPLACED, _ORIGINALS, strict=True):
+        setattr(owner, name, original)
+

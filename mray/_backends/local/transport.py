@@ -1,0 +1,172 @@
+"""Messages between the simulated processes of a session: the runtime's connections and reactors, without sockets and threads.
+
+A message is a word to the baton: it is dispatched at the next decision, in the order in which messages were sent, by whoever chooses. So
+the runtime above sees what it sees natively: messages that arrive later, never in the middle of something.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from mray._common.log import logger
+from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
+from mray._ipc.interrupts import InterruptGuard
+from mray._ipc.reactor import Predicate, Reactor
+
+if TYPE_CHECKING:
+    from mray._backends.local.baton import Baton
+    from mray._ipc.reactor import Flushable
+
+#: Process id -> the client that listens under it: `Switchboard.clients`.
+Listener = Callable[["LocalConnection"], None]
+
+
+class LocalConnection(Connection):
+    """One end of a conversation between two of our processes."""
+
+    __slots__ = ("_baton", "other")
+
+    def __init__(self, baton: Baton, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
+        self._baton = baton
+        self.other: LocalConnection | None = None
+        self.fd = -1
+        self.closed = False
+        self.process = ""
+        self.role = ""
+        self.pid = 0
+        self.calls: dict[bytes, Any] = {}
+        self.facts: dict[str, Any] = {}
+        self.on_message = on_message
+        self.on_hangup = on_hangup
+        self._lock = Lock()
+        self._out = deque()
+        self._out_bytes = 0
+        self._partial = bytearray()
+        self.reads = 0
+
+    def post(self, message: Message) -> None:
+        if not self.closed:
+            self._baton.words.append((_deliver, (self.other, message)))
+
+    def send(self, message: Message) -> None:
+        if not self.closed:
+            self._baton.tell(_deliver, self.other, message)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def readable(self, buffer: memoryview) -> None:
+        """Nothing lies unread: what was sent before a death is dispatched before it."""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            if self.other is not None:
+                self._baton.tell(self.other.hang_up)
+
+    def drain(self, timeout: float) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _deliver(connection: LocalConnection, message: Message) -> None:
+    if not connection.closed:
+        try:
+            connection.on_message(connection, message)
+        except Exception:
+            # A bug of ours: what stands behind this message must not be lost with it.
+            logger.exception("message %s from %r failed", message[:1], connection)
+
+
+def connect(baton: Baton, here: tuple[MessageCallback, HangupCallback], there: tuple[MessageCallback, HangupCallback]) -> LocalConnection:
+    """A conversation; returns this end of it."""
+    mine, others = LocalConnection(baton, *here), LocalConnection(baton, *there)
+    mine.other, others.other = others, mine
+    return mine
+
+
+class LocalReactor(Reactor):
+    """Where a process waits: the baton's waiting place."""
+
+    def __init__(self, baton: Baton, listening: dict[str, tuple[MessageCallback, HangupCallback]]) -> None:
+        self.baton = baton
+        self._listening = listening
+        self.asleep = False
+        self.activity = 0
+        self.closed = False
+        self.guard = InterruptGuard()
+        self.table = None
+        self.row = 0
+        self.spinner = None
+        self.bell_fd = -1
+        self.bells = ()
+        self._attendants = ()
+
+    def connect(self, path: str, on_message: MessageCallback, on_hangup: HangupCallback) -> Connection:
+        there = self._listening.get(os.path.basename(path).partition(".")[0])
+        if there is None:
+            raise FileNotFoundError(path)
+        return connect(self.baton, (on_message, on_hangup), there)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.baton.call_later(seconds, callback)
+
+    def defer(self, callback: Callable[[], None]) -> None:
+        self.baton.tell(callback)
+
+    def post_later(self, held: Flushable) -> None:
+        held.flush()
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    @property
+    def has_unsent(self) -> bool:
+        return False
+
+    def want_relief(self) -> None:
+        """Whoever chooses reads."""
+
+    def want_tick(self) -> None:
+        """Nothing is held back."""
+
+    def wake(self) -> None:
+        """Whoever waits is asked at each decision."""
+        self.baton.tell(_nothing)
+
+    def turn(self, timeout: float | None = None) -> None:
+        self.baton.pause()
+
+    def run_deferred(self) -> None:
+        self.baton.hear()
+
+    def wait_until(self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True) -> bool:
+        return self.baton.wait_until(predicate, timeout)
+
+    def attend(self, attendant: Callable[[], None]) -> None:
+        self._attendants = (*self._attendants, attendant)
+
+    def unattend(self, attendant: Callable[[], None]) -> None:
+        self._attendants = tuple(each for each in self._attendants if each != attendant)
+
+    def start_relief(self) -> None:
+        """There is no such thread."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abandon(self) -> None:
+        self.closed = True
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,225 @@
+"""`LocalWorker`: the worker of one simulated process, on its strand; what in the native one touches the operating system's process.
+
+The native worker and executor run unchanged otherwise: what is raised where, retried, wrapped, streamed and cancelled is theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mray._backends.local.baton import Ended
+from mray._common import messages as m
+from mray._common import settings
+from mray._ipc.connection import Connection, Message
+from mray._runtime.cancelling import Interrupts
+from mray._runtime.executor import Executor
+from mray._runtime.worker import LAST_TOLD, Worker
+from mray._scheduler.policy import PRIVATE_VARIABLES
+
+if TYPE_CHECKING:
+    from mray._backends.local.client import LocalClient
+    from mray._backends.local.node import LocalNode, Process
+
+
+class ProcessExit(Ended):
+    """The end of a simulated process, with the status that a real one would have had."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status = status
+
+
+class Dress:
+    """What the whole process wears while a worker's strand runs: its environment variables."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        self._variables = {name: value for name, value in variables.items() if not name.startswith(PRIVATE_VARIABLES)}
+        self._before: dict[str, str | None] = {}
+
+    def set(self, name: str, value: str) -> None:
+        """From now on. Its strand runs."""
+        if self._variables.get(name) != value:
+            self._variables[name] = value
+            self._put_on(name, value)
+
+    def put_on(self) -> None:
+        """The strand begins to run."""
+        for name, value in self._variables.items():
+            self._put_on(name, value)
+
+    def _put_on(self, name: str, value: str) -> None:
+        self._before.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
+
+    def take_off(self) -> None:
+        """It has stopped: what it has changed meanwhile of its own variables stays its own."""
+        for name, before in self._before.items():
+            now = os.environ.get(name)
+            if now is not None:
+                self._variables[name] = now
+            if before is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = before
+        self._before.clear()
+
+
+class _NoTitle:
+    """`ps` shows the driver."""
+
+    def set(self, text: str) -> None:
+        """Nothing to show."""
+
+
+class LocalInterrupts(Interrupts):
+    """Cancels what runs on a worker's strand."""
+
+    worker: LocalWorker
+
+    def cancel(self, task_id: bytes, force: bool, recursive: bool) -> None:
+        self.active = True
+        self._named[task_id] = recursive
+        if self._context.task_id != task_id:
+            return
+        if force:
+            self._client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
+            if recursive:
+                self._client.cancelling.cancel_children(task_id)
+            self.worker.end(1)
+            return
+        self.worker.interrupt()
+        if recursive:
+            self._client.cancelling.cancel_children(task_id)
+
+
+class LocalExecutor(Executor):
+    """Runs calls and replies to them."""
+
+    def _show(self, name: str) -> None:
+        self.shown = name
+
+    def _failed(
+        self, connection: Connection, task_id: bytes, num_returns: int, error: BaseException, name: str, options: dict[str, Any] | None
+    ) -> None:
+        if isinstance(error, Ended):
+            raise error
+        if isinstance(error, SystemExit) and self.instance is None:
+            code = exit_code(error)
+            self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised SystemExit({code})"))
+            raise ProcessExit(code)
+        super()._failed(connection, task_id, num_returns, error, name, options)
+
+    def _wrap(self, error: BaseException, name: str) -> Any:
+        if isinstance(error, Ended):
+            raise error
+        if isinstance(error, SystemExit):
+            raise ProcessExit(exit_code(error))
+        return super()._wrap(error, name)
+
+    def shut_down_instance(self) -> None:
+        hook = getattr(self.instance, "__ray_shutdown__", None)
+        if hook is not None and settings.ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS.get() != 0:
+            hook()
+
+
+def exit_code(error: SystemExit) -> int:
+    """The status of a process that ends with this."""
+    return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+
+
+class LocalWorker(Worker):
+    """A worker's state and main loop."""
+
+    place: Process
+
+    interrupts_class = LocalInterrupts
+    executor_class = LocalExecutor
+
+    def __init__(self, client: LocalClient, node: LocalNode) -> None:
+        super().__init__(client)
+        self._node = node
+        self.interrupts.worker = self  # type: ignore[attr-defined]
+        self.executor._title = _NoTitle()  # type: ignore[assignment]
+
+    # ------------------------------------------------------------------------------------ from outside
+    def interrupt(self) -> None:
+        """KeyboardInterrupt in what runs, at its next scheduling point."""
+        for strand in self.place.strands[:1]:
+            self._node.baton.throw(strand, KeyboardInterrupt())
+
+    def end(self, status: int) -> None:
+        """The process dies now."""
+        self._node.bury(self.place, status)
+
+    def exit_here(self, status: int) -> None:
+        """User code on the strand that calls ends its process. Does not return."""
+        self._node.bury(self.place, status)
+        raise ProcessExit(status)
+
+    def doing(self) -> str:
+        """The call that runs, in words; "" when there is none."""
+        if self.context.task_id is None and not self.lanes.running:
+            return ""
+        return str(self.context.task_name or self.executor.shown)
+
+    # ------------------------------------------------------------------------------------ its strand
+    def _serve(self, connection: Connection, message: Message) -> None:
+        for strand in self.place.strands[:1]:
+            if not strand.final:
+                strand.urgent = None  # it was meant for what is over
+        super()._serve(connection, message)
+
+    def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
+        context = self.context
+        context.resources = resources
+        context.gpu_ids = gpus
+        context.runtime_env = (options or {}).get("runtime_env") or {}
+        placement = (options or {}).get("placement")
+        if placement != context.placement:
+            context.placement = placement
+        self._lease_cpus = bool(resources.get("CPU"))
+        self._dress_up()
+
+    def _start_actor(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> None:
+        context = self.context
+        context.gpu_ids = list(spec.get("gpu_ids") or ())
+        context.resources = dict(spec.get("resources") or {})
+        context.runtime_env = spec.get("runtime_env") or {}
+        context.placement = spec.get("current_group")
+        self.place.strands[0].name = f"{spec['class_name']} {spec['number']}" if "number" in spec else spec["class_name"]
+        self._dress_up()
+        failure = self.executor.become(actor_id, spec, incarnation)
+        node = self.client.node
+        if failure is None:
+            node.send((m.ACTOR_READY, actor_id))
+        else:
+            node.send((m.ACTOR_FAILED, actor_id, failure))
+            self.executor.end = (m.CAUSE_INIT, "its constructor raised")
+
+    def _dress_up(self) -> None:
+        """The variables that follow from what the task or actor has."""
+        dress = self.place.dress
+        assert dress is not None
+        gpus = self.context.gpu_ids
+        if gpus and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
+            dress.set("CUDA_VISIBLE_DEVICES", ",".join(str(gpu) for gpu in gpus))
+
+    def _leave(self, kind: str, text: str) -> None:
+        """End in order: calls that run, user hooks, then the process."""
+        client = self.client
+        self.lanes.finish(kind)
+        self._leaving = True
+        self._give_back_all()
+        client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
+        if kind != m.CAUSE_INIT:
+            try:
+                self.executor.shut_down_instance()
+            except Exception:
+                sys.excepthook(*sys.exc_info())
+        self._finish_own_calls()
+
+    def _node_lost(self) -> BaseException | None:
+        return None
+
