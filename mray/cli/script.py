@@ -12,6 +12,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import io
+import linecache
 import os
 import sys
 from collections.abc import Mapping
@@ -83,6 +84,8 @@ def run(arguments: list[str]) -> int:
 
 def _from_text(text: str) -> _Program:
     _search_first("")
+    if sys.version_info >= (3, 13):  # from here on Python's tracebacks show these lines
+        linecache.cache["<string>"] = (len(text), None, text.splitlines(keepends=True), "<string>")
     return _Program(text, "<string>", "-c", {"__spec__": None, "__package__": None})
 
 

@@ -304,13 +304,13 @@ class TestTasks:
     ],
     ids=lambda function: str(inspect.signature(function)),
 )
-def test_calls_are_right_exactly_when_inspect_says_so(function: Callable[..., Any]) -> None:
+def test_calls_are_right_exactly_when_python_takes_them(function: Callable[..., Any]) -> None:
     signature = CallSignature.of(function)
     for count in range(4):
         for names in itertools.chain.from_iterable(itertools.combinations("abcdz", size) for size in range(4)):
             args, kwargs = (0,) * count, dict.fromkeys(names, 0)
             try:
-                inspect.signature(function).bind(*args, **kwargs)
+                function(*args, **kwargs)
             except TypeError:
                 right = False
             else:

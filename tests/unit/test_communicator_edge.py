@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
 
 from mray._api.communicator import Communicator, ReduceOp
 from mray._channel.base import NOTHING, Failed
 from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, EdgeRules
 from mray._channel.inproc import InprocWriter
+
+torch = pytest.importorskip("torch")
 
 
 class Post(Communicator):

@@ -81,7 +81,7 @@ def command(folder: Path, before: Sequence[str], words: Sequence[str], given: st
 def test_run_does_what_python_does(programs: Path, words: list[str]) -> None:
     ours, pythons = (command(programs, before, words, "import sys; print(sys.argv, sys.path[0])") for before in (["-m", "mray", "run"], []))
     assert ours.stdout == pythons.stdout
-    assert ours.stderr == re.sub(r'  File "<frozen runpy>".*\n', "", pythons.stderr)
+    assert ours.stderr == re.sub(r'  File "(<frozen runpy>".*\n|.*/runpy.py".*\n.*\n)', "", pythons.stderr)
     assert ours.returncode == pythons.returncode
 
 
