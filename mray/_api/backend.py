@@ -36,6 +36,13 @@ class Backend(ABC):
     def shutdown(self) -> None:
         """End the session and every process of it. Idempotent."""
 
+    def renewed(self) -> Backend | None:
+        """End everything that was asked for, and return a backend that begins anew in the same session; this one is of no use then.
+
+        None: this engine, or this session, cannot; whoever wants it ends the session and starts another one.
+        """
+        return None
+
     # -- objects -------------------------------------------------------------------------------
     @abstractmethod
     def put(self, value: Any) -> ObjectRef:

@@ -27,6 +27,8 @@ _CLASSES = {"native": "NativeBackend", "local": "LocalBackend", "ray": "RayBacke
 _backend: Backend | None = None
 #: After a fork: the parent's backend, of no use here, kept so that nothing of it is finalized.
 _inherited: Backend | None = None
+#: What the session was started with.
+_options: SessionOptions | None = None
 _lock = threading.RLock()
 
 
@@ -72,13 +74,40 @@ def set_backend(backend: Any) -> None:
 
 def start(options: SessionOptions) -> Backend:
     """Start a session with the engine that the options name. RuntimeError when this process has one already."""
+    global _options
     with _lock:
         if _backend is not None:
             raise RuntimeError("this process has a session already")
         module = importlib.import_module(f"mray._backends.{options.backend}")
         backend: Backend = getattr(module, _CLASSES[options.backend]).start(options)
         set_backend(backend)
+        _options = options
         return backend
+
+
+def renew() -> None:
+    """Begin anew in the session of this driver; where the engine cannot do that, in a new one with the same options.
+
+    RaySystemError when there is no session, or this is a worker.
+    """
+    with _lock:
+        backend = _backend
+        if backend is None:
+            raise RaySystemError(NOT_STARTED)
+        if backend.context()["mode"] != "driver":
+            raise RaySystemError("a worker belongs to its session and cannot reset it; only the driver can")
+        options = _options
+        try:
+            new = backend.renewed()
+        except BaseException:
+            stop()
+            raise
+        if new is not None:
+            set_backend(new)
+            return
+        assert options is not None
+        stop()
+        start(options)
 
 
 def stop() -> None:

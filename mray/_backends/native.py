@@ -106,9 +106,13 @@ class NativeBackend(PlacementCalls, Backend):
         """Start a session in this process, which becomes its driver, or join the one that the options' address names."""
         private = options.address is None or options.address == "local"
         session: Session | JoinedSession = start_session(options) if private else join_session(options)
+        return cls._of_driver(session, options.log_to_driver)
+
+    @classmethod
+    def _of_driver(cls, session: Session | JoinedSession, log_to_driver: bool) -> NativeBackend:
         client = session.client
         backend = cls(client, session)
-        if options.log_to_driver:
+        if log_to_driver:
             backend._printer = OutputPrinter()
             client._node_words[m.OUTPUT] = backend._printer.on_output
         else:
@@ -134,6 +138,19 @@ class NativeBackend(PlacementCalls, Backend):
             host.settle()
         if self._printer is not None:
             self._printer.flush()
+
+    def renewed(self) -> NativeBackend | None:
+        session, host = self._session, self.graph_host
+        if not isinstance(session, Session) or self.client.fatal is not None:
+            return None
+        if host is not None:
+            host.close()
+        session.renew()
+        if host is not None:
+            host.settle()
+        if self._printer is not None:
+            self._printer.flush()
+        return self._of_driver(session, self._printer is not None)
 
     # ------------------------------------------------------------------------------------ objects
     def put(self, value: Any) -> ObjectRef:

@@ -103,6 +103,7 @@ NAME_LOOKUP = 60  # request, name, namespace               answered by ANSWER wi
 QUERY = 61  # request, what, arguments                    what: "cluster_resources", "available_resources", "nodes", "actors", ...
 #             from an observer: "snapshot", "stacks", "last calls"
 SHUTDOWN = 62  # -                                        a driver: end all of its work, and with a session of its own the session
+RENEW = 64  # -                                           a driver to its own session: end my work, hang up, and await me anew
 TRIM = 63  # -                                           store is full: ask everyone to give free segments back
 SPILLED = 69  # -                                        an object was written to disk: the session's table says how much is there
 GROUP_CREATE = 65  # request, placement group id, spec        spec: a dict, see `mray._scheduler.placement`; answered by ANSWER at once

@@ -34,6 +34,8 @@ class Entry:
 
     # Class attributes rather than slots and a constructor: entries are made for every call, most fields stay as they are.
 
+    #: Why refs are of no use whose entries are not of the class that their process's session has.
+    ended = "it is of a session that has ended, or no session made it"
     #: The process that owns the object, or None for this one.
     owner: str | None = None
     form: int | None = None

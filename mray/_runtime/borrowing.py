@@ -222,7 +222,7 @@ class Borrowing:
     def check(self, ref: ObjectRef) -> None:
         """ValueError for a ref of another session."""
         if type(ref._entry) is not self._client.entry:
-            raise ValueError(f"Ray object whose owner is unknown: {ref} is of a session that has ended, or no session made it.")
+            raise ValueError(f"Ray object whose owner is unknown: {ref}: {ref._entry.ended}.")
 
     def export(self, ref: ObjectRef) -> str:
         """Be ready for others to ask for the object; returns its owner."""

@@ -431,7 +431,7 @@ class Client:
         own = self.entry
         for ref, entry in zip(refs, entries, strict=True):
             if type(entry) is not own:
-                raise ValueError(f"Ray objects whose owner is unknown: {ref} is of a session that has ended, or no session made it.")
+                raise ValueError(f"Ray objects whose owner is unknown: {ref}: {entry.ended}.")
         for entry in entries:
             if entry.form is None:
                 try:
@@ -493,7 +493,7 @@ class Client:
         """See `mray.wait`."""
         own = self.entry
         if type(refs[0]._entry) is not own and not any(type(ref._entry) is own for ref in refs):
-            raise ValueError("Ray objects whose owner is unknown: all of these refs are of a session that has ended.")
+            raise ValueError(f"Ray objects whose owner is unknown: {refs[0]}: {refs[0]._entry.ended}, and so are all of these refs.")
         ready, rest = split_ready(refs, num_returns)
         if len(ready) == num_returns:
             return ready, rest

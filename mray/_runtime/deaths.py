@@ -20,6 +20,7 @@ from mray.exceptions import (
     ObjectLostError,
     OutOfMemoryError,
     OwnerDiedError,
+    RaySystemError,
     RayTaskError,
     RuntimeEnvSetupError,
     TaskPlacementGroupRemoved,
@@ -29,6 +30,9 @@ from mray.exceptions import (
 )
 
 Cause = tuple[Any, ...]
+
+#: What is said of refs that a reset has left behind.
+RESET = "it is of before the session was reset, and what was made then is gone"
 
 _UNKNOWN: Cause = (m.CAUSE_CRASH, "", 0, None, None)
 
@@ -153,6 +157,11 @@ def tensors_error(actor_id: bytes, class_name: str, pid: int, object_id: bytes) 
         "another one, which does not have them. Call the method that made them again."
     )
     return ActorDiedError.because(reason, actor_id=actor_id.hex(), class_name=class_name or None, pid=pid or None, status=None)
+
+
+def reset_error() -> BaseException:
+    """What everything of before raises once the session has begun anew."""
+    return RaySystemError(f"The session was reset: {RESET}. Make it again after the reset.")
 
 
 def node_error(text: str) -> BaseException:

@@ -39,6 +39,7 @@ from mray._runtime import snapshot
 from mray._runtime.jobs import Job, Jobs
 from mray._runtime.key_values import KeyValues
 from mray._runtime.memory_monitor import MemoryMonitor
+from mray._runtime.renewal import Renewal
 from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
@@ -89,6 +90,7 @@ class Node:
         #: Of a session that has one driver, which it ends with.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._key_values = KeyValues()
+        self._renewal = Renewal(self)
         self._held_output: list[tuple[Any, ...]] = []
         #: The user is told when so many bytes have gone to disk.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
@@ -195,6 +197,8 @@ class Node:
             self._spilled()
         elif code == m.SHUTDOWN and connection.role == m.ROLE_DRIVER:
             self._driver_leaves(connection)
+        elif code == m.RENEW and self._only_job is not None and connection is self._only_job.connection:
+            self._renewal.begin(self._only_job, connection)
         elif code != m.HELLO:
             raise ValueError(f"no message of ours: {code}")
 
@@ -245,6 +249,8 @@ class Node:
                 # A child that it forks may hold its socket open for longer than it lives.
                 job.pidfd = os.pidfd_open(peer_pid(connection.socket))
                 self.reactor.add_fd(job.pidfd, lambda _events: self._driver_gone(job))
+        elif job.process:  # of before it began anew; it writes to its row no more
+            self._forget_process(job.process)
         job.process, job.connection = connection.process, connection
         return job
 
@@ -362,7 +368,7 @@ class Node:
         self._forget_process(process)
         self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
         self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
-        self._look_at_work(work)
+        self._look_at_work(process, work)
 
     def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
         pid = self._connections[process].pid
@@ -371,12 +377,13 @@ class Node:
 
     def _worker_refused(self, process: str, work: str, text: str) -> None:
         self._apply(events.MemberDied(process, (m.CAUSE_REFUSED, text, 0, None, None)))
-        self._look_at_work(work)
+        self._look_at_work(process, work)
 
-    def _look_at_work(self, work: str) -> None:
+    def _look_at_work(self, process: str, work: str) -> None:
         job = self.jobs.by_id.get(job_of(work))
         if job is not None:
             self._look_at(job)
+        self._renewal.worker_gone(process)
 
     def _forget_process(self, process: str) -> None:
         """What a process that is gone has had: its row, its socket, its objects."""

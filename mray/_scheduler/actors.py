@@ -346,6 +346,10 @@ class Actors:
             holders.discard(member.process)
 
     # ------------------------------------------------------------------------------------ listings
+    def forget_graves(self) -> None:
+        """Whoever is dead is listed no more."""
+        self._graves.clear()
+
     def named(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
         return [{"name": name, "namespace": space} for (space, name) in self._names if all_namespaces or space == namespace]
 

@@ -40,6 +40,17 @@ class MemberDied(Event):
         self.cause = cause
 
 
+class DriverRenewed(Event):
+    """The driver wants nothing any more of all that it has asked for, and will join again."""
+
+    __slots__ = ("owners", "process")
+
+    def __init__(self, process: str, owners: frozenset[str]) -> None:
+        self.process = process
+        #: Workers that own objects.
+        self.owners = owners
+
+
 class WorkerLeft(Event):
     """A worker announced that it ends on purpose."""
 

@@ -52,6 +52,7 @@ from mray._scheduler.records import (
     WorkerRecord,
     environment_of,
 )
+from mray._scheduler.renewal import renew
 from mray._scheduler.resources import CPU, FREE, GpuId, Holding, ResourcePool, describe, to_quantities
 from mray._scheduler.workers import WorkerPool
 from mray._scheduler.works import Works
@@ -90,6 +91,7 @@ class Scheduler:
         self._dispatch: dict[type[events.Event], Callable[[Any], None]] = {
             events.MemberJoined: self._member_joined,
             events.MemberDied: self._member_died,
+            events.DriverRenewed: lambda event: renew(self, event),
             events.WorkerLeft: self._worker_left,
             events.MemoryRanLow: self._memory_ran_low,
             events.PrestartAllowed: self._prestart,
@@ -140,7 +142,7 @@ class Scheduler:
         member = self.members.pop(event.process, None)
         if member is not None:
             for lease in list(member.leases.values()):
-                self._abandon(lease)
+                self.abandon(lease)
             self.actors.member_died(member)
             self.groups.member_died(event.process)
             for process in self.members:
@@ -219,7 +221,8 @@ class Scheduler:
     def _prestart(self, event: events.PrestartAllowed) -> None:
         self.works.begin(event.job)
         environment = stamped(environment_of(event.variables, self.default_environment), event.job)
-        for _ in range(prestart_count(self._cpus) - len(self.workers.of(event.job))):
+        there = sum(worker.state != LEAVING for worker in self.workers.of(event.job))
+        for _ in range(prestart_count(self._cpus) - there):
             self._spawn(environment)
 
     # ------------------------------------------------------------------------------------ leases
@@ -263,7 +266,7 @@ class Scheduler:
         self._forget(lease)
         self.tell(lease.client.process, (LEASE_REFUSED, lease.request, text))
 
-    def _abandon(self, lease: Lease) -> None:
+    def abandon(self, lease: Lease) -> None:
         """The client is dead: nobody wants what the leased worker computes."""
         if lease.worker is None:
             self.withdraw(lease)

@@ -181,6 +181,7 @@ RAY: dict[str, str] = {
 #: Names of mray that Ray does not have, with the reason for each.
 OWN: dict[str, dict[str, str]] = {
     "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
+    "mray.util.testing": {"reset": "a session that begins anew, for tests: Ray has to be started again"},
     "mray.util.joblib": {"register_mray": "`register_ray` under mray's own name"},
     "mray.util": {"progress": "`get` for a long list of refs, with a bar"},
     "mray.util.state": {

@@ -30,6 +30,8 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_runtime/executor.py": "sets CUDA_VISIBLE_DEVICES for a task",
     "mray/_runtime/worker.py": "sets OMP_NUM_THREADS for a task",
     "mray/_backends/entry.py": "takes what was handed to a worker started by exec",
+    "mray/pytest_plugin/leaks.py": "marks what descends from a test run, and gives its sessions a place",
+    "mray/pytest_plugin/stacks.py": "PYTEST_TIMEOUT, a variable of pytest-timeout",
     "mray/_device/discovery.py": "CUDA_VISIBLE_DEVICES of the user, a variable of CUDA and no setting of mray",
 }
 

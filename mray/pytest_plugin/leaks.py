@@ -1,0 +1,225 @@
+"""What a test run holds of the machine, and what of it a test has left behind.
+
+In the process that runs tests. Everything that descends from it carries a mark in its environment, so that a process is found even after
+its parents are dead; sessions live in a directory of this process alone, so that runs beside each other do not see each other's.
+
+Looked at twice a test, so a look reads little: names and numbers. Who a new process is, is asked only when there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: Environment variable that marks every process that descends from this one.
+MARK = "MRAY_TEST_MARK"
+#: Seconds that what a test ended may take to be gone.
+PATIENCE = 20.0
+#: Bytes of device memory that a test may keep more than before: libraries allocate work space when they are first used.
+GPU_SLACK = 64 << 20
+
+SHARED_MEMORY = Path("/dev/shm")
+NAME_PATTERN = re.compile(r"^(sem\.)?mray-")
+_NUMBERED = re.compile(r"\[\d+\]")
+
+
+class Territory:
+    """The mark and the directory of this process, for as long as it is entered."""
+
+    def __init__(self) -> None:
+        self._before = {name: os.environ.get(name) for name in (MARK, "MRAY_TMPDIR")}
+        os.environ[MARK] = f"{os.getpid()}-{time.time_ns():x}"
+        # Not tempfile's own directory: names of sockets in it must be short.
+        self.directory = tempfile.mkdtemp(prefix="mt", dir=self._before["MRAY_TMPDIR"] or "/tmp")
+        os.environ["MRAY_TMPDIR"] = self.directory
+
+    def leave(self) -> None:
+        """Remove the directory, and be as before."""
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def is_marked(pid: int) -> bool:
+    """Whether this process descends from this one."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f"{MARK}={os.environ[MARK]}".encode() in file.read()
+    except OSError:
+        return False
+
+
+def running() -> set[int]:
+    """Every process of the machine."""
+    return {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
+
+
+def child_processes() -> dict[int, str]:
+    """Children of this process, zombies included: pid to name and state."""
+    found = {}
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as file:
+            children = file.read().split()
+            for child in children:
+                with contextlib.suppress(OSError), open(f"/proc/{child}/stat") as stat:
+                    head, _, tail = stat.read().rpartition(")")
+                    found[int(child)] = f"{head.partition('(')[2]} [{tail.split()[0]}]"
+    return found
+
+
+def shared_names() -> set[str]:
+    """Names of mray in shared memory, segments and semaphores."""
+    return {name for name in os.listdir(SHARED_MEMORY) if NAME_PATTERN.match(name)}
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a living process that is not of this test run has this name mapped or open."""
+    target = str(SHARED_MEMORY / name)
+    for pid in running() - {os.getpid()}:
+        if is_marked(pid):
+            continue
+        try:
+            if target in Path(f"/proc/{pid}/maps").read_text():
+                return True
+            if any(os.readlink(fd) == target for fd in Path(f"/proc/{pid}/fd").iterdir()):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def session_directories() -> set[str]:
+    """Of sessions that this process, or one that descends from it, has started."""
+    # `os.walk` passes over what goes while it looks.
+    walked = os.walk(os.environ["MRAY_TMPDIR"])
+    return {os.path.join(folder, name) for folder, names, _files in walked for name in names if name.startswith("session_")}
+
+
+def open_files() -> dict[int, str]:
+    """Number to what it leads to."""
+    found = {}
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            found[int(entry)] = os.readlink(f"/proc/self/fd/{entry}")
+        except OSError:
+            continue
+    return found
+
+
+def gpu_memory() -> int:
+    """Bytes that torch's tensors take in this process on all GPUs; 0 where nobody has used one."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return 0
+    return sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """What this test run holds of the machine at one moment."""
+
+    #: Every process of the machine, this run's or not; and this one's children.
+    processes: set[int]
+    children: dict[int, str]
+    names: set[str]
+    directories: set[str]
+    files: dict[int, str]
+    threads: set[threading.Thread]
+    #: Bytes.
+    device_memory: int
+
+    @classmethod
+    def now(cls) -> Belongings:
+        """Of this moment."""
+        return cls(
+            running(), child_processes(), shared_names(), session_directories(), open_files(), set(threading.enumerate()), gpu_memory()
+        )
+
+    def more_than(self, before: Belongings, node_pid: int = 0) -> list[str]:
+        """What is there now that was not there before, in words.
+
+        The processes and threads of the session whose node is named may come and go; what they leave may not.
+        """
+        left = [f"process {pid}: {what}" for pid, what in self.children.items() if pid not in before.processes]
+        new = self.processes - before.processes - self.children.keys()
+        left += [f"process {pid}: {_command_of(pid)}" for pid in sorted(new) if is_marked(pid) and not _is_of_session(pid, node_pid)]
+        left += [f"shared memory {name}" for name in sorted(self.names - before.names)]
+        left += [f"session directory {path}" for path in sorted(self.directories - before.directories)]
+        kinds = Counter(map(_kind, self.files.values())) - Counter(map(_kind, before.files.values()))
+        for fd, to in sorted(self.files.items(), reverse=True):
+            if kinds[_kind(to)] > 0 and (before.files.get(fd) != to):
+                kinds[_kind(to)] -= 1
+                left.append(f"file descriptor {fd} -> {to}")
+        left += [
+            f"thread {thread.name}" for thread in self.threads - before.threads if not (node_pid and thread.name.startswith("mray-"))
+        ]
+        more = self.device_memory - before.device_memory
+        if more > GPU_SLACK:
+            left.append(f"GPU memory: {more >> 20} MiB of tensors")
+        return left
+
+
+def _is_of_session(pid: int, node_pid: int) -> bool:
+    """Whether a process is the node, its zygote, or a worker."""
+    return bool(node_pid) and node_pid in (pid, _parent_of(pid), _parent_of(_parent_of(pid)))
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _kind(target: str) -> str:
+    """Sockets and pipes are one like the other."""
+    return _NUMBERED.sub("", target)
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "(it has ended meanwhile)"
+
+
+def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
+    """Fail if there is more than `before`, once what was ended had time to go. For `node_pid` see `Belongings.more_than`."""
+    if not Belongings.now().more_than(before, node_pid):
+        return
+    deadline = time.monotonic() + PATIENCE
+    gc.collect()
+    pause = 0.001
+    seen: dict[str, float] = {}
+    while left := Belongings.now().more_than(before, node_pid):
+        now = time.monotonic()
+        for item in left:
+            seen.setdefault(item, now)
+        if pause > 0.1:
+            # Other test runs of this user come and go meanwhile.
+            left = [item for item in left if not (item.startswith("shared memory ") and is_foreign(item.split()[-1]))]
+            if not left:
+                return
+        if now > deadline:
+            lasting = [item for item in left if now - seen[item] > 1]
+            if not lasting:
+                return
+            pytest.fail("left behind:\n  " + "\n  ".join(lasting), pytrace=False)
+        time.sleep(pause)
+        pause = min(pause * 2, 0.2)

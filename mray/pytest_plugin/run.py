@@ -1,0 +1,142 @@
+"""One run of pytest, as far as mray is concerned: its sessions, which test has which.
+
+In the process that runs tests (with pytest-xdist each of these), on its main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mray
+from mray._api.current import backend_if_started
+from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
+from mray.pytest_plugin.stacks import Watch
+from mray.util.testing import reset
+
+if TYPE_CHECKING:
+    from pytest_mray import Plugin
+
+
+class Run:
+    """What the fixtures and hooks of `pytest_mray` stand for."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        self._plugin = plugin
+        self._watch = Watch(plugin.stderr)
+        #: The backend of the session that tests share, while there is one.
+        self._shared: Any = None
+
+    def end(self) -> None:
+        """The run is over."""
+        self._end_shared()
+        self._watch.end()
+        if "_territory" in self.__dict__:
+            self._territory.leave()
+
+    @functools.cached_property
+    def _territory(self) -> Territory:
+        """Entered before the first session starts."""
+        return Territory()
+
+    # ------------------------------------------------------------------------------------ sessions
+    def shared(self, item: pytest.Item) -> Iterator[ModuleType]:
+        """`mray` with the session that tests share; reset when the test is over."""
+        _ = self._territory
+        if next(item.iter_markers("mray"), None) is not None:
+            raise pytest.UsageError(f"{item.nodeid}: the marker `mray` is for `mray_fresh`; all tests with `mray_session` share one")
+        if self._shared is None or backend_if_started() is not self._shared:
+            mray.shutdown()  # somebody else's
+            self._start({})
+        with self._leaving_nothing(shared=True):
+            yield mray
+            # What the test's frames held has gone by now, or is held for longer.
+            gc.collect()
+            if backend_if_started() is None:
+                self._shared = None
+            else:
+                reset()
+                self._shared = backend_if_started()
+
+    def fresh(self, item: pytest.Item) -> Iterator[ModuleType]:
+        """`mray` with a session for this test, which ends with it."""
+        _ = self._territory
+        self._end_shared()
+        options: dict[str, Any] = {}
+        for marker in item.iter_markers("mray"):  # the closest first
+            options = {**marker.kwargs, **options}
+        with self._leaving_nothing(shared=False):
+            self._init(options)
+            try:
+                yield mray
+            finally:
+                gc.collect()
+                mray.shutdown()
+
+    def _start(self, options: dict[str, Any]) -> None:
+        self._init(options)
+        self._shared = backend_if_started()
+
+    def _init(self, options: dict[str, Any]) -> None:
+        mray.init(**{**self._options(options.pop("engine", self._plugin.option("engine"))), **options})
+
+    def _options(self, engine: str) -> dict[str, Any]:
+        """What `init` is given unless a test says otherwise."""
+        option = self._plugin.option
+        found: dict[str, Any] = {"logging_level": "ERROR"}
+        if engine == "local":
+            found["local_mode"] = True
+        elif engine == "native":
+            found["address"] = "local"
+        elif engine:
+            found["address"] = engine
+        for name in ("cpus", "gpus"):
+            if option(name):
+                found[f"num_{name}"] = float(option(name)) if "." in option(name) else int(option(name))
+        if option("resources"):
+            pairs = (pair.partition("=") for pair in option("resources").split(","))
+            found["resources"] = {name.strip(): float(amount) for name, _equals, amount in pairs}
+        if option("preload"):
+            found["preload"] = [name.strip() for name in option("preload").split(",")]
+        return found
+
+    def _end_shared(self) -> None:
+        """Nobody shares a session any more: this process can have only one."""
+        if self._shared is not None and backend_if_started() is self._shared:
+            mray.shutdown()
+        self._shared = None
+
+    # ------------------------------------------------------------------------------------ leaks
+    @contextlib.contextmanager
+    def _leaving_nothing(self, *, shared: bool) -> Iterator[None]:
+        if self._plugin.option("leaks") == "off":
+            yield
+            return
+        node_pid = self._shared.facts().get("node_pid", 0) if shared else 0
+        before = Belongings.now()
+        yield
+        if shared and self._shared is None:
+            return  # the test has ended the session: there is less than before
+        assert_nothing_left(before, node_pid)
+
+    def leaving_nothing(self, item: pytest.Item) -> Iterator[None]:
+        """Around a test that may or may not use mray."""
+        if "mray_session" in item.fixturenames:  # type: ignore[attr-defined]
+            yield  # which looks itself
+            return
+        _ = self._territory
+        before = Belongings.now()
+        yield
+        if self._shared is None or backend_if_started() is self._shared:
+            assert_nothing_left(before)
+
+    # ------------------------------------------------------------------------------------ time
+    def watching(self, item: pytest.Item) -> contextlib.AbstractContextManager[None]:
+        """While this is entered the time of a test runs."""
+        return self._watch.over(item)

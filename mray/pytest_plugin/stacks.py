@@ -1,0 +1,107 @@
+"""What hangs: the stacks of every process of the session, shortly before a test's time is over.
+
+In a thread of the process that runs tests, which waits for the next deadline. pytest-timeout, or pytest's ``faulthandler_timeout``, print
+the stacks of this process alone, and then end the test, or the run; here all processes are asked, by ``mray stack`` in a process of its
+own, since this one may be what hangs. What it says goes to the stderr that the run was started with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mray._api.current import backend_if_started
+
+#: The share of a test's time that is left when the stacks are printed, and the most seconds that this may be.
+_SHARE, _MOST = 0.2, 5.0
+#: Seconds that it may take.
+_PATIENCE = 30.0
+
+
+class Watch:
+    """The clock of a run."""
+
+    def __init__(self, stderr: int) -> None:
+        self._stderr = stderr
+        self._changed = threading.Condition()
+        #: When the stacks are to be printed (`time.monotonic`), and of which test; None: no test runs that has a limit.
+        self._due: tuple[float, str] | None = None
+        self._thread: threading.Thread | None = None
+        self._ended = False
+
+    @contextlib.contextmanager
+    def over(self, item: pytest.Item) -> Iterator[None]:
+        """While a test runs."""
+        limit = limit_of(item)
+        if not limit:
+            yield
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mray-test-watch", daemon=True)
+            self._thread.start()
+        self._set((time.monotonic() + limit - min(limit * _SHARE, _MOST), item.nodeid))
+        try:
+            yield
+        finally:
+            self._set(None)
+
+    def _set(self, due: tuple[float, str] | None) -> None:
+        with self._changed:
+            self._due = due
+            self._changed.notify()
+
+    def end(self) -> None:
+        """The run is over."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._ended and (self._due is None or self._due[0] > time.monotonic()):
+                    self._changed.wait(None if self._due is None else self._due[0] - time.monotonic())
+                if self._ended:
+                    return
+                assert self._due is not None
+                test = self._due[1]
+                self._due = None
+            self._print(test)
+
+    def _print(self, test: str) -> None:
+        backend = backend_if_started()
+        directory = str(backend.facts().get("session_dir") or "") if backend is not None else ""
+        if not os.path.isdir(directory):
+            return
+        command = [sys.executable, "-m", "mray", "stack", "--session", directory]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
+            text = done.stdout + done.stderr
+        except (OSError, subprocess.TimeoutExpired) as error:
+            text = str(error).encode()
+        head = f"\n~~~ {test} has nearly used up its time. What the processes of its mray session are doing:\n"
+        with contextlib.suppress(OSError):
+            os.write(self._stderr, head.encode() + text + b"~~~\n")
+
+
+def limit_of(item: pytest.Item) -> float:
+    """Seconds that a test may take, by pytest-timeout or by pytest's own faulthandler; 0 for no limit."""
+    limits = []
+    if item.config.pluginmanager.hasplugin("timeout"):
+        marker = item.get_closest_marker("timeout")
+        given = marker.args[0] if marker is not None and marker.args else (marker.kwargs.get("timeout") if marker is not None else None)
+        if given is None:
+            given = item.config.getoption("timeout", None) or os.environ.get("PYTEST_TIMEOUT") or item.config.getini("timeout")
+        limits.append(float(given or 0))
+    if item.config.pluginmanager.hasplugin("faulthandler"):
+        limits.append(float(item.config.getini("faulthandler_timeout") or 0))
+    return min((limit for limit in limits if limit > 0), default=0.0)
