@@ -20,6 +20,7 @@ RAY_ONLY_IN = "mray/_backends/ray.py"
 #: Files that touch the process's environment, each with its reason. Everything else asks `mray._common.settings`.
 ENVIRONMENT: dict[str, str] = {
     "mray/_common/settings.py": "declares every setting",
+    "mray/_backends/local/environment.py": "sets the variables of a simulated process while it runs",
     "mray/_runtime/environments.py": "expands variables of the caller, and takes its own out of a worker's",
     "mray/_runtime/packages.py": "finds the user's cache folder, and in a worker the driver's interpreter",
     "mray/_runtime/interpreters.py": "hands the node's environment to builders of packages",

@@ -75,12 +75,12 @@ class LocalBackend(Backend):
         baton.explain = node.explain
         backend = cls(baton, node)
         client = LocalClient(node, node.new_process(), m.ROLE_DRIVER)
-        driver = backend.driver = Process(client, None, None)
+        driver = backend.driver = Process(client, None, None, os.getpid())
         here.strand, here.process = baton.driver, driver
         baton.driver.process = driver
         client.join()
         driver.backend = NativeBackend(client, None)
-        patches.install(baton)
+        patches.install(baton, node.by_pid)
         backend._hook = sys.excepthook
         sys.excepthook = backend._tell_seed
         logger.debug("one process, MRAY_LOCAL_SEED=%d", baton.seed)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
+
+from mray._scheduler.policy import PRIVATE_VARIABLES
 
 #: What a task or actor can be given without a process of its own.
 POSSIBLE = frozenset({"env_vars", "config"})
@@ -16,3 +19,38 @@ def check_environment(environment: Mapping[str, Any] | None) -> None:
             raise NotImplementedError(
                 f"runtime_env[{name!r}] needs a process of its own, and init(local_mode=True) has one for all: use the native engine."
             )
+
+
+class Dress:
+    """What the whole process wears while a worker's strand runs: its environment variables."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        self._variables = {name: value for name, value in variables.items() if not name.startswith(PRIVATE_VARIABLES)}
+        self._before: dict[str, str | None] = {}
+
+    def set(self, name: str, value: str) -> None:
+        """From now on. Its strand runs."""
+        if self._variables.get(name) != value:
+            self._variables[name] = value
+            self._put_on(name, value)
+
+    def put_on(self) -> None:
+        """The strand begins to run."""
+        for name, value in self._variables.items():
+            self._put_on(name, value)
+
+    def _put_on(self, name: str, value: str) -> None:
+        self._before.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
+
+    def take_off(self) -> None:
+        """It has stopped: what it has changed meanwhile of its own variables stays its own."""
+        for name, before in self._before.items():
+            now = os.environ.get(name)
+            if now is not None:
+                self._variables[name] = now
+            if before is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = before
+        self._before.clear()

@@ -15,9 +15,11 @@ from typing import Any
 
 from mray._backends.local.baton import Baton, Ended
 from mray._backends.local.client import LocalClient
+from mray._backends.local.environment import Dress
 from mray._backends.local.memory import LocalEntry
+from mray._backends.local.patches import FIRST_PID
 from mray._backends.local.transport import LocalConnection, connect
-from mray._backends.local.worker import Dress, LocalWorker, ProcessExit
+from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
 from mray._ipc.connection import HangupCallback, Message, MessageCallback
 from mray._runtime import snapshot
@@ -38,8 +40,10 @@ _CREATION_GRACE = 1.0
 class Process:
     """A simulated process: the driver, or a worker."""
 
-    def __init__(self, client: LocalClient, worker: LocalWorker | None, dress: Dress | None) -> None:
+    def __init__(self, client: LocalClient, worker: LocalWorker | None, dress: Dress | None, pid: int) -> None:
         self.client = client
+        #: What `os.getpid` says in it.
+        self.pid = pid
         self.worker = worker
         #: What is only true while one of its strands runs.
         self.dress = dress
@@ -62,6 +66,9 @@ class LocalNode:
         self.processes: dict[str, Process] = {}
         self._connections: dict[str, LocalConnection] = {}
         self._numbers = itertools.count(1)
+        self._pids = itertools.count(1)
+        #: Workers that live, by their pid.
+        self.by_pid: dict[int, Process] = {}
         default = environment_of(options["env"], ())
         cpus = sorted(os.sched_getaffinity(0))
         self._scheduler = Scheduler(
@@ -99,13 +106,15 @@ class LocalNode:
         connection = connect(self.baton, ends, (self._heard, _nothing))
         other = connection.other
         assert other is not None
-        other.process, other.role, other.pid = client.process, client.role, os.getpid()
+        here = self.processes.get(client.process)
+        pid = os.getpid() if here is None else here.pid
+        other.process, other.role, other.pid = client.process, client.role, pid
         connection.role = m.ROLE_NODE
         self._connections[client.process] = other
         self._row_of[client.process] = 0
         if client.role == m.ROLE_DRIVER:
             self.job.process, self.job.connection = client.process, other
-        self._apply(events.MemberJoined(client.process, os.getpid(), self.job.id))
+        self._apply(events.MemberJoined(client.process, pid, self.job.id))
         return connection
 
     def _spawn(self, process: str, environment: Environment) -> None:
@@ -114,7 +123,8 @@ class LocalNode:
             return
         client = LocalClient(self, process, m.ROLE_WORKER)
         worker = LocalWorker(client, self)
-        here = self.processes[process] = Process(client, worker, Dress(dict(environment)))
+        here = self.processes[process] = Process(client, worker, Dress(dict(environment)), FIRST_PID + next(self._pids))
+        self.by_pid[here.pid] = here
         worker.place = here
         client.join()
         here.backend = self._make_backend(here)
@@ -141,14 +151,15 @@ class LocalNode:
         client = here.client
         process = client.process
         record = self._scheduler.workers.workers.get(process)
-        self.graves.append(snapshot.grave(record, process, os.getpid(), status))
+        self.graves.append(snapshot.grave(record, process, here.pid, status))
         for strand in here.strands:
             self.baton.throw(strand, Ended(), final=True)
         client.hang_up()
         self._connections.pop(process, None)
         self._row_of.pop(process, None)
         self.processes.pop(process, None)
-        self.baton.tell(self._apply, events.MemberDied(process, (m.CAUSE_CRASH, "", os.getpid(), status, None)))
+        self.by_pid.pop(here.pid, None)
+        self.baton.tell(self._apply, events.MemberDied(process, (m.CAUSE_CRASH, "", here.pid, status, None)))
 
     # ------------------------------------------------------------------------------------ messages
     def _heard(self, connection: Any, message: Message) -> None:
@@ -162,7 +173,7 @@ class LocalNode:
             self._worker_leaves(connection.process, *message[1:])
 
     def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
-        self.last_calls.extend((os.getpid(), name, *call) for call in calls)
+        self.last_calls.extend((self.processes[process].pid, name, *call) for call in calls)
         self._apply(events.WorkerLeft(process, kind, text))
 
     def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:

@@ -7,14 +7,19 @@ imported by name before `init` (``from time import sleep``) stays the original t
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import threading
 import time
 from _thread import allocate_lock
+from collections.abc import Mapping
 from typing import Any
 
 from mray._backends.local.baton import Baton, here
+
+#: Simulated pids begin here: the kernel has none that is larger.
+FIRST_PID = 1 << 22
 
 _sleep = time.sleep
 _condition_wait = threading.Condition.wait
@@ -22,9 +27,12 @@ _join = threading.Thread.join
 _start = threading.Thread.start
 _exit = os._exit
 _kill = os.kill
+_getpid = os.getpid
 
 #: The baton of this process's session.
 _baton: Baton | None = None
+#: Its simulated processes that live, by pid.
+_processes: Mapping[int, Any] = {}
 
 
 def _holder() -> Any:
@@ -104,18 +112,28 @@ def end_process(status: int) -> None:
     process.worker.exit_here(status)
 
 
+def getpid() -> int:
+    """`os.getpid`: a simulated process has a number of its own, which no process of the system has."""
+    process = here.process
+    return process.pid if process is not None and _baton is not None and process.worker is not None else _getpid()
+
+
 def kill(pid: int, number: int, /) -> None:
-    """`os.kill`: a task that kills its own process ends its simulated process; nobody else can mean one."""
-    if pid != os.getpid() or _holder() is None or number not in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
+    """`os.kill`: of a simulated process, what the signal would do to a real one."""
+    if _baton is None or pid < FIRST_PID:
         _kill(pid, number)
         return
-    process = here.process
-    if process is None or process.worker is None:
-        raise RuntimeError(
-            f"os.kill({pid}, {int(number)}) would end this process, which is everybody's with init(local_mode=True): "
-            "tasks and actors have no processes of their own. Use mray.kill()."
-        )
-    process.worker.exit_here(-number)
+    process = _processes.get(pid)
+    if process is None:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+    if number == signal.SIGINT:
+        process.worker.interrupt()
+    elif number in (signal.SIGSTOP, signal.SIGCONT):
+        raise NotImplementedError(f"{signal.Signals(number).name} needs a process of its own, and init(local_mode=True) has one for all")
+    elif number not in (0, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH):
+        if process is here.process:
+            process.worker.exit_here(-number)
+        process.worker.end(-number)
 
 
 _REPLACED: tuple[tuple[Any, str, Any], ...] = (
@@ -125,22 +143,23 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (threading.Thread, "start", start),
     (os, "_exit", end_process),
     (os, "kill", kill),
+    (os, "getpid", getpid),
 )
 _ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours in _REPLACED)
 
 
-def install(baton: Baton) -> None:
-    """A session begins."""
-    global _baton
-    _baton = baton
+def install(baton: Baton, processes: Mapping[int, Any]) -> None:
+    """A session begins; `processes` are those of its simulated processes that live, by pid."""
+    global _baton, _processes
+    _baton, _processes = baton, processes
     for owner, name, ours in _REPLACED:
         setattr(owner, name, ours)
 
 
 def uninstall() -> None:
     """It is over."""
-    global _baton
-    _baton = None
+    global _baton, _processes
+    _baton, _processes = None, {}
     for (owner, name, _ours), original in zip(_REPLACED, _ORIGINALS, strict=True):
         setattr(owner, name, original)
 

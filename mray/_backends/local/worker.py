@@ -1,11 +1,10 @@
-"""`LocalWorker`: the worker of one simulated process, on its strand; what in the native one touches the operating system's process.
+"""`LocalWorker`: the worker of one simulated process, on its strand: what in the native one touches the operating system's process.
 
 The native worker and executor run unchanged otherwise: what is raised where, retried, wrapped, streamed and cancelled is theirs.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from mray._ipc.connection import Connection, Message
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.executor import Executor
 from mray._runtime.worker import LAST_TOLD, Worker
-from mray._scheduler.policy import PRIVATE_VARIABLES
 
 if TYPE_CHECKING:
     from mray._backends.local.client import LocalClient
@@ -29,41 +27,6 @@ class ProcessExit(Ended):
     def __init__(self, status: int) -> None:
         super().__init__()
         self.status = status
-
-
-class Dress:
-    """What the whole process wears while a worker's strand runs: its environment variables."""
-
-    def __init__(self, variables: dict[str, str]) -> None:
-        self._variables = {name: value for name, value in variables.items() if not name.startswith(PRIVATE_VARIABLES)}
-        self._before: dict[str, str | None] = {}
-
-    def set(self, name: str, value: str) -> None:
-        """From now on. Its strand runs."""
-        if self._variables.get(name) != value:
-            self._variables[name] = value
-            self._put_on(name, value)
-
-    def put_on(self) -> None:
-        """The strand begins to run."""
-        for name, value in self._variables.items():
-            self._put_on(name, value)
-
-    def _put_on(self, name: str, value: str) -> None:
-        self._before.setdefault(name, os.environ.get(name))
-        os.environ[name] = value
-
-    def take_off(self) -> None:
-        """It has stopped: what it has changed meanwhile of its own variables stays its own."""
-        for name, before in self._before.items():
-            now = os.environ.get(name)
-            if now is not None:
-                self._variables[name] = now
-            if before is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = before
-        self._before.clear()
 
 
 class _NoTitle:
