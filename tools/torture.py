@@ -72,15 +72,15 @@ class Torture:
     def start(self) -> None:
         log = str(self.folder / "killed")
         rules: list[dict[str, Any]] = [{"chance": self.options.delays, "do": "delay", "seconds": 0.005}]
-        for kind in ("worker", "actor"):
-            rules.append({"in": kind, "chance": self.options.deaths, "do": "SIGKILL", "log": log})
+        rules += [{"in": kind, "chance": self.options.deaths, "do": "SIGKILL", "log": log} for kind in ("worker", "actor")]
         environ = {**os.environ, "MRAY_TMPDIR": str(self.sessions), MARK: self.mark, "PYTHONPATH": str(ROOT)}
         environ.pop("MRAY_POINTS", None)
         if self.options.delays or self.options.deaths:
             environ["MRAY_POINTS"] = json.dumps({"seed": self.seed, "rules": rules})
-        words = [sys.executable, str(WORK), str(self.folder), str(self.seed), str(self.options.threads), str(self.seconds)]
+        numbers = [str(self.seed), str(self.options.threads), str(self.seconds)]
+        words = [sys.executable, str(WORK), str(self.folder), *numbers, *self.options.only]
         self.output = open(self.folder / "output", "wb")  # noqa: SIM115  (closed in `close`)
-        self.driver = subprocess.Popen([*words, *self.options.only], env=environ, stdout=self.output, stderr=subprocess.STDOUT, cwd=self.folder)
+        self.driver = subprocess.Popen(words, env=environ, stdout=self.output, stderr=subprocess.STDOUT, cwd=self.folder)
 
     def run(self) -> list[str]:
         """Torture until the driver ends; what is wrong, in words."""
@@ -249,9 +249,10 @@ class Torture:
         for name, samples in self.samples.items():
             third = len(samples) // 3
             for what, index, most in (("bytes", 0, GROWTH_BYTES), ("open files", 1, GROWTH_FILES)):
-                thirds = [statistics.median(sample[index] for sample in part) for part in (samples[third : 2 * third], samples[2 * third :])]
-                if thirds[1] - thirds[0] > max(most, thirds[0] * GROWTH_SHARE if index == 0 else 0):
-                    wrong.append(f"the {name} grows: {what} {thirds[0]:.0f} in the second third, {thirds[1]:.0f} in the last")
+                second = statistics.median(sample[index] for sample in samples[third : 2 * third])
+                last = statistics.median(sample[index] for sample in samples[2 * third :])
+                if last - second > max(most, second * GROWTH_SHARE if index == 0 else 0):
+                    wrong.append(f"the {name} grows: {what} {second:.0f} in the second third, {last:.0f} in the last")
         return wrong
 
     def thirds(self) -> str:

@@ -10,6 +10,7 @@ What is not so is a violation: the first one is printed with the last events, an
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import faulthandler
 import gc
@@ -192,8 +193,6 @@ class Beside:
     """Answers later; as an async actor, and as one with threads."""
 
     async def later(self, value: Any, seconds: float) -> Any:
-        import asyncio
-
         await asyncio.sleep(seconds)
         return value
 
@@ -258,17 +257,17 @@ class Torment:
             texts.append(f"{type(seen).__name__}: {seen}")
             seen = seen.__cause__ if seen.__cause__ is not seen else None
         text = "\n".join(texts)
-        if isinstance(error, NodeDiedError) or "its node process has died" in text or "Session was shut down" in text:
-            if (self.folder / "fatal").exists():
-                self.over = True
-                raise Over from error
+        ended = isinstance(error, NodeDiedError) or "its node process has died" in text
+        if ended and (self.folder / "fatal").exists():
+            self.over = True
+            raise Over from error
         if not isinstance(error, DEATHS):
             raise Violation(f"an error that no death explains: {text}") from error
         pids = {int(pid) for pid in re.findall(r"\(?pid[ =](\d+)", text)}
         if not any(self.was_killed(pid) for pid in pids):
             raise Violation(f"an error that names none of the killed ({sorted(pids)}): {text}") from error
         self.count(f"told of a death ({type(error).__name__})")
-        self.say(f"told: {" ".join(text.split())[:160]}")
+        self.say(f"told: {' '.join(text.split())[:160]}")
 
 
 class Thread(threading.Thread):
@@ -392,7 +391,7 @@ def tasks_once(me: Thread) -> None:
     journal.unlink(missing_ok=True)
     for number, (there, value) in zip(numbers, outcomes, strict=True):
         me.expect(ran[number] <= 1, f"a task without retries ran {ran[number]} times")
-        me.expect(not there or (value == number and ran[number] == 1), f"the value {value!r} of task {number}, which ran {ran[number]} times")
+        me.expect(not there or (value, ran[number]) == (number, 1), f"task {number}, which ran {ran[number]} times, returned {value!r}")
 
 
 def owned_by_workers(me: Thread) -> None:
@@ -477,10 +476,8 @@ def counters(me: Thread, retries: int = 0, restarts: int = 0) -> None:
     journal = me.torment.folder / f"calls-{me.number}"
     numbers = [me.new() for _ in range(me.random.randint(1, 30))]
     extra = make(me.random.randrange(1000)) if me.random.random() < 0.2 else None
-    refs = []
     try:
-        for number in numbers:
-            refs.append(actor.add.remote(me.name, number, "" if retries else str(journal), extra))
+        refs = [actor.add.remote(me.name, number, "" if retries else str(journal), extra) for number in numbers]
         outcomes = [me.get(ref) for ref in refs]
     finally:
         told = collections.Counter(map(int, journal.read_bytes().split())) if journal.exists() else collections.Counter()
@@ -624,8 +621,8 @@ class Compiled:
     """A graph, what it makes of a number, and how many executions may be in flight."""
 
     def __init__(self, me: Thread) -> None:
-        Actor = ray.remote(Relay).options(num_cpus=0)
-        self.actors = [Actor.remote() for _ in range(me.random.randint(1, 3))]
+        relay = ray.remote(Relay).options(num_cpus=0)
+        self.actors = [relay.remote() for _ in range(me.random.randint(1, 3))]
         self.shape = me.random.randrange(3)
         with InputNode() as value:
             node: Any = value

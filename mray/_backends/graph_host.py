@@ -29,7 +29,7 @@ from mray._runtime.calls import ActorCaller
 from mray._runtime.client import Client
 from mray._runtime.deaths import actor_error
 from mray._runtime.requests import Answer
-from mray.exceptions import RaySystemError
+from mray.exceptions import OwnerDiedError, RaySystemError
 
 if TYPE_CHECKING:
     from mray._graph.compiled import CompiledGraph
@@ -129,6 +129,23 @@ class Host:
         if caller.state == "dead":
             raise actor_error(actor_id, caller.class_name, caller.cause)
         return caller.process
+
+    def death_of(self, actor: str, process: str) -> Exception | None:
+        client = self._client
+        try:
+            request = self.request(process, REPORT, b"")
+            client.reactor.wait_until(request.done)
+            request.result()
+            return None
+        except (OSError, OwnerDiedError):
+            pass
+        actor_id = bytes.fromhex(actor)
+        with client.lock:
+            caller = client.actor(actor_id)
+        client.reactor.wait_until(lambda: caller.state in ("restarting", "dead") or caller.process != process)
+        error = actor_error(actor_id, caller.class_name, caller.cause)
+        assert isinstance(error, Exception)
+        return error
 
     def request(self, process: str, verb: str, payload: bytes) -> Request:
         client = self._client

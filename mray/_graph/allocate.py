@@ -20,6 +20,7 @@ from typing import Any
 from mray._channel.select import DEVICE
 from mray._common import settings
 from mray._graph.communicators import Invitation, Membership
+from mray._graph.deaths import raise_death
 from mray._graph.ends import TRIM, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost, Pending
 from mray._graph.loop import ALLOCATE, STOP
@@ -103,10 +104,14 @@ def allocate(
             pending.result()
         # POINT graph parts there
         made.ends = open_ends(host, DRIVER, segment, made.prefix, plan.channels, made.processes)
-    except BaseException:
+    except BaseException as error:
         made.stop()
-        made.end_workers()
-        made.release()
+        try:
+            if isinstance(error, Exception):
+                raise_death(host, {actor: made.processes[endpoint] for endpoint, actor in actors.items()}, error)
+        finally:
+            made.end_workers()
+            made.release()
         raise
     finally:
         segment.unlink()

@@ -81,6 +81,9 @@ class GraphHost(Protocol):
     def actor_process(self, actor: str) -> str:
         """The process an actor lives in; waits until it does. Raises ActorDiedError."""
 
+    def death_of(self, actor: str, process: str) -> Exception | None:
+        """Why this process of an actor has ended; None: it lives. Waits until it has answered, or its end is known."""
+
     def request(self, process: str, verb: str, payload: bytes) -> Pending:
         """Have the service of a process `handle` something; returns at once. In this process, it is handled before returning."""
 

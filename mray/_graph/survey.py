@@ -20,6 +20,7 @@ from typing import Any
 from mray._channel.select import DEMANDS_DEVICE
 from mray._channel.site import Gpu, Site
 from mray._device.platform import platform
+from mray._graph.deaths import raise_death
 from mray._graph.host import GraphHost
 from mray._graph.plan import DRIVER, Graph
 
@@ -79,12 +80,13 @@ def survey(host: GraphHost, asked: Iterable[str], owners: frozenset[str], actors
     """
     own = look()
     processes = {endpoint: host.actor_process(actors[endpoint]._id.hex()) for endpoint in asked if endpoint != DRIVER}
-    found = {DRIVER: own, **_ask(host, processes, own)}
+    found = {DRIVER: own, **_ask(host, actors, processes, own)}
     known = {gpu.uuid for gpu in own.gpus}
     everybodys = {gpu.uuid for site in found.values() for gpu in site.gpus}
     if not everybodys <= known:
         # The driver does not see all that they do: they could not yet say whether they reach each other.
-        found = {DRIVER: look(everybodys), **_ask(host, processes, replace(own, gpus=tuple(Gpu(0, uuid, "") for uuid in everybodys)))}
+        everything = replace(own, gpus=tuple(Gpu(0, uuid, "") for uuid in everybodys))
+        found = {DRIVER: look(everybodys), **_ask(host, actors, processes, everything)}
     reach: dict[str, frozenset[str]] = {}
     for site in found.values():
         for gpu in site.gpus:
@@ -102,11 +104,15 @@ def survey(host: GraphHost, asked: Iterable[str], owners: frozenset[str], actors
     }
 
 
-def _ask(host: GraphHost, processes: Mapping[str, str], own: Site) -> dict[str, Site]:
+def _ask(host: GraphHost, actors: Mapping[str, Any], processes: Mapping[str, str], own: Site) -> dict[str, Site]:
     payload = pickle.dumps([gpu.uuid for gpu in own.gpus])
-    pendings = {endpoint: host.request(process, SURVEY, payload) for endpoint, process in processes.items()}
-    host.wait_until(lambda: all(pending.done() for pending in pendings.values()), None)
-    return {endpoint: pickle.loads(pending.result()) for endpoint, pending in pendings.items()}
+    try:
+        pendings = {endpoint: host.request(process, SURVEY, payload) for endpoint, process in processes.items()}
+        host.wait_until(lambda: all(pending.done() for pending in pendings.values()), None)
+        return {endpoint: pickle.loads(pending.result()) for endpoint, pending in pendings.items()}
+    except Exception as error:
+        raise_death(host, {actors[endpoint]._id.hex(): process for endpoint, process in processes.items()}, error)
+        raise
 
 
 def _name(endpoint: str, actor: Any) -> str:

@@ -1,0 +1,81 @@
+"""An actor that dies while a graph with it is compiled: whoever compiles is told who died and how, and nothing of the graph is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+
+import pytest
+
+PROGRAM = """
+import os, signal, sys, time
+import mray
+
+mray.init(num_cpus=1, logging_level="ERROR")
+
+@mray.remote(num_cpus=0)
+class A:
+    def f(self, x):
+        return x
+
+    def pid(self):
+        return os.getpid()
+
+a, b = A.remote(), A.remote()
+pids = mray.get([a.pid.remote(), b.pid.remote()])
+print("PIDS", *pids, flush=True)
+with mray.dag.InputNode() as value:
+    graph = b.f.bind(a.f.bind(value))
+try:
+    graph.experimental_compile()
+except mray.exceptions.ActorDiedError as error:
+    print("TOLD", " ".join(str(error).split()), flush=True)
+c = A.remote()
+with mray.dag.InputNode() as value:
+    compiled = c.f.bind(value).experimental_compile()
+print("REST", mray.get(compiled.execute(5)), flush=True)
+compiled.teardown()
+session = mray._api.current.current_backend()._session.directory.rpartition("_")[2]
+del compiled, graph, a, b, c, value
+print("LEFT", sorted(name for name in os.listdir("/dev/shm") if session in name and "table" not in name), flush=True)
+mray.shutdown()
+"""
+
+
+@pytest.mark.parametrize("point", ["graph segment opened", "graph part compiled"])
+def test_an_actor_that_dies_while_it_makes_its_part_of_a_graph(run_text, tmp_path, point):
+    flag = tmp_path / "flag"
+    rules = [{"at": point, "in": "actor", "once": str(flag), "do": "SIGKILL"}]
+    run = run_text(PROGRAM, env={"MRAY_POINTS": json.dumps({"rules": rules})})
+    assert run.wait() == 0, run.output()
+    check(run, flag.read_text().split()[0])
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("point", ["graph segment formatted", "graph parts asked", "graph parts there"])
+def test_an_actor_that_dies_between_two_steps_of_compiling(run_text, tmp_path, point, victim):
+    flag = tmp_path / "flag"
+    rules = [{"at": point, "in": "driver", "once": str(flag), "do": "wait"}]
+    run = run_text(PROGRAM, env={"MRAY_POINTS": json.dumps({"rules": rules})})
+    run.wait_for("flag")
+    pid = run.said()["PIDS"].split()[victim]
+    pidfd = os.pidfd_open(int(pid))
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    select.select([pidfd], [], [])
+    os.close(pidfd)
+    flag.with_suffix(".go").touch()
+    assert run.wait() == 0, run.output()
+    if "TOLD" in run.said() or point != "graph parts there":  # else the driver had all that it needs, and the first execution tells
+        check(run, pid)
+    run.assert_nothing_left()
+
+
+def check(run, pid):
+    said = run.said()
+    assert f"pid: {pid}" in said["TOLD"], run.output()
+    assert "SIGKILL" in said["TOLD"], run.output()
+    assert said["REST"] == "5", run.output()
+    assert said["LEFT"] == "[]", run.output()
+    run.assert_nothing_left()
