@@ -248,6 +248,8 @@ class Torture:
             return []  # it has not yet seen everything that it keeps for later
         for name, samples in self.samples.items():
             third = len(samples) // 3
+            if not third:
+                continue  # it has failed at once
             for what, index, most in (("bytes", 0, GROWTH_BYTES), ("open files", 1, GROWTH_FILES)):
                 second = statistics.median(sample[index] for sample in samples[third : 2 * third])
                 last = statistics.median(sample[index] for sample in samples[2 * third :])
