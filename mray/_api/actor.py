@@ -205,6 +205,8 @@ class ActorHandle:
     _id: bytes
     _token: Any
     _options: dict[str, Any]
+    #: What the engine sends along when the handle is pickled; it is the restored handle's too.
+    _carried: Any = None
 
     __class_getitem__: Any = classmethod(types.GenericAlias)
 
@@ -247,7 +249,8 @@ class ActorHandle:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._token is not None:
             current_backend().export_handle(self)
-        return _restore_handle, (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
+        facts = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
+        return _restore_handle, facts if self._carried is None else (*facts, self._carried)
 
 
 class _MethodOfHandle:
@@ -287,9 +290,15 @@ def make_handle(blueprint: ActorBlueprint, actor_id: bytes, token: Any, options:
     return handle
 
 
-def _restore_handle(actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str, Any], weak: bool) -> ActorHandle:
+def _restore_handle(
+    actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str, Any], weak: bool, carried: Any = None
+) -> ActorHandle:
     blueprint = ActorBlueprint.known(uuid) or ActorBlueprint.from_wire(wire)
-    return make_handle(blueprint, actor_id, None if weak else current_backend().hold_actor(actor_id), options)
+    if carried is None:
+        return make_handle(blueprint, actor_id, None if weak else current_backend().hold_actor(actor_id), options)
+    handle = make_handle(blueprint, actor_id, None if weak else carried, options)
+    handle._carried = carried
+    return handle
 
 
 # ---------------------------------------------------------------------------------------------- methods

@@ -171,6 +171,10 @@ class Backend(ABC):
     def export_handle(self, handle: ActorHandle) -> None:
         """Called when a handle is pickled: keeps the actor alive with whatever it is pickled into."""
 
+    def carried_by_own_handle(self) -> Any:
+        """What a new handle of the actor that runs in this process carries; see `ActorHandle._carried`."""
+        return None
+
     @abstractmethod
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         """End the actor's process at once."""

@@ -212,7 +212,9 @@ def _only_in_worker(mode: str) -> str:
 
 @lru_cache(maxsize=1)
 def _handle_of_own_actor(user_class: type, actor_id: bytes) -> ActorHandle:
-    return make_handle(ActorBlueprint.of(user_class), actor_id, None)
+    handle = make_handle(ActorBlueprint.of(user_class), actor_id, None)
+    handle._carried = current_backend().carried_by_own_handle()
+    return handle
 
 
 _context = RuntimeContext()

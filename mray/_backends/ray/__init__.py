@@ -1,0 +1,33 @@
+"""The engine that hands every call to real Ray: the same program on a cluster.
+
+::
+
+    driver                                             a worker of Ray, on any node
+    mray's verbs ─▶ RayBackend ─▶ ray ═══════════════▶ shell ─▶ user's function or actor ─▶ mray's verbs ─▶ RayBackend ─▶ ray
+                    refs, options, errors               (`shells`: unpickled first, installs the backend (`arrival`))
+                    translated
+
+The only place of the package that imports ray. A `mray.ObjectRef` wraps a ``ray.ObjectRef`` and is pickled around it, so that Ray's own
+counting sees it in values and closures; top-level arguments are given to Ray as its own refs, so that Ray resolves them. Handles of actors
+likewise.
+
+What Ray runs is a *shell* of the user's function or class, which carries the user's code as bytes: a worker unpickles those only once mray
+is known to be there, in the same version, and its backend is installed. Shells go by value, under the user's names, which is what Ray
+shows. An exception that user code raises is left as it is, so that Ray's ``retry_exceptions`` sees what the user named; what Ray raises is
+translated where it reaches the user (`errors`).
+
+Rejected: running Ray's workers with a patched pickler (private, and blind to the client's server), and one generic remote function for all
+(Ray's dashboards, errors, retries and concurrency groups go by function and class).
+"""
+
+try:
+    import ray as _ray  # noqa: F401
+except ImportError as _error:
+    raise ImportError(
+        "this address names a Ray cluster, and the package ray cannot be imported in this process "
+        f'({_error}). Install it: pip install "mray[ray]"; or start a session of mray\'s own: init(address="local").'
+    ) from _error
+
+from mray._backends.ray.backend import RayBackend
+
+__all__ = ["RayBackend"]

@@ -1,0 +1,313 @@
+"""`RayBackend`: mray's verbs on real Ray, in a driver or in a worker of Ray.
+
+Any thread. Refs, handles, options and errors are translated here and in the modules beside; everything else is Ray's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import ray
+import ray.actor
+from ray.util.placement_group import PlacementGroup
+
+from mray._api.actor import make_handle
+from mray._api.backend import Backend
+from mray._api.object_ref import ObjectRef
+from mray._api.ref_generator import DynamicObjectRefGenerator
+from mray._backends.ray import connecting, shells
+from mray._backends.ray import options as rules
+from mray._backends.ray.errors import translated
+from mray._backends.ray.generators import RayObjectRefGenerator
+from mray._backends.ray.places import PlaceCalls
+from mray._backends.ray.whereabouts import QUERIES, Whereabouts
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mray._api.actor import ActorHandle, ActorMethodSpec
+    from mray._common.options import SessionOptions
+
+
+class RayBackend(PlaceCalls, Backend):
+    """One process's share of a Ray cluster."""
+
+    def __init__(self, *, driver: bool, owns_cluster: bool) -> None:
+        self._driver = driver
+        self._owns_cluster = owns_cluster
+        self._facts: dict[str, Any] | None = None
+        self._waiting = threading.Condition()
+
+    @classmethod
+    def start(cls, options: SessionOptions) -> RayBackend:
+        """Connect this process to the cluster that the options' address names, or start one for it (``ray:local``)."""
+        try:
+            owns = connecting.connect(options)
+        except Exception as error:
+            raise translated(error) from None
+        backend = cls(driver=not _in_worker(), owns_cluster=owns)
+        backend.facts()
+        return backend
+
+    @classmethod
+    def attach(cls) -> RayBackend:
+        """For a process that Ray has started."""
+        return cls(driver=not _in_worker(), owns_cluster=False)
+
+    # ------------------------------------------------------------------------------------ session
+    def facts(self) -> dict[str, Any]:
+        if self._facts is None:
+            self._facts = connecting.facts()
+        return self._facts
+
+    def _namespace(self) -> str:
+        return str(self.facts()["namespace"]) if ray.is_initialized() else ""
+
+    def shutdown(self) -> None:
+        ray.shutdown()
+
+    # ------------------------------------------------------------------------------------ objects
+    def put(self, value: Any) -> ObjectRef:
+        try:
+            return _wrapped(ray.put(value))
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
+        try:
+            values: list[Any] = ray.get([ref._entry for ref in refs], timeout=timeout)
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+        for index, value in enumerate(values):
+            if type(value) in _RAYS_VALUES:
+                values[index] = _value(value)
+        return values
+
+    def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        given = {ref._entry: ref for ref in refs}
+        try:
+            ready, rest = ray.wait(list(given), num_returns=num_returns, timeout=timeout)
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+        return [given[ref] for ref in ready], [given[ref] for ref in rest]
+
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+        def ready(_value: Any) -> None:
+            callback()
+            self.wake()
+
+        ref._entry._on_completed(ready)
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        with self._waiting:
+            return self._waiting.wait_for(predicate, timeout)
+
+    def read_along(self) -> None:
+        """Ray's callbacks come at once anyway."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, callback)
+        timer.daemon = True
+        timer.start()
+
+    def wake(self) -> None:
+        with self._waiting:
+            self._waiting.notify_all()
+
+    def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
+        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+
+        future = asyncio.get_event_loop().create_future()
+
+        def settle(done: Any) -> None:
+            if future.done() or done.cancelled():
+                return
+            error = done.exception()
+            if error is None:
+                future.set_result(_value(done.result()))
+                return
+            error = translated(error)
+            # a future refuses StopIteration: it would end the generator that awaits it
+            future.set_exception(RuntimeError(str(error)) if isinstance(error, StopIteration) else error)
+
+        ref._entry.as_future().add_done_callback(settle)
+        return future
+
+    def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
+        try:
+            value = yield from ref._entry.__await__()
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+        return _value(value)
+
+    def restore_ref(self, object_id: bytes, owner: Any) -> ObjectRef:
+        return ObjectRef(object_id, owner)
+
+    def export_ref(self, ref: ObjectRef) -> Any:
+        """Ray's ref: pickled in its place, it is counted by Ray."""
+        return ref._entry
+
+    # ------------------------------------------------------------------------------------ tasks
+    def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+        plan = function.export_cache.get("plan")
+        if plan is None or plan[0] is not options:
+            plan = function.export_cache["plan"] = (options, self._plan(function, options))
+        try:
+            returned = plan[1].remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+        return _returned(returned)
+
+    @staticmethod
+    def _plan(function: Any, options: dict[str, Any]) -> Any:
+        """Ray's remote function; made once, so that Ray ships it once."""
+        made = function.export_cache.get("remote")
+        if made is None:
+            given = rules.function_options(function.given_options)
+            shell = shells.function_shell(function)
+            made = function.export_cache["remote"] = ray.remote(**given)(shell) if given else ray.remote(shell)
+        given = rules.task_options(options)
+        return made.options(**given) if given else made
+
+    def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
+        try:
+            ray.cancel(ref._entry, force=force, recursive=recursive)
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+
+    # ------------------------------------------------------------------------------------ actors
+    def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
+        blueprint = actor_class._blueprint
+        made = blueprint.export_cache.get("actor class")
+        if made is None:
+            given = rules.class_options(options)
+            shell = shells.class_shell(blueprint)
+            made = blueprint.export_cache["actor class"] = ray.remote(**given)(shell) if given else ray.remote(shell)
+        given = rules.actor_options(options)
+        try:
+            handle = made.options(**given).remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+        return _handle(handle, blueprint, options)
+
+    def submit_method(
+        self,
+        handle: ActorHandle,
+        method: ActorMethodSpec,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        num_returns: Any,
+        options: dict[str, Any] | None,
+    ) -> Any:
+        target = getattr(self._actor(handle), method.name)
+        given = {} if options is method.options else rules.method_options(options or {})
+        if num_returns != method.num_returns:
+            given["num_returns"] = num_returns
+        try:
+            if given:
+                returned = target.options(**given).remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
+            else:
+                returned = target.remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+        return _returned(returned)
+
+    @staticmethod
+    def _actor(handle: ActorHandle) -> Any:
+        """Ray's handle."""
+        return handle._carried
+
+    def carried_by_own_handle(self) -> Any:
+        return ray.get_runtime_context().current_actor
+
+    def hold_actor(self, actor_id: bytes) -> Any:
+        raise NotImplementedError(f"a handle of actor {actor_id.hex()} came without Ray's own.")
+
+    def export_handle(self, handle: ActorHandle) -> None:
+        """Ray's handle is pickled with it, and counted by Ray."""
+
+    def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
+        try:
+            ray.kill(self._actor(handle), no_restart=no_restart)
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+
+    def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
+        try:
+            handle = ray.get_actor(name, namespace=namespace)
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+        return _handle(handle, shells.blueprint_of(handle), None)
+
+    # ------------------------------------------------------------------------------------ what there is
+    def query(self, what: str, *arguments: Any) -> Any:
+        ask = QUERIES.get(what)
+        if ask is None:
+            raise NotImplementedError(f"Ray does not tell {what!r}.")
+        return ask(*arguments)
+
+    def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
+        found: list[dict[str, Any]] | None = ray.timeline(filename)
+        return found
+
+    def context(self) -> dict[str, Any]:
+        return Whereabouts("driver" if self._driver else "worker", self._namespace())
+
+    def exit_actor(self) -> None:
+        ray.actor.exit_actor()
+
+    # ------------------------------------------------------------------------------------ graphs
+    def compile_graph(self, root: Any, **options: Any) -> Any:
+        raise NotImplementedError("compiled graphs on Ray")
+
+    def restore_graph(self, deed: Any) -> Any:
+        raise NotImplementedError("compiled graphs on Ray")
+
+
+# ------------------------------------------------------------------------------------- to and from Ray
+def _in_worker() -> bool:
+    return bool(ray._private.worker.global_worker.mode == ray.WORKER_MODE)
+
+
+def _wrapped(ref: Any) -> ObjectRef:
+    return ObjectRef(ref.binary(), ref)
+
+
+def _unwrapped(args: Sequence[Any]) -> list[Any]:
+    """Refs among the arguments themselves as Ray's, so that Ray resolves them."""
+    return [arg._entry if type(arg) is ObjectRef and arg._entry is not None else arg for arg in args]
+
+
+def _unwrapped_keywords(kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    return dict(zip(kwargs, _unwrapped(list(kwargs.values())), strict=True)) if kwargs else {}
+
+
+def _returned(returned: Any) -> Any:
+    """What a call returns."""
+    if isinstance(returned, ray.ObjectRef):
+        return ObjectRef(returned.binary(), returned)
+    if isinstance(returned, list):
+        return [_wrapped(ref) for ref in returned]
+    if isinstance(returned, ray.ObjectRefGenerator):
+        return RayObjectRefGenerator(returned, _wrapped)
+    return None if returned is None else _wrapped(returned)
+
+
+def _handle(handle: Any, blueprint: Any, options: dict[str, Any] | None) -> ActorHandle:
+    made = make_handle(blueprint, handle._actor_id.binary(), None if getattr(handle, "_ray_weak_ref", False) else handle, options)
+    made._carried = handle
+    return made
+
+
+#: Types of values that only Ray makes, and what the user is to see of them.
+_RAYS_VALUES: dict[type, Callable[[Any], Any]] = {
+    ray.DynamicObjectRefGenerator: lambda found: DynamicObjectRefGenerator([_wrapped(ref) for ref in found]),
+    PlacementGroup: rules.group_from,
+}
+
+
+def _value(value: Any) -> Any:
+    translate = _RAYS_VALUES.get(type(value))
+    return value if translate is None else translate(value)

@@ -1,0 +1,172 @@
+"""Ray's exceptions as mray's: same name, same facts, readable text.
+
+In driver and workers, where something of Ray's raises towards the user. Nothing is translated in the other direction: an exception of
+mray that user code raises in a worker travels as the cause of Ray's error, and is that cause again here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from mray import exceptions
+from mray._common.ids import TaskID
+
+#: Classes of ``ray.exceptions`` that have no counterpart here.
+WITHOUT_COUNTERPART: frozenset[str] = frozenset()
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+#: How Ray's text of a failed task begins: ``ray::Name.method() (pid=1, ip=1.2.3.4, actor_id=..., repr=...)``.
+_HEADER = re.compile(r"^(?P<title>.*)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)(?:, actor_id=(?P<actor>[^,]*), repr=(?P<repr>.*))?\)$")
+_TRACEBACK = "Traceback (most recent call last):"
+#: Files whose frames say nothing to the user.
+_OURS = re.compile(r'^  File ".*/mray/(_backends/ray|_api)/[^"]*"')
+
+
+def translated(error: BaseException) -> BaseException:
+    """What the user is to see of an exception that Ray raised; anything else as it is."""
+    if not isinstance(error, ray.exceptions.RayError):
+        return error
+    for kind in type(error).__mro__:
+        if kind.__module__ != "ray.exceptions":
+            continue
+        make = _MAKERS.get(kind.__name__)
+        if make is not None:
+            return make(error)
+        counterpart = getattr(exceptions, kind.__name__, None)
+        if counterpart is not None:
+            return _alike(counterpart, error)
+    return exceptions.RayError(plain(str(error)))
+
+
+def plain(text: str) -> str:
+    """Without colours, and without the frames of this package."""
+    lines: list[str] = []
+    ours = False
+    for line in _COLOURS.sub("", text).split("\n"):
+        if line.startswith("  File "):
+            ours = _OURS.match(line) is not None
+        elif not line.startswith("    "):
+            ours = False
+        elif not line.strip(" ^~") and not (lines and lines[-1].startswith("    ")):
+            continue  # a mark under a line that Ray has taken away
+        if not ours:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _alike(kind: type[Exception], error: Any) -> Exception:
+    """One that only has a text."""
+    return kind(plain(str(error.args[0])) if len(error.args) == 1 else plain(str(error)))
+
+
+def _task_error(error: Any) -> exceptions.RayTaskError:
+    """Ray raises an instance of the cause's class, which has lost every attribute but its cause and its text: the text tells them."""
+    cause = translated(error.cause)
+    if isinstance(cause, exceptions.RayTaskError):
+        cause = cause.cause  # raised by `get` inside of a task: one error, whose text has both stacks
+    header, _, rest = plain(ray.exceptions.RayTaskError.__str__(error) if "traceback_str" in vars(error) else str(error)).partition("\n")
+    facts = _HEADER.match(header)
+    title = header.partition("() (pid=")[0]
+    name = title.removeprefix("ray::")
+    if facts is None:
+        return exceptions.RayTaskError(name, f"{header}\n{rest}", cause).as_instanceof_cause()
+    return exceptions.RayTaskError(
+        name, f"{_TRACEBACK}\n{rest}", cause, title, int(facts["pid"]), facts["ip"], facts["repr"], facts["actor"]
+    ).as_instanceof_cause()
+
+
+def _cancelled(error: Any) -> exceptions.TaskCancelledError:
+    task = error.task_id
+    return exceptions.TaskCancelledError(None if task is None else TaskID(task.binary()), error.error_message)
+
+
+def _actor_error(error: Any) -> exceptions.RayActorError:
+    return exceptions.RayActorError(error.actor_id, plain(error.error_msg), error.actor_init_failed, error.preempted)
+
+
+def _actor_died(error: Any) -> exceptions.ActorDiedError:
+    given = error.args[0] if error.args else None
+    cause = class_name = pid = None
+    if isinstance(given, ray.exceptions.RayTaskError):
+        cause = _task_error(given)
+    elif given is not None:
+        class_name, pid = getattr(given, "class_name", None) or None, getattr(given, "pid", None) or None
+    made = exceptions.ActorDiedError(cause, actor_id=error.actor_id, error_msg=plain(error.error_msg), class_name=class_name, pid=pid)
+    made.actor_init_failed = error.actor_init_failed
+    made._preempted = error.preempted
+    return made
+
+
+def _actor_unavailable(error: Any) -> exceptions.ActorUnavailableError:
+    message, actor_id = error.args if len(error.args) == 2 else (error.error_msg, None)
+    return exceptions.ActorUnavailableError(message, actor_id)
+
+
+def _system(kind: type[exceptions.RaySystemError]) -> Callable[[Any], exceptions.RaySystemError]:
+    return lambda error: kind(plain(str(error.client_exc)), error.traceback_str)
+
+
+def _lost(kind: type[exceptions.ObjectLostError]) -> Callable[[Any], exceptions.ObjectLostError]:
+    return lambda error: kind(error.object_ref_hex, error.owner_address, error.call_site)
+
+
+def _not_reconstructed(error: Any) -> exceptions.ObjectReconstructionFailedError:
+    return exceptions.ObjectReconstructionFailedError(
+        error.object_ref_hex, error.reason, error.reason_message, error.owner_address, error.call_site
+    )
+
+
+def _message(kind: type[Exception], name: str = "error_message") -> Callable[[Any], Exception]:
+    return lambda error: kind(getattr(error, name))
+
+
+_MAKERS: dict[str, Callable[[Any], BaseException]] = {
+    "RayTaskError": _task_error,
+    "TaskCancelledError": _cancelled,
+    "RayActorError": _actor_error,
+    "ActorDiedError": _actor_died,
+    "ActorUnavailableError": _actor_unavailable,
+    "ObjectReconstructionFailedError": _not_reconstructed,
+    "WorkerCrashedError": lambda error: exceptions.WorkerCrashedError(detail="Logs of the worker: python-core-worker-*.log."),
+    "UnserializableException": _message(exceptions.UnserializableException, "_original_stack_trace"),
+    "RpcError": lambda error: exceptions.RpcError(error.message, error.rpc_code),
+    **{
+        kind.__name__: _lost(kind)
+        for kind in (
+            exceptions.ObjectLostError,
+            exceptions.OwnerDiedError,
+            exceptions.ObjectFreedError,
+            exceptions.ReferenceCountingAssertionError,
+            exceptions.ObjectFetchTimedOutError,
+        )
+    },
+    **{
+        kind.__name__: _system(kind)
+        for kind in (
+            exceptions.RaySystemError,
+            exceptions.RayChannelError,
+            exceptions.RayChannelTimeoutError,
+            exceptions.RayCgraphCapacityExceeded,
+            exceptions.RayDirectTransportError,
+            exceptions.StreamingGeneratorReplayInconsistentError,
+        )
+    },
+    **{
+        kind.__name__: _message(kind)
+        for kind in (
+            exceptions.TaskUnschedulableError,
+            exceptions.ActorUnschedulableError,
+            exceptions.ActorAlreadyExistsError,
+            exceptions.ActorHandleNotFoundError,
+            exceptions.RuntimeEnvSetupError,
+        )
+    },
+    **{
+        kind.__name__: _message(kind, "message")
+        for kind in (exceptions.OutOfMemoryError, exceptions.NodeDiedError, exceptions.AuthenticationError)
+    },
+}

@@ -1,0 +1,107 @@
+"""Options of mray as options of Ray: of tasks, actors, methods and `init`.
+
+Pure but for the classes of Ray's that it makes. mray's options are checked and complete; Ray is given those that differ from mray's
+defaults, so that its own defaults hold where nothing was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+import ray.util.scheduling_strategies as strategies
+from ray.util.placement_group import PlacementGroup as RayPlacementGroup
+
+from mray._api.placement_group import PlacementGroup
+from mray._common.ids import PlacementGroupID
+from mray._common.options import ACTOR_OPTIONS, TASK_OPTIONS, Option
+
+#: What these ask for, Ray has not: they fail at the call.
+_MISSING = {"cpu_affinity": "pins tasks and actors to CPUs"}
+#: Of the function, not of a call.
+_OF_FUNCTIONS = ("max_calls", "_num_objects_per_yield")
+#: Of the class, not of an actor.
+_OF_CLASSES = ("concurrency_groups", "enable_tensor_transport")
+
+
+def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``ray.remote`` is given for a function; `given` are the decorator's."""
+    options = {name: given[name] for name in _OF_FUNCTIONS if given.get(name) is not None}
+    if given.get("num_gpus"):
+        options["num_gpus"] = given["num_gpus"]  # Ray derives max_calls from it
+    return options
+
+
+def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``.options`` of Ray's remote function is given; `options` are complete."""
+    return {name: value for name, value in _translated(options, TASK_OPTIONS).items() if name not in _OF_FUNCTIONS}
+
+
+def class_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``ray.remote`` is given for a class; `options` are complete."""
+    return {name: options[name] for name in _OF_CLASSES if options.get(name) is not None}
+
+
+def actor_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``.options`` of Ray's actor class is given; `options` are complete."""
+    return {name: value for name, value in _translated(options, ACTOR_OPTIONS).items() if name not in _OF_CLASSES}
+
+
+def method_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call of a method is given; ``retry_exceptions`` that only the class knows stay there."""
+    return {name: value for name, value in options.items() if value is not None and value != "declared"}
+
+
+def _translated(options: Mapping[str, Any], declared: Mapping[str, Option]) -> dict[str, Any]:
+    found = {}
+    for name, value in options.items():
+        option = declared.get(name)
+        if value is None or option is None or (value is option.default or value == option.default):
+            continue
+        if name in _MISSING:
+            raise NotImplementedError(f"the option {name!r}, which {_MISSING[name]}, is not there on Ray (mray-on-Ray: {ray.__version__}).")
+        if name == "scheduling_strategy":
+            value = strategy_of(value)
+        elif name == "placement_group" and isinstance(value, PlacementGroup):
+            value = group_of(value)
+        elif name == "retry_exceptions" and not isinstance(value, bool):
+            value = list(value)
+        found[name] = value
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- places
+def group_of(group: PlacementGroup) -> Any:
+    """Ray's placement group."""
+    return RayPlacementGroup(ray.PlacementGroupID(group.id.binary()), group.bundle_cache)
+
+
+def group_from(group: Any) -> PlacementGroup:
+    """mray's placement group."""
+    return PlacementGroup(PlacementGroupID(group.id.binary()), group.bundle_cache)
+
+
+def strategy_of(value: Any) -> Any:
+    """Ray's scheduling strategy; texts stay."""
+    kind = type(value).__name__
+    if kind == "PlacementGroupSchedulingStrategy":
+        group = value.placement_group
+        return strategies.PlacementGroupSchedulingStrategy(
+            None if group is None else group_of(group), value.placement_group_bundle_index, value.placement_group_capture_child_tasks
+        )
+    if kind == "NodeAffinitySchedulingStrategy":
+        return strategies.NodeAffinitySchedulingStrategy(
+            value.node_id, value.soft, value._spill_on_unavailable, value._fail_on_unavailable
+        )
+    if kind == "NodeLabelSchedulingStrategy":
+        return strategies.NodeLabelSchedulingStrategy(_expressions(value.hard), soft=_expressions(value.soft))
+    return value
+
+
+def _expressions(found: list[Any]) -> dict[str, Any] | None:
+    made = {}
+    for expression in found:
+        kind = getattr(strategies, type(expression.operator).__name__)
+        made[expression.key] = kind(*getattr(expression.operator, "values", ()))
+    return made or None

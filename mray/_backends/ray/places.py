@@ -1,0 +1,50 @@
+"""Placement groups on Ray: the part of the backend that makes, awaits and removes them.
+
+In driver and workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+
+from mray._api.object_ref import ObjectRef
+from mray._backends.ray.errors import translated
+
+
+def _group(group_id: bytes) -> Any:
+    return PlacementGroup(ray.PlacementGroupID(group_id))
+
+
+class PlaceCalls:
+    """Placement groups, for `RayBackend`."""
+
+    def create_placement_group(
+        self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
+    ) -> bytes:
+        given: dict[str, Any] = {} if selectors is None else {"bundle_label_selector": selectors}
+        try:
+            group = placement_group(bundles, strategy, name, "detached" if detached else None, **given)
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+        found: bytes = group.id.binary()
+        return found
+
+    def remove_placement_group(self, group_id: bytes) -> None:
+        try:
+            remove_placement_group(_group(group_id))
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None
+
+    def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
+        """Ray's own: its value is translated where it is got."""
+        ref = _group(group_id).ready()
+        return ObjectRef(ref.binary(), ref)
+
+    def wait_placement_group(self, group_id: bytes, timeout: float | None) -> bool:
+        try:
+            return bool(_group(group_id).wait(-1 if timeout is None else timeout))
+        except ray.exceptions.RayError as error:
+            raise translated(error) from None

@@ -1,0 +1,213 @@
+"""Shells: what Ray is given in place of the user's functions and classes.
+
+In the driver and in workers that call on. A shell looks to Ray like the user's own (names, signature, generator or coroutine or not, what
+`mray.method` said) and has the user's code in a cell, as a `Shipped`. It is pickled by value: the functions below must not use globals.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import ray
+import ray.cloudpickle
+
+from mray._api.blueprint import COMMON_METHODS, ActorBlueprint, ActorMethodSpec
+from mray._api.signature import CallSignature
+from mray._backends.ray.arrival import Shipped
+from mray._objects.remote_error import serialization_error
+
+
+def shipped(owner: Any, kind: str, value: Any) -> Shipped:
+    """The user's function or class with its bytes, pickled at its first use; TypeError when it cannot be pickled."""
+    made: Shipped | None = owner.export_cache.get("shipped")
+    if made is None:
+        try:
+            payload = ray.cloudpickle.dumps(value)
+        except Exception as error:
+            name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
+            raise serialization_error(error, value, f"the {kind} {name}") from error
+        made = owner.export_cache["shipped"] = Shipped(value, payload)
+    return made
+
+
+# ------------------------------------------------------------------------------------------- functions
+def function_shell(function: Any) -> Any:
+    """Of a `RemoteFunction`."""
+    code = shipped(function, "function", function.function)
+    shell = _generator_task(code) if function.is_generator else _task(code)
+    return _dressed(shell, function.name, function.module, function.signature)
+
+
+def _task(code: Shipped) -> Callable[..., Any]:
+    def task(*args: Any, **kwargs: Any) -> Any:
+        return code.target(*args, **kwargs)
+
+    return task
+
+
+def _generator_task(code: Shipped) -> Callable[..., Any]:
+    def task(*args: Any, **kwargs: Any) -> Any:
+        yield from code.target(*args, **kwargs)
+
+    return task
+
+
+def _dressed(shell: Any, name: str, module: str, signature: CallSignature, bound: bool = False) -> Any:
+    shell.__name__ = name.rpartition(".")[2]
+    shell.__qualname__ = name
+    shell.__module__ = module or "__main__"
+    parameters = list(signature.signature().parameters.values())
+    parameters = [parameter.replace(annotation=parameter.empty, default=_default(parameter)) for parameter in parameters]
+    if bound:
+        parameters.insert(0, inspect.Parameter(_unused({parameter.name for parameter in parameters}), inspect.Parameter.POSITIONAL_ONLY))
+    shell.__signature__ = inspect.Signature(parameters)
+    return shell
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    """Only whether there is one: a default is the user's value, and the shell must unpickle before the user's code."""
+    return parameter.empty if parameter.default is parameter.empty else None
+
+
+def _unused(names: set[str]) -> str:
+    name = "self"
+    while name in names:
+        name += "_"
+    return name
+
+
+# --------------------------------------------------------------------------------------------- classes
+#: Options of `mray.method` that ``ray.method`` takes.
+_METHOD_OPTIONS = (
+    "concurrency_group",
+    "max_task_retries",
+    "retry_exceptions",
+    "_generator_backpressure_num_objects",
+    "_num_objects_per_yield",
+    "enable_task_events",
+    "tensor_transport",
+)
+
+
+def class_shell(blueprint: ActorBlueprint) -> type:
+    """Of the class of actors that a blueprint is of."""
+    user_class: Any = blueprint.cls
+    code = shipped(blueprint, "actor class", user_class)
+    body: dict[str, Any] = {"__module__": blueprint.module or "__main__", "__qualname__": blueprint.name, "__doc__": None}
+    for name, spec in blueprint.methods.items():
+        if name not in COMMON_METHODS and name not in _OF_THE_SHELL:
+            body[name] = _method_shell(user_class, spec, blueprint)
+    body["__init__"] = _dressed(_constructor(code), "__init__", blueprint.module, blueprint.init.signature, bound=True)
+    body.update(_common_methods())
+    names = {name: body[name] for name in ("__module__", "__qualname__", "__doc__")}
+    if user_class.__repr__ is not object.__repr__:
+        body["__repr__"] = names["__repr__"] = _representation()
+    # Ray takes a class that has this attribute as it is, and learns the name from it and whether there is a `__repr__`.
+    body["__ray_actor_class__"] = type(blueprint.class_name, (), names)
+    return type(blueprint.class_name, (), body)
+
+
+#: What Python calls on the instance; the user's `__repr__` is called by the shell's.
+_OF_THE_SHELL = frozenset({"__init__", "__repr__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__", "__reduce__",
+                           "__reduce_ex__", "__getstate__", "__setstate__", "__eq__", "__hash__", "__bool__", "__len__"})  # fmt: skip
+
+
+def _method_shell(user_class: Any, spec: ActorMethodSpec, blueprint: ActorBlueprint) -> Any:
+    function = inspect.unwrap(getattr(user_class, spec.name))
+    if inspect.isasyncgenfunction(function):
+        make = _async_generator_method
+    elif spec.is_generator:
+        make = _generator_method
+    elif inspect.iscoroutinefunction(function) or spec.is_async:
+        make = _async_method
+    else:
+        make = _method
+    shell = _dressed(make(spec.name), spec.name, blueprint.module, spec.signature, bound=True)
+    given = {name: value for name, value in (spec.options or {}).items() if name in _METHOD_OPTIONS}
+    if spec.num_returns != ("streaming" if spec.is_generator else 1):
+        given["num_returns"] = spec.num_returns
+    return ray.method(**given)(shell) if given else shell
+
+
+def _constructor(code: Shipped) -> Callable[..., Any]:
+    def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        self.mray_instance = code.target(*args, **kwargs)
+
+    return __init__
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.mray_instance, name)(*args, **kwargs)
+
+    return method
+
+
+def _async_method(name: str) -> Callable[..., Any]:
+    async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return await getattr(self.mray_instance, name)(*args, **kwargs)
+
+    return method
+
+
+def _generator_method(name: str) -> Callable[..., Any]:
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        yield from getattr(self.mray_instance, name)(*args, **kwargs)
+
+    return method
+
+
+def _async_generator_method(name: str) -> Callable[..., Any]:
+    async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        items = getattr(self.mray_instance, name)(*args, **kwargs)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
+
+    return method
+
+
+def _common_methods() -> dict[str, Any]:
+    def __ray_ready__(self: Any) -> bool:  # noqa: N807
+        return True
+
+    def __ray_call__(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        return fn(self.mray_instance, *args, **kwargs)
+
+    def __ray_terminate__(self: Any) -> None:  # noqa: N807
+        import ray.actor  # noqa: PLC0415  (shells have no globals)
+
+        ray.actor.exit_actor()
+
+    return {"__ray_ready__": __ray_ready__, "__ray_call__": __ray_call__, "__ray_terminate__": __ray_terminate__}
+
+
+def _representation() -> Callable[[Any], str]:
+    def __repr__(self: Any) -> str:  # noqa: N807
+        instance = self.__dict__.get("mray_instance")
+        return object.__repr__(self) if instance is None else repr(instance)
+
+    return __repr__
+
+
+# ------------------------------------------------------------------------------- classes known by a handle
+def blueprint_of(handle: Any) -> ActorBlueprint:
+    """What a handle of Ray's tells of its class; for actors that this process knows by their name only."""
+    descriptor = handle._ray_actor_creation_function_descriptor
+    specs: dict[str, ActorMethodSpec] = {}
+    for name, parameters in handle._ray_method_signatures.items():
+        signature = CallSignature([(p.name, int(p.kind), p.default is not p.empty) for p in parameters])
+        generator = bool(handle._ray_method_is_generator.get(name))
+        specs[name] = ActorMethodSpec(name, signature, handle._ray_method_num_returns.get(name), generator)
+    init = specs.pop("__init__", ActorMethodSpec("__init__", CallSignature(None)))
+    uuid = handle._ray_actor_id.binary()
+    known = ActorBlueprint.known(uuid)
+    if known is not None:
+        return known
+    name = descriptor.class_name
+    wire = ActorBlueprint(None, name, descriptor.module_name, uuid, False, init, {**specs, **COMMON_METHODS}).wire()
+    return ActorBlueprint.from_wire(wire)

@@ -1,0 +1,115 @@
+"""What Ray tells of the process that asks, in mray's words.
+
+In driver and workers. Listings of the cluster, and where the calling code runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.util.placement_group import placement_group_table
+
+
+def _binary(text: str | None) -> bytes | None:
+    return bytes.fromhex(text) if text else None
+
+
+class Whereabouts(dict[str, Any]):
+    """See `mray._api.backend.Backend.context`. Each fact is asked for when it is read: some cost Ray a round trip.
+
+    Answers when Ray has been shut down, too: a process that ends asks whether it is a driver.
+    """
+
+    def __init__(self, mode: str, namespace: str) -> None:
+        super().__init__(mode=mode)
+        if ray.is_initialized():
+            self["namespace"] = namespace
+            self._askable = _IN_WORKERS if mode == "worker" else _ANYWHERE
+        else:
+            self._askable = {}
+
+    def __missing__(self, name: str) -> Any:
+        ask = self._askable.get(name)
+        if ask is None:
+            raise KeyError(name)
+        found = self[name] = ask()
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+def _here() -> Any:
+    return ray.get_runtime_context()
+
+
+def _is_async() -> bool:
+    return _here().get_actor_id() is not None and bool(ray._private.worker.global_worker.core_worker.current_actor_is_asyncio())
+
+
+def _actor_class() -> Any:
+    worker = ray._private.worker.global_worker
+    instance = worker.actors.get(worker.actor_id)
+    return None if instance is None else type(getattr(instance, "mray_instance", instance))
+
+
+def _restarted() -> bool:
+    actor_id = _here().get_actor_id()
+    row = ray._private.state.actors(actor_id) if actor_id is not None else None
+    return bool(row and row["NumRestarts"])
+
+
+_ANYWHERE: dict[str, Callable[[], Any]] = {
+    "worker_id": lambda: _binary(_here().get_worker_id()),
+    "actor_id": lambda: _binary(_here().get_actor_id()),
+    "task_id": lambda: _binary(_here().get_task_id()),
+    "gpu_ids": ray.get_gpu_ids,
+    "placement_group_id": lambda: _binary(_here().get_placement_group_id()),
+    "captures_children": lambda: _here().should_capture_child_tasks_in_placement_group,
+    "runtime_env": lambda: dict(_here().runtime_env),
+}
+_IN_WORKERS: dict[str, Callable[[], Any]] = {
+    **_ANYWHERE,
+    "task_name": lambda: _here().get_task_name(),
+    "function_name": lambda: _here().get_task_function_name(),
+    "is_async": _is_async,
+    "actor_name": lambda: _here().get_actor_name(),
+    "actor_class": _actor_class,
+    "class_name": lambda: getattr(_actor_class(), "__name__", None),
+    "resources": lambda: _here().get_assigned_resources(),
+    "restarted": _restarted,
+    "canceled": lambda: _here().is_canceled(),
+}
+
+
+def _named_actors(all_namespaces: bool = False, _namespace: str | None = None) -> Any:
+    return ray.util.list_named_actors(all_namespaces=all_namespaces)
+
+
+def _placement_groups() -> list[dict[str, Any]]:
+    rows = []
+    for group_id, row in placement_group_table().items():
+        bundles = row["bundles"]
+        rows.append(
+            {
+                **row,
+                "placement_group_id": bytes.fromhex(group_id),
+                "bundles": [bundles[index] for index in sorted(bundles)] if isinstance(bundles, dict) else list(bundles),
+            }
+        )
+    return rows
+
+
+#: What `mray._api.backend.Backend.query` may be asked, and who answers.
+QUERIES: dict[str, Callable[..., Any]] = {
+    "cluster_resources": ray.cluster_resources,
+    "available_resources": ray.available_resources,
+    "nodes": ray.nodes,
+    "named_actors": _named_actors,
+    "placement_groups": _placement_groups,
+}
