@@ -1,0 +1,552 @@
+"""Explores every order in which several processes can take the steps of their real code; crashes and weak memory included.
+
+An *actor* is a function that runs the code under test against stand-ins for whatever is shared: the words of a segment, names in
+/dev/shm, eventfds. Each access to something shared is a step. An actor is deterministic, so what it does next is a function of
+what its accesses have answered so far, its *history*. That is how it is stopped and gone back to without a thread: it is run from the
+beginning with the recorded answers, and at the first access without an answer an exception ends the run. What a history leads to
+is remembered, so that each actor becomes a tree, unfolded as far as it is reached:
+
+    actor's real code ── run with a history ──▶ next access, or the actor's result
+    a state = where each actor is in its tree + the shared words + what each processor still holds back
+    search: all successors of all states, each state once
+
+Partial-order reduction: a step that no other actor can notice is taken alone, at once. Who touches what is found by exploring until
+nothing new is found (see `Explorer.explore`).
+
+Orders of memory:
+
+    SEQUENTIAL   every store is seen by all at once
+    TOTAL        x86-64: each processor holds its stores back in a queue; loads look into the own queue first
+    WEAK         aarch64 and weaker: stores leave in any order (two to the same word stay in order), and a load may be answered any time
+                 later up to the next fence. A later answer is guessed from the values that the word ever has, and where the guess
+                 cannot be made true the history is dropped. Dependencies order nothing here, so whatever passes needs none of them.
+
+A crash: the victim takes no further step (what its processor held back still arrives), and some time later the kernel tells the others.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+SEQUENTIAL = "sequential"
+TOTAL = "total store order"
+WEAK = "weak"
+
+#: So many loads of an actor at most are without an answer at a time.
+MOST_LATE = 2
+
+Location = Hashable
+
+# The kinds of access. Words of shared memory:
+READ = "read"
+WRITE = "write"
+#: Nothing of this actor moves across it.
+FENCE = "fence"
+# Objects of the kernel, which no processor holds back: looked at, changed, or waited for.
+GET = "get"
+SET = "set"
+#: Several at once.
+SET_ALL = "set all"
+#: Put the new value there; the answer is the old one.
+SWAP = "swap"
+#: Wait until one of the locations is not 0, make it 0; the answer is its position.
+AWAIT = "await"
+#: The same without waiting; -1 if there is none.
+POLL = "poll"
+
+_UNANSWERED = frozenset({WRITE, FENCE, SET, SET_ALL})
+#: No access: see `Run.mark`.
+_MARK = "mark"
+
+Access = tuple[str, Any, Any]
+
+
+class Suspended(BaseException):
+    """The history of this run has come to its end."""
+
+
+class Run:
+    """One run of an actor's code with the answers that are known so far."""
+
+    def __init__(self, history: list[Any], initial: Mapping[Location, int], order: str) -> None:
+        self._history = history
+        self._initial = initial
+        self._position = 0
+        self.order = order
+        #: What was accessed where no answer was known.
+        self.found: list[Access] = []
+        self.ended = False
+        #: Accesses are answered by the initial values and are no steps: for what happens before the others exist.
+        self.is_early = False
+
+    def access(self, kind: str, location: Any, value: Any = None) -> Any:
+        if self.is_early:
+            return self._initial.get(location, 0) if kind in (READ, GET) else None
+        if self.ended:
+            # The stack is being unwound, or finalizers run.
+            if kind in _UNANSWERED:
+                return None
+            raise Suspended
+        if self._position < len(self._history):
+            answer = self._history[self._position]
+            self._position += 1
+            return answer
+        self.found.append((kind, location, value))
+        if kind in _UNANSWERED:
+            return None
+        self.ended = True
+        raise Suspended
+
+    def mark(self, *local: Hashable) -> None:
+        """Said by an actor: `local` is all that I know here. Histories that lead to the same knowledge are one from here on."""
+        if not self.ended and self._position == len(self._history):
+            self.found.append((_MARK, local, None))
+
+
+#: The run that is going on: for what has no other way to find it.
+current: Run | None = None
+
+
+def fence() -> None:
+    """Stands for `mray._ipc.memory_order.fence`."""
+    if current is not None and current.order != SEQUENTIAL:
+        current.access(FENCE, None)
+
+
+def fence_if_weak() -> None:
+    """Stands for `publish_fence` and `trust_fence`."""
+    if current is not None and current.order == WEAK:
+        current.access(FENCE, None)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an actor ended."""
+
+    how: str  #: "returned", "raised", "crashed" or "asleep"
+    value: Any = None
+
+
+@dataclass
+class Outcome:
+    """One way in which everything can end."""
+
+    actors: dict[str, Ended]
+    memory: dict[Location, int]
+
+    def value(self, name: str) -> Any:
+        return self.actors[name].value
+
+
+class Violation(AssertionError):
+    """An order of steps that must not be possible."""
+
+    def __init__(self, reason: str, steps: list[str]) -> None:
+        super().__init__("\n".join([reason, *steps]))
+        self.reason = reason
+        self.steps = steps
+
+
+class _Node:
+    """A point in the life of an actor."""
+
+    __slots__ = ("access", "answer", "children", "end", "parent", "reads", "writes")
+
+    def __init__(self, parent: _Node | None, answer: Any) -> None:
+        self.parent = parent
+        self.answer = answer
+        self.access: Access | None = None
+        self.end: Ended | None = None
+        self.children: dict[Any, _Node] = {}
+        #: Bit masks of the locations that the actor may read, and write, from here on, as far as is known.
+        self.reads = 0
+        self.writes = 0
+
+    def history(self) -> list[Any]:
+        answers = []
+        node = self
+        while node.parent is not None:
+            answers.append(node.answer)
+            node = node.parent
+        return answers[::-1]
+
+
+@dataclass
+class Explored:
+    """What an exploration has covered."""
+
+    states: int = 0
+    steps: int = 0
+    #: Points in the lives of the actors: each has run the real code.
+    runs: int = 0
+    #: Ways in which everything can end.
+    outcomes: int = 0
+    #: How actors ended, by actor.
+    ends: dict[str, set[str]] = field(default_factory=dict)
+
+
+#: Nodes, words, stores held back (per actor), loads not answered (per actor), whether the victim lives, has crashed, or is reported.
+_State = tuple[tuple[_Node, ...], tuple[int, ...], tuple[tuple[tuple[int, int], ...], ...], tuple[tuple[tuple[int, int], ...], ...], int]
+
+_LIVES, _CRASHED, _REPORTED = range(3)
+
+
+class Explorer:
+    """All orders of the steps of some actors. `initial`: the values that are not 0 at the beginning."""
+
+    def __init__(
+        self,
+        actors: Mapping[str, Callable[[Run], Any]],
+        *,
+        initial: Mapping[Location, int] | None = None,
+        order: str = SEQUENTIAL,
+        victim: str | None = None,
+        check: Callable[[Outcome], None] = lambda _outcome: None,
+        most: int = 2_000_000,
+    ) -> None:
+        self.names = list(actors)
+        self._functions = list(actors.values())
+        self._initial = dict(initial or {})
+        self._order = order
+        self._victim = -1 if victim is None else self.names.index(victim)
+        self._check = check
+        self._most = most
+        self._numbers: dict[Location, int] = {}
+        self._locations: list[Location] = []
+        self._first: list[int] = []
+        #: Every value that a location ever has.
+        self._domain: list[set[int]] = []
+        #: Where an actor has said what it knows.
+        self._marks: dict[tuple[int, Hashable], _Node] = {}
+        self._grown: list[_Node] = []
+        self._grew = False
+        self._came: dict[_State, tuple[_State, str] | None] = {}
+        self.explored = Explored()
+        self._roots = tuple(self._grow(number, _Node(None, None)) for number in range(len(self.names)))
+
+    # ------------------------------------------------------------------------------------------ actors
+    def _grow(self, number: int, node: _Node) -> _Node:
+        """Run the actor up to this node, to learn what it does there."""
+        global current
+        history = node.history()
+        run = current = Run(history, self._initial, self._order)
+        end: Ended | None = None
+        try:
+            end = Ended("returned", self._functions[number](run))
+        except Suspended:
+            pass
+        except Exception as error:
+            error.__traceback__ = None
+            end = Ended("raised", error)
+        finally:
+            is_suspended = run.ended
+            run.ended = True
+            current = None
+        self.explored.runs += 1
+        first = node
+        self._grown.append(node)
+        for access in run.found:
+            if access[0] == _MARK:
+                known = self._marks.setdefault((number, access[1]), node)
+                if known is not node:
+                    assert node.parent is not None
+                    node.parent.children[node.answer] = known
+                    return first
+                continue
+            node.access = access
+            if access[0] in _UNANSWERED:
+                following = _Node(node, None)
+                node.children[None] = node = following
+                self._grown.append(node)
+        if not is_suspended:
+            node.end = end
+        return first
+
+    def _next(self, number: int, node: _Node, answer: Any) -> _Node:
+        child = node.children.get(answer)
+        if child is None:
+            node.children[answer] = _Node(node, answer)
+            self._grow(number, node.children[answer])
+            child = node.children[answer]  # another one, if the actor knows no more than there
+        return child
+
+    # ------------------------------------------------------------------------------------------ locations
+    def _number(self, location: Location) -> int:
+        number = self._numbers.get(location)
+        if number is None:
+            number = self._numbers[location] = len(self._locations)
+            self._locations.append(location)
+            self._first.append(self._initial.get(location, 0))
+            self._domain.append({self._first[-1]})
+        return number
+
+    def _look_ahead(self) -> bool:
+        """Learn what each actor may touch from each of its nodes on; whether anything new was learned."""
+        grew = False
+        for node in self._grown:
+            if node.access is not None and not node.reads | node.writes:
+                kind, where, _value = node.access
+                mask = 0
+                for each in where if kind in (AWAIT, POLL, SET_ALL) else () if kind == FENCE else (where,):
+                    mask |= 1 << self._number(each)
+                node.reads = 0 if kind in (WRITE, SET, SET_ALL) else mask
+                node.writes = 0 if kind in (READ, GET) else mask
+                grew = grew or mask != 0
+        is_settled = False
+        while not is_settled:
+            is_settled = True
+            for node in reversed(self._grown):
+                reads, writes = node.reads, node.writes
+                for child in node.children.values():
+                    reads |= child.reads
+                    writes |= child.writes
+                if reads != node.reads or writes != node.writes:
+                    node.reads, node.writes = reads, writes
+                    is_settled = False
+                    grew = True
+        return grew
+
+    def _may_hold(self, location: int, value: int) -> None:
+        if value not in self._domain[location]:
+            self._domain[location].add(value)
+            self._grew = True
+
+    def _get(self, memory: tuple[int, ...], location: int) -> int:
+        return memory[location] if location < len(memory) else self._first[location]
+
+    def _put(self, memory: tuple[int, ...], location: int, value: int) -> tuple[int, ...]:
+        if location >= len(memory):
+            memory += tuple(self._first[len(memory) :])
+        return (*memory[:location], value, *memory[location + 1 :])
+
+    # ------------------------------------------------------------------------------------------ search
+    def explore(self) -> Explored:
+        """Raises Violation at the first outcome that the check refuses (AssertionError)."""
+        collects = gc.isenabled()
+        gc.disable()  # millions of tuples, none of them in a cycle
+        try:
+            while True:
+                self._grew = False
+                self._look_ahead()
+                self._search()
+                # This round did not know of what it has found: another one, with that.
+                if not self._look_ahead() and not self._grew:
+                    return self.explored
+        finally:
+            self._came.clear()
+            for node in self._grown:
+                node.parent = None
+                node.children.clear()
+            self._grown.clear()
+            if collects:
+                gc.enable()
+
+    def _search(self) -> None:
+        count = len(self.names)
+        start: _State = (self._roots, (), ((),) * count, ((),) * count, _LIVES)
+        came = self._came = {start: None}
+        todo = [start]
+        explored = self.explored
+        explored.steps = explored.outcomes = 0
+        while todo:
+            state = todo.pop()
+            is_last = True
+            for label, after in self._successors(state):
+                is_last = False
+                explored.steps += 1
+                if after not in came:
+                    came[after] = (state, label)
+                    todo.append(after)
+            if is_last:
+                self._finish(state)
+            if len(came) > self._most:
+                raise AssertionError(f"more than {self._most} states")
+        explored.states = len(came)
+
+    def _finish(self, state: _State) -> None:
+        nodes, memory, buffers, delayed, death = state
+        if any(delayed):
+            return  # a guess that did not come true
+        assert not any(buffers)
+        self.explored.outcomes += 1
+        ends = {}
+        for number, (name, node) in enumerate(zip(self.names, nodes, strict=True)):
+            if number == self._victim and death != _LIVES:
+                ends[name] = Ended("crashed")
+            else:
+                ends[name] = Ended("asleep", node.access) if node.end is None else node.end
+            self.explored.ends.setdefault(name, set()).add(ends[name].how)
+        words = {location: self._get(memory, number) for location, number in self._numbers.items()}
+        try:
+            for name, end in ends.items():
+                if end.how == "raised":
+                    raise AssertionError(f"{name} raised {end.value!r}")
+            self._check(Outcome(ends, words))
+        except AssertionError as error:
+            raise Violation(str(error), self._story(state)) from None
+
+    def _story(self, state: _State) -> list[str]:
+        steps: list[str] = []
+        at: _State | None = state
+        while at is not None:
+            before = self._came[at]
+            if before is None:
+                break
+            at, label = before
+            steps.append(label)
+        return steps[::-1]
+
+    def _successors(self, state: _State) -> list[tuple[str, _State]]:
+        nodes, memory, buffers, delayed, death = state
+        # What each may still read and write.
+        ahead = []
+        for number, node in enumerate(nodes):
+            dead = number == self._victim and death != _LIVES
+            reads, writes = (0, 0) if dead else (node.reads, node.writes)
+            for location, _value in buffers[number]:
+                writes |= 1 << location
+            for location, _value in delayed[number]:
+                reads |= 1 << location
+            ahead.append((reads, writes))
+        found: list[tuple[str, _State]] = []
+        for number, node in enumerate(nodes):
+            if node.end is not None or (number == self._victim and death != _LIVES):
+                continue
+            reads = writes = 0
+            for other, (its_reads, its_writes) in enumerate(ahead):
+                if other != number:
+                    reads |= its_reads
+                    writes |= its_writes
+            steps, is_private = self._steps(state, number, node, reads, writes)
+            if is_private and steps:
+                return steps
+            found += steps
+        if death == _CRASHED:
+            found.append(self._report(state))
+        for number, buffer in enumerate(buffers):
+            taken = set()
+            for position, (location, value) in enumerate(buffer):
+                if location not in taken:
+                    taken.add(location)
+                    rest = (*buffer[:position], *buffer[position + 1 :])
+                    after = (nodes, self._put(memory, location, value), _replace(buffers, number, rest), delayed, death)
+                    found.append((f"{self.names[number]}'s store arrives: {self._locations[location]} = {value}", after))
+                if self._order == TOTAL:
+                    break
+        for number, loads in enumerate(delayed):
+            taken = set()
+            for position, (location, value) in enumerate(loads):
+                if location not in taken and self._get(memory, location) == value:
+                    rest = (*loads[:position], *loads[position + 1 :])
+                    after = (nodes, memory, buffers, _replace(delayed, number, rest), death)
+                    found.append((f"{self.names[number]}'s load is answered: {self._locations[location]} = {value}", after))
+                taken.add(location)
+        return found
+
+    def _report(self, state: _State) -> tuple[str, _State]:
+        nodes, memory, buffers, delayed, _death = state
+        for number, name in enumerate(self.names):
+            if number != self._victim:
+                location = self._number(hangup(self.names[self._victim], name))
+                memory = self._put(memory, location, 1)
+        return f"the kernel reports the death of {self.names[self._victim]}", (nodes, memory, buffers, delayed, _REPORTED)
+
+    # ------------------------------------------------------------------------------------------ one actor's step
+    def _steps(self, state: _State, number: int, node: _Node, reads: int, writes: int) -> tuple[list[tuple[str, _State]], bool]:
+        """What this actor can do next, and whether nobody else can notice. `reads`, `writes`: what the others may still touch."""
+        nodes, memory, buffers, delayed, death = state
+        assert node.access is not None
+        kind, where, value = node.access
+        name = self.names[number]
+
+        def on(answer: Any, memory: tuple[int, ...] = memory, held: Any = buffers, loads: Any = delayed) -> _State:
+            child = node.children.get(answer)
+            if child is None:
+                child = self._next(number, node, answer)
+            return _replace(nodes, number, child), memory, held, loads, death
+
+        if kind == FENCE:
+            if buffers[number] or delayed[number]:
+                return [], False
+            return [(f"{name}: fence", on(None))], True
+        if kind == READ:
+            location = self._number(where)
+            own = [held for place, held in buffers[number] if place == location]
+            private = not writes >> location & 1
+            open_load = any(place == location for place, _value in delayed[number])
+            if own:
+                return [(f"{name}: read {where}: {own[-1]} (its own)", on(own[-1]))], True
+            seen = self._get(memory, location)
+            steps = [] if open_load else [(f"{name}: read {where}: {seen}", on(seen))]
+            if self._order == WEAK and not private and len(delayed[number]) < MOST_LATE:
+                for guess in self._domain[location]:
+                    if guess != seen or open_load:
+                        loads = _replace(delayed, number, (*delayed[number], (location, guess)))
+                        steps.append((f"{name}: read {where}: {guess}, to be answered later", on(guess, loads=loads)))
+                return steps, private and len(steps) == 1
+            return steps, private
+        steps = []
+        if kind == WRITE:
+            location = self._number(where)
+            self._may_hold(location, value)
+            if any(place == location for place, _value in delayed[number]):
+                return [], False
+            if not (reads | writes) >> location & 1 and not any(place == location for place, _value in buffers[number]):
+                # Nobody will look: it need not be held back either.
+                return [(f"{name}: write {where} = {value}", on(None, self._put(memory, location, value)))], True
+            if self._order == SEQUENTIAL:
+                steps.append((f"{name}: write {where} = {value}", on(None, self._put(memory, location, value))))
+                private = False
+            else:
+                held = _replace(buffers, number, (*buffers[number], (location, value)))
+                steps.append((f"{name}: write {where} = {value}, held back", on(None, held=held)))
+                private = True
+        elif kind in (AWAIT, POLL):
+            places = [self._number(each) for each in where]
+            private = True
+            for location in places:
+                private = private and not (reads | writes) >> location & 1
+            set_ones = [position for position, location in enumerate(places) if self._get(memory, location)]
+            for position in set_ones[:1]:
+                steps.append((f"{name}: {kind} {where[position]}", on(position, self._put(memory, places[position], 0))))
+            if not set_ones and kind == POLL:
+                steps.append((f"{name}: poll: nothing", on(-1)))
+            if self._victim >= 0 and death != _REPORTED:
+                private = False  # the report may come first
+        elif kind == SET_ALL:
+            after = memory
+            for each in where:
+                location = self._number(each)
+                after = self._put(after, location, value)
+            steps.append((f"{name}: set {where} = {value}", on(None, after)))
+            private = False
+        else:
+            location = self._number(where)
+            private = not ((reads if kind != GET else 0) | writes) >> location & 1
+            before = self._get(memory, location)
+            answer = None if kind == SET else before
+            after = memory if kind == GET else self._put(memory, location, value)
+            steps.append((f"{name}: {kind} {where} = {before if kind == GET else value}", on(answer, after)))
+            if private:
+                return steps, True
+        if number == self._victim and kind != GET:
+            steps.append((f"{name} crashes", (nodes, memory, buffers, delayed, _CRASHED)))
+        return steps, private
+
+
+def hangup(dead: str, survivor: str) -> Location:
+    """What the kernel sets when it tells the survivor."""
+    return ("hangup", dead, survivor)
+
+
+def _replace(items: tuple[Any, ...], position: int, item: Any) -> tuple[Any, ...]:
+    return (*items[:position], item, *items[position + 1 :])
+
+
+def words_of(value: bytes) -> Iterator[int]:
+    """Bytes as words, the last one filled up with zeroes."""
+    for start in range(0, len(value), 8):
+        yield int.from_bytes(value[start : start + 8], "little")

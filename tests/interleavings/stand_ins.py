@@ -1,0 +1,346 @@
+"""What the code under test finds in place of shared memory, names in /dev/shm, eventfds and epoll: every access is a step of the explorer.
+
+A word is eight bytes; what is longer is read and written word by word, in the order of addresses, so that torn values are seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import select
+import textwrap
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mray._channel import shm
+from mray._ipc import doorbell, reactor, ring, slots
+from mray._ipc.layout import WORD, RingLayout
+from tests.interleavings import explorer
+from tests.interleavings.explorer import (
+    AWAIT,
+    GET,
+    POLL,
+    READ,
+    SEQUENTIAL,
+    SET,
+    SET_ALL,
+    WEAK,
+    WRITE,
+    Run,
+    fence,
+    fence_if_weak,
+    hangup,
+    words_of,
+)
+
+
+# ------------------------------------------------------------------------------------------ memory
+class Words:
+    """``memoryview(segment).cast("Q")``."""
+
+    def __init__(self, run: Run, name: str, first: int = 0) -> None:
+        self._run = run
+        self._name = name
+        self._first = first
+
+    def __getitem__(self, index: int) -> int:
+        return self._run.access(READ, (self._name, self._first + index))
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self._run.access(WRITE, (self._name, self._first + index), int(value))
+
+    def release(self) -> None:
+        pass
+
+
+class Memory:
+    """The mapping: slices of bytes that begin at a word."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self.run = run
+        self.name = name
+
+    def __getitem__(self, where: slice) -> bytes:
+        start, end = where.start or 0, where.stop
+        words = [self.run.access(READ, (self.name, index)) for index in range(start // WORD, (end + WORD - 1) // WORD)]
+        return b"".join(word.to_bytes(WORD, "little") for word in words)[: end - start]
+
+    def __setitem__(self, where: slice, payload: bytes) -> None:
+        start = where.start or 0
+        for index, word in enumerate(words_of(bytes(payload))):
+            self.run.access(WRITE, (self.name, start // WORD + index), word)
+
+    def release(self) -> None:
+        pass
+
+
+class Segment:
+    """`mray._ipc.segment.Segment`. Its name is a location of its own: 1 while it is there."""
+
+    def __init__(self, run: Run, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+        self.run = run
+        self.memory = Memory(run, name)
+
+    @classmethod
+    def create(cls, name: str, size: int) -> Segment:
+        assert explorer.current is not None
+        explorer.current.access(SET, ("name", name), size)
+        return cls(explorer.current, name, size)
+
+    def words(self, start: int = 0, count: int | None = None) -> Words:
+        return Words(self.run, self.name, start // WORD)
+
+    def close(self) -> None:
+        pass
+
+    def unlink(self) -> None:
+        self.run.access(SET, ("name", self.name), 0)
+
+
+def _pack_header(memory: Memory, offset: int, form: int, length: int) -> None:
+    memory[offset : offset + 16] = form.to_bytes(8, "little") + length.to_bytes(8, "little")
+
+
+def _unpack_header(memory: Memory, offset: int) -> tuple[int, int]:
+    both = memory[offset : offset + 16]
+    return int.from_bytes(both[:8], "little"), int.from_bytes(both[8:], "little")
+
+
+class Mapping:
+    """`mray._ipc.mapped.Mapped`, of a slot."""
+
+    def __init__(self, run: Run, name: str, size: int) -> None:
+        self.memory = Memory(run, name)
+        self.region = types.SimpleNamespace(size=size, refresh=lambda _mapping, _length: False)
+
+    def let_go(self) -> None:
+        pass
+
+
+def _map_named(name: str, _key: str) -> Mapping:
+    assert explorer.current is not None
+    size = explorer.current.access(GET, ("name", name))
+    if not size:
+        raise FileNotFoundError(name)
+    return Mapping(explorer.current, name, size)
+
+
+class Pin:
+    """What `mray._ipc.slots._pin_type` makes: exports the bytes of a slot until it dies."""
+
+    release: Callable[[], None] = staticmethod(lambda: None)
+
+    def __init__(self, mapping: Mapping) -> None:
+        self.memory = mapping.memory
+
+    @classmethod
+    def from_buffer(cls, mapping: Mapping) -> Pin:
+        return cls(mapping)
+
+    def __getitem__(self, where: slice) -> bytes:
+        return self.memory[where]
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class View:
+    """A memoryview of a pin, or of a slot that is being filled."""
+
+    def __init__(self, viewed: Any, length: int | None = None) -> None:
+        self._viewed = viewed
+        self._length = length
+
+    def cast(self, _code: str) -> View:
+        return self
+
+    def __getitem__(self, where: slice) -> View:
+        return View(self._viewed, where.stop)
+
+    def __setitem__(self, where: slice, payload: bytes) -> None:
+        self._viewed[where] = payload
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._viewed[0 : self._length])
+
+    def release(self) -> None:
+        pass
+
+
+def _view(viewed: Any) -> Any:
+    return View(viewed) if isinstance(viewed, (Memory, Pin)) else memoryview(viewed)
+
+
+# ------------------------------------------------------------------------------------------ bells and epoll
+class BellFd:
+    """An eventfd as one of the processes has it that watch it. Writing to it is an edge for each of them."""
+
+    def __init__(self, run: Run, process: str, watchers: tuple[str, ...] = ()) -> None:
+        self.run = run
+        self.location = ("bell", process)
+        self._all = tuple(("bell", each) for each in watchers or (process,))
+
+    def __lt__(self, _other: int) -> bool:
+        return False
+
+    def __ge__(self, _other: int) -> bool:
+        return False  # to be closed by nobody
+
+    def write(self) -> None:
+        if len(self._all) == 1:
+            self.run.access(SET, *self._all, 1)
+        else:
+            self.run.access(SET_ALL, self._all, 1)
+
+
+def _eventfd_write(fd: BellFd, _count: int) -> None:
+    fd.write()
+
+
+class Epoll:
+    """Watches bells and hang-ups, all of them edges. A location is what is reported in place of a descriptor."""
+
+    def __init__(self) -> None:
+        assert explorer.current is not None
+        self.run = explorer.current
+        self.watched: list[Any] = []
+
+    def register(self, fd: Any, _events: int = 0) -> None:
+        self.watched.append(fd.location if isinstance(fd, BellFd) else fd)
+
+    def poll(self, timeout: float = -1) -> list[tuple[Any, int]]:
+        places = tuple(self.watched)
+        position = self.run.access(POLL if timeout == 0 else AWAIT, places)
+        return [] if position < 0 else [(places[position], select.EPOLLIN)]
+
+    def close(self) -> None:
+        pass
+
+
+_MODULES = (doorbell, reactor, ring, shm, slots)
+
+
+@contextlib.contextmanager
+def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
+    """The modules of `_ipc` use the stand-ins."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in _MODULES:
+            for name, stand_in in (("fence", fence), ("publish_fence", fence_if_weak), ("trust_fence", fence_if_weak)):
+                if hasattr(module, name):
+                    patch.setattr(module, name, stand_in)
+        patch.setattr(ring, "_WEAK_ORDER", order == WEAK)
+        patch.setattr(ring, "_pack_header", _pack_header)
+        patch.setattr(ring, "_unpack_header", _unpack_header)
+        patch.setattr(slots, "Segment", Segment)
+        patch.setattr(slots, "_map_named", _map_named)
+        patch.setattr(slots, "_pin_type", lambda _size: Pin)
+        patch.setattr(slots, "memoryview", _view, raising=False)
+        patch.setattr(shm, "memoryview", _view, raising=False)
+        system = types.SimpleNamespace(eventfd_write=_eventfd_write, getpid=os.getpid, close=lambda _fd: None)
+        patch.setattr(doorbell, "os", system)
+        patch.setattr(reactor, "os", system)
+        patch.setattr(reactor, "select", types.SimpleNamespace(**{**vars(select), "epoll": Epoll}))
+        patch.setattr(reactor, "new_bell_fd", lambda: None)
+        yield
+
+
+# ------------------------------------------------------------------------------------------ processes
+class Table:
+    """The session's table, as far as waiting needs it."""
+
+    def __init__(self, run: Run) -> None:
+        self.words = Words(run, "table")
+
+
+class Process:
+    """What an actor has of its process: a reactor that waits as the real one does."""
+
+    def __init__(self, run: Run, name: str, names: list[str]) -> None:
+        self.run = run
+        self.name = name
+        self.table = Table(run)
+        self._names = names
+        self.deaths: list[str] = []
+        run.is_early = True
+        self.reactor = reactor.Reactor()
+        self.reactor.bell_fd = BellFd(run, name)
+        self.reactor._epoll.watched[:] = []
+        self.reactor._epoll.register(self.reactor.bell_fd)
+        self.reactor.table = self.table
+        self.reactor._state_index = self.row(name) * reactor.ROW_WORDS + reactor.STATE
+        for other in names:
+            if other != name:
+                location = hangup(other, name)
+                self.reactor._epoll.register(location)
+                self.reactor._callbacks[location] = functools.partial(self._hear, other)
+        run.is_early = False
+
+    def row(self, name: str) -> int:
+        return 1 + self._names.index(name)
+
+    def _hear(self, other: str, _events: int) -> None:
+        self.deaths.append(other)
+
+    def bell_of(self, name: str) -> doorbell.Doorbell:
+        return doorbell.Doorbell(BellFd(self.run, name), self.table, self.row(name))
+
+    def wait_until(self, predicate: Callable[[], object], *local: Any) -> None:
+        """Sleep until the predicate holds. `local`: all else that the actor knows (see `Run.mark`)."""
+        park = reactor.Reactor._park
+
+        def park_here(predicate: Callable[[], object], timeout: float | None) -> None:
+            self.run.mark("parks", self.name, summary(local), tuple(self.deaths))
+            park(self.reactor, predicate, timeout)
+
+        self.reactor._park = park_here
+        self.reactor.wait_until(predicate, None, spin=False)
+
+    def mark(self, *local: Any) -> None:
+        self.run.mark("goes on", self.name, summary(local), tuple(self.deaths))
+
+
+def summary(thing: Any) -> Any:
+    """All that an object knows, comparable."""
+    if thing is None or isinstance(thing, (int, str, bytes, float, RingLayout)):
+        return thing
+    if isinstance(thing, (list, tuple, deque, set)):
+        return tuple(summary(each) for each in thing)
+    if isinstance(thing, dict):
+        return tuple((key, summary(value)) for key, value in thing.items())
+    if isinstance(thing, (Words, Memory, doorbell.Doorbell, doorbell.GroupBell)) or callable(thing):
+        return None  # they know nothing by themselves
+    if isinstance(thing, (Segment, Mapping, Pin)):
+        return thing.memory.name
+    if isinstance(thing, View):
+        return thing._length, summary(thing._viewed)
+    assert type(thing).__module__.startswith("mray."), type(thing)
+    names = [name for each in type(thing).__mro__ for name in getattr(each, "__slots__", ())] + list(getattr(thing, "__dict__", ()))
+    return tuple((name, summary(getattr(thing, name))) for name in names if name != "__weakref__" and hasattr(thing, name))
+
+
+# ------------------------------------------------------------------------------------------ mutants
+@contextlib.contextmanager
+def mutated(function: Callable[..., Any], old: str, new: str) -> Iterator[None]:
+    """The function of a module, or method of a class, with a piece of its text replaced by another."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{function.__qualname__} has changed: {old!r} is to be there once"
+    module = inspect.getmodule(function)
+    assert module is not None
+    scope: dict[str, Any] = {}
+    code = compile(source.replace(old, new), f"<mutant of {function.__qualname__}>", "exec")
+    exec(code, module.__dict__, scope)
+    owner: Any = module
+    *path, name = function.__qualname__.split(".")
+    for each in path:
+        owner = getattr(owner, each)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, scope[name])
+        yield
