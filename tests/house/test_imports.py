@@ -14,8 +14,8 @@ from tests.house.source import functions, imports, modules, top_package
 OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "prometheus_client", "ray"}
 #: Programs to read, whose imports stand where a user's would; who lacks a package is not offered those that need it.
 PROGRAMS = "mray/examples/"
-#: The one file that may import Ray.
-RAY_ONLY_IN = "mray/_backends/ray.py"
+#: The one package that may import Ray, and is imported by nobody who does not want it.
+RAY_ONLY_IN = "mray/_backends/ray/"
 
 #: Files that touch the process's environment, each with its reason. Everything else asks `mray._common.settings`.
 ENVIRONMENT: dict[str, str] = {
@@ -51,7 +51,7 @@ def test_optional_packages_are_imported_where_they_are_needed() -> None:
         at_top += [
             f"{name}:{line} {module}"
             for line, module in imports(tree)
-            if top_package(module) in OPTIONAL and (line, module) not in inside | for_types and not name.startswith(PROGRAMS)
+            if top_package(module) in OPTIONAL and (line, module) not in inside | for_types and not name.startswith((PROGRAMS, RAY_ONLY_IN))
         ]
     assert not at_top
 
@@ -60,11 +60,11 @@ def _is_for_type_checkers(branch: ast.AST) -> bool:
     return isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
 
 
-def test_only_one_file_imports_ray() -> None:
+def test_only_one_package_imports_ray() -> None:
     found = {
         f"{name}:{line}"
         for name, tree in modules().items()
-        if name != RAY_ONLY_IN
+        if not name.startswith(RAY_ONLY_IN)
         for line, module in imports(tree)
         if top_package(module) == "ray"
     }

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 import ray.actor
+import ray.cloudpickle
+import ray.util.client
 from ray.util.placement_group import PlacementGroup
 
 from mray._api.actor import make_handle
@@ -143,11 +145,15 @@ class RayBackend(PlaceCalls, Backend):
         return _value(value)
 
     def restore_ref(self, object_id: bytes, owner: Any) -> ObjectRef:
-        return ObjectRef(object_id, owner)
+        return ObjectRef(object_id, ray.cloudpickle.loads(owner) if isinstance(owner, bytes) else owner)
 
     def export_ref(self, ref: ObjectRef) -> Any:
-        """Ray's ref: pickled in its place, it is counted by Ray."""
-        return ref._entry
+        """Ray's ref: pickled by Ray with a value or an argument, it is counted by Ray. Other picklers would lose its owner: they get its
+        bytes, which keep the object for as long as this process lives, as Ray has it.
+        """
+        if _client_connected() or ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization():
+            return ref._entry
+        return ray.cloudpickle.dumps(ref._entry)
 
     # ------------------------------------------------------------------------------------ tasks
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -269,6 +275,11 @@ class RayBackend(PlaceCalls, Backend):
 # ------------------------------------------------------------------------------------- to and from Ray
 def _in_worker() -> bool:
     return bool(ray._private.worker.global_worker.mode == ray.WORKER_MODE)
+
+
+def _client_connected() -> bool:
+    """Whether this process talks to the cluster through Ray's client, which pickles in ways of its own."""
+    return bool(ray.util.client.ray.is_connected())
 
 
 def _wrapped(ref: Any) -> ObjectRef:
