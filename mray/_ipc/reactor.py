@@ -33,7 +33,7 @@ from time import monotonic
 from typing import Protocol
 
 from mray._common.log import logger
-from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, peer_is_ours
+from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, peer_is_ours, peer_pid
 from mray._ipc.doorbell import new_bell_fd
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.memory_order import fence
@@ -177,7 +177,9 @@ class Reactor:
 
     def connect(self, path: str, on_message: MessageCallback, on_hangup: HangupCallback) -> Connection:
         """Connect to the listener at `path`; errors as `mray._ipc.connection.connect`."""
-        return self.register(connect(path), on_message, on_hangup)
+        connection = self.register(connect(path), on_message, on_hangup)
+        connection.pid = peer_pid(connection.socket)  # who has begun to listen: of a node, who started it
+        return connection
 
     def listen(
         self, path: str, on_connection: Callable[[Connection], None], on_message: MessageCallback, on_hangup: HangupCallback

@@ -19,7 +19,7 @@ from mray._ipc.segment import unlink
 from mray._ipc.table import SessionTable
 from mray._objects.ownership import Guard
 from mray._objects.store import SegmentStore
-from mray._runtime.deaths import has_ended, owner_error, removed_error
+from mray._runtime.deaths import has_ended, note_end, owner_error, removed_error
 from mray.exceptions import ObjectStoreFullError
 
 if TYPE_CHECKING:
@@ -123,6 +123,9 @@ def missing_error(client: Client, owner: str | None, place: str, object_id: byte
     lost together with it or not at all.
     """
     if owner is not None and owner != client.process and not _is_there(client, owner):
+        connection = client.peers.get(owner)
+        if connection is not None and not has_ended(owner):  # the node's word, which says more, is still under way
+            note_end(owner, "", connection.pid)
         return owner_error(owner, object_id)
     return removed_error(place, object_id)
 
