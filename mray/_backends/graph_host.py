@@ -62,6 +62,9 @@ class Request:
 class Host:
     """Implements `GraphHost`."""
 
+    #: What runs the programs of an actor.
+    service_kind: type[GraphService] = GraphService
+
     def __init__(self, client: Client, worker: Worker | None) -> None:
         self._client = client
         self._worker = worker
@@ -69,7 +72,7 @@ class Host:
         self.prefix = f"/mray-{client.facts['session']}-{client.process}-"
         assert client.reactor.spinner is not None
         self.spinner = client.reactor.spinner
-        self.service: GraphService | None = GraphService(self) if worker is not None else None
+        self.service: GraphService | None = self.service_kind(self) if worker is not None else None
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
         self._own_bell: Doorbell | None = None
         #: By process: the actor in it, and whom to tell when it is gone.

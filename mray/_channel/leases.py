@@ -12,9 +12,9 @@ closes becomes an orphan, which `sweep_orphans` ends, also when its reader is de
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Collection
+from posix import getpid  # whose memory it is, also where processes are simulated
 from typing import Protocol
 
 from mray._ipc import layout as at
@@ -186,8 +186,8 @@ class Borrower:
 
 def _sign(words: memoryview, line: int) -> None:
     """Say which process this is."""
-    words[line + at.PID] = os.getpid()
-    words[line + at.STARTED] = start_of(os.getpid())
+    words[line + at.PID] = getpid()
+    words[line + at.STARTED] = start_of(getpid())
 
 
 def _is_dead(words: memoryview, line: int) -> bool:

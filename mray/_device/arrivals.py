@@ -17,11 +17,11 @@ view are gone and the device is done with it.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from posix import getpid  # whose memory it is, also where processes are simulated
 from typing import Any
 
 from mray._device.base import Device, Event, Platform
@@ -107,14 +107,14 @@ class _Hold:
         self._arrivals = arrivals
         self._lease = lease
         self._use = use
-        self._process = os.getpid()
+        self._process = getpid()
         self.device = device
         self.stream = stream
         arrivals.held += 1
 
     def __del__(self) -> None:
         # A forked child has copies of its parent's tensors, and none of their memory. A process that ends releases everything by that.
-        if os.getpid() == self._process and not sys.is_finalizing():
+        if getpid() == self._process and not sys.is_finalizing():
             self._arrivals.let_go(self.device, self.stream, self._lease, self._use)
 
 

@@ -12,11 +12,11 @@ when it was made; who uses an array on another stream says so by `record_stream`
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from posix import getpid  # whose memory it is, also where processes are simulated
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class Heap:
         self.total = total
         self.streams = streams
         self.waits = waits
-        self.process = os.getpid()
+        self.process = getpid()
         self._making = _Making()
         #: Memory that can be used again: (whether of outputs, bytes) -> regions.
         self._idle: dict[tuple[bool, int], deque[Region]] = {}
@@ -133,7 +133,7 @@ class Storage:
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         region = getattr(self, "region", None)
-        if region is None or is_finalizing() or os.getpid() != self.heap.process:
+        if region is None or is_finalizing() or getpid() != self.heap.process:
             return
         for stream in self.used_on:
             self.stream.follow(stream)

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import threading
 import time
 from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterator
+from posix import getpid  # whose memory it is, also where processes are simulated
 
 from mray._common import settings
 
@@ -194,7 +194,7 @@ class Hold:
 
     def __init__(self, stream: Stream) -> None:
         self._gate = threading.Event()
-        self._process = os.getpid()
+        self._process = getpid()
         stream.submit(self._gate.wait)
 
     def release(self) -> None:
@@ -208,5 +208,5 @@ class Hold:
         self.release()
 
     def __del__(self) -> None:
-        if os.getpid() == self._process:
+        if getpid() == self._process:
             self.release()

@@ -6,10 +6,11 @@ the next call. Tasks that a method leaves behind go on while the next one runs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-_loop: Any = None
+_of_thread = threading.local()
 
 
 def to_the_end(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
@@ -22,15 +23,26 @@ def to_the_end(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[...,
 
 
 def event_loop() -> Any:
-    """The event loop of this process's main thread: that of the actor's ordinary calls, which run on meanwhile."""
-    global _loop
-    if _loop is None:
+    """The event loop of the actor's main thread, which asks: that of the actor's ordinary calls, which run on meanwhile."""
+    loop = own_loop()
+    if loop is None:
         import asyncio  # noqa: PLC0415  (slow to import, and rarely needed)
 
         from mray._ipc.event_loop import main_loop  # noqa: PLC0415  (it imports asyncio)
 
-        _loop = main_loop()
-        if _loop is None:
-            _loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(_loop)
-    return _loop
+        loop = main_loop()
+        if loop is None:
+            loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(loop)
+        use_loop(loop)
+    return loop
+
+
+def own_loop() -> Any:
+    """The event loop of this thread, if it has one already."""
+    return getattr(_of_thread, "loop", None)
+
+
+def use_loop(loop: Any) -> None:
+    """This thread has an event loop already."""
+    _of_thread.loop = loop

@@ -11,10 +11,10 @@ library of devices. Looking makes no context on a device.
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from posix import getpid  # whose memory it is, also where processes are simulated
 from typing import Any
 
 from mray._channel.select import DEMANDS_DEVICE
@@ -33,7 +33,7 @@ def look(known: Iterable[str] = ()) -> Site:
     """What this process has. `known`: uuids of devices that others have, besides its own."""
     devices = platform()
     if devices is None or not devices.devices:
-        return Site(pid=os.getpid())
+        return Site(pid=getpid())
     from mray._device.nccl import nccl_version, shares_gpus  # noqa: PLC0415  (actors of graphs without devices never need it)
 
     uuids = {*known, *(device.uuid for device in devices.devices)}
@@ -41,7 +41,7 @@ def look(known: Iterable[str] = ()) -> Site:
         Gpu(device.index, device.uuid, device.name, frozenset(uuid for uuid in uuids if uuid != device.uuid and device.can_access(uuid)))
         for device in devices.devices
     )
-    return Site(devices.name, gpus, nccl_version(), shares_gpus(), os.getpid())
+    return Site(devices.name, gpus, nccl_version(), shares_gpus(), getpid())
 
 
 def answer(payload: bytes) -> bytes:

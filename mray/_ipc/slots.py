@@ -35,6 +35,7 @@ import errno
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from posix import getpid  # whose memory it is, also where processes are simulated
 from struct import Struct
 from typing import Any
 
@@ -442,17 +443,17 @@ def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
     descriptor = region.described()
     if descriptor is None:
         return None
-    return (region.key, os.getpid(), descriptor.fd, descriptor.inode), descriptor
+    return (region.key, getpid(), descriptor.fd, descriptor.inode), descriptor
 
 
 def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attached], slot: int, generation: int) -> Callable[[], None]:
-    process = os.getpid()
+    process = getpid()
 
     def release() -> None:
         current = attached.get(slot)
         # A slot that was given away has another segment by now, whose uses are not ours to release. And a forked child has copies of
         # its parent's views, but RELEASED stays the parent's word.
-        if current is not None and current.generation == generation and os.getpid() == process:
+        if current is not None and current.generation == generation and getpid() == process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
             words[index] = use
@@ -461,10 +462,10 @@ def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attac
 
 
 def _loan_releaser(words: memoryview, index: int, use: int, is_open: list[bool]) -> Callable[[], None]:
-    process = os.getpid()
+    process = getpid()
 
     def release() -> None:
-        if is_open and os.getpid() == process:
+        if is_open and getpid() == process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
             words[index] = use

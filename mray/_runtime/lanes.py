@@ -98,8 +98,15 @@ class Lanes:
         self.worker.context.__class__ = LanesContext
         self.client._peer_words[m.CALL] = self._on_call
         self.client.reads_always = True
-        signal.signal(signal.SIGTERM, self._on_terminate)
+        self._listen()
         return self._construct
+
+    def _listen(self) -> None:
+        signal.signal(signal.SIGTERM, self._on_terminate)
+
+    def start_thread(self, target: Callable[[], None], name: str) -> None:
+        """A thread of a lane begins."""
+        threading.Thread(target=target, name=name, daemon=True).start()
 
     def _warn_of_get(self) -> None:
         """Have the first `get` that really waits say that it holds up the loop."""

@@ -110,7 +110,7 @@ class GroupLoop(LoopLane):
     def _ring(self) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._serve, name=f"mray-loop-{self._name}", daemon=True).start()
+            self._lanes.start_thread(self._serve, f"mray-loop-{self._name}")
         if not self._rung:
             self._rung = True
             self._loop.call_soon_threadsafe(self._begin_rung)

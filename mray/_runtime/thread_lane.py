@@ -37,7 +37,7 @@ class ThreadLane(Lane):
                 return
             self._threads += 1
             number = self._threads
-        threading.Thread(target=self._work, name=f"mray-{self._name}-{number}", daemon=True).start()
+        self._lanes.start_thread(self._work, f"mray-{self._name}-{number}")
 
     def cancel(self, running: RunningCall) -> None:
         """A thread cannot be interrupted: the method may ask, with `is_canceled`."""

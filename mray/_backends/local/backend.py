@@ -17,10 +17,12 @@ from mray._backends.local import patches
 from mray._backends.local.baton import Baton, here
 from mray._backends.local.client import LocalClient
 from mray._backends.local.environment import check_environment
+from mray._backends.local.loops import Loops
 from mray._backends.local.node import LocalNode, Process
+from mray._backends.local.process_backend import ProcessBackend
 from mray._backends.native import NativeBackend
+from mray._common import clock, own, settings
 from mray._common import messages as m
-from mray._common import settings
 from mray._common.log import logger
 from mray._runtime import failed_calls
 from mray._runtime.observer import parent_of
@@ -71,7 +73,7 @@ class LocalBackend(Backend):
         directory = os.path.join(parent_of(options.temp_dir), f"local_{os.getpid()}_{id(baton):x}")
         chosen["facts"]["session_name"] = os.path.basename(directory)
         failed_calls.clear()
-        node = LocalNode(baton, directory, chosen, lambda process: NativeBackend(process.client, None, process.worker))
+        node = LocalNode(baton, directory, chosen, lambda process: ProcessBackend(process.client, None, process.worker))
         baton.explain = node.explain
         backend = cls(baton, node)
         client = LocalClient(node, node.new_process(), m.ROLE_DRIVER)
@@ -79,14 +81,18 @@ class LocalBackend(Backend):
         here.strand, here.process = baton.driver, driver
         baton.driver.process = driver
         client.join()
-        driver.backend = NativeBackend(client, None)
+        driver.backend = ProcessBackend(client, None)
         patches.install(baton, node.by_pid)
+        backend._loops = Loops(baton)
+        clock.use(lambda: baton.clock)
+        own.use(lambda: here.process)
         backend._hook = sys.excepthook
         sys.excepthook = backend._tell_seed
         logger.debug("one process, MRAY_LOCAL_SEED=%d", baton.seed)
         return backend
 
     _hook: Callable[..., Any] | None = None
+    _loops: Loops
 
     def _tell_seed(self, kind: Any, error: Any, trace: Any) -> None:
         """An error ends the program: say what would show it again."""
@@ -118,6 +124,9 @@ class LocalBackend(Backend):
         if host is not None:
             host.settle()
         patches.uninstall()
+        self._loops.give_back()
+        clock.use(None)
+        own.use(None)
         if sys.excepthook == self._tell_seed and self._hook is not None:
             sys.excepthook = self._hook
 

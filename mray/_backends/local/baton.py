@@ -109,6 +109,8 @@ class Baton:
         self._numbers = itertools.count()
         #: What is to be called at the next decision.
         self.words: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        #: Called at each decision, to look whether something has come that others wait for.
+        self.attendants: list[Callable[[], None]] = []
         #: The chooser sleeps; and what wakes it.
         self._asleep = False
         self._alarm = allocate_lock()
@@ -177,8 +179,8 @@ class Baton:
         here.strand = strand
         here.process = strand.process
         self._await(strand)
-        self._begin(strand)
         try:
+            self._begin(strand)
             body()
         except BaseException:
             if not strand.final:
@@ -215,8 +217,8 @@ class Baton:
     ) -> bool:
         """Wait until the predicate is true or `timeout` seconds of the clock have passed; its last value.
 
-        The predicate is asked by whoever chooses, and must be quick. Raises what was thrown at this strand, and in the driver RaySystemError
-        when everybody waits for ever.
+        The predicate is asked by whoever chooses, and must be quick. Raises what was thrown at this strand, and in the driver
+        RaySystemError when everybody waits for ever.
         """
         me = self._current
         if predicate is not None and predicate():
@@ -318,6 +320,8 @@ class Baton:
     def _choose(self) -> Strand:
         while True:
             self.hear()
+            for attendant in tuple(self.attendants):
+                _survive(attendant)
             for strand in tuple(self._polled):
                 predicate = strand.predicate
                 if predicate is not None and strand.parked and self._is_true(predicate):

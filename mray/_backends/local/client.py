@@ -75,6 +75,8 @@ class LocalClient(Client):
 
     def __init__(self, node: LocalNode, process: str, role: str) -> None:
         super().__init__(node.directory, process, role, LocalReactor(node.baton, node.listening))
+        # Whoever chooses does: an event loop need not watch for what comes.
+        self.reads_always = True
         self._local_node = node
         self.leases = LocalLeases(self)
         leases = self.leases

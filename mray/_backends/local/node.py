@@ -136,11 +136,15 @@ class LocalNode:
         worker = here.worker
         assert worker is not None
         try:
+            worker.service = here.backend.host().service
             worker.run()
         except ProcessExit as end:
             status = end.status
         except Ended:
             return
+        finally:
+            here.backend.leave_graphs()
+            worker.lanes.close_loops()
         self.bury(here, status)
 
     def bury(self, here: Process, status: int | None) -> None:

@@ -16,6 +16,7 @@ from _thread import allocate_lock
 from collections.abc import Mapping
 from typing import Any
 
+from mray._backends.local import locks
 from mray._backends.local.baton import Baton, here
 
 #: Simulated pids begin here: the kernel has none that is larger.
@@ -144,6 +145,7 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (os, "_exit", end_process),
     (os, "kill", kill),
     (os, "getpid", getpid),
+    *locks.REPLACED,
 )
 _ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours in _REPLACED)
 

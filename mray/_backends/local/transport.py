@@ -7,6 +7,7 @@ the runtime above sees what it sees natively: messages that arrive later, never 
 from __future__ import annotations
 
 import os
+import select
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
@@ -109,7 +110,8 @@ class LocalReactor(Reactor):
         self.spinner = None
         self.bell_fd = -1
         self.bells = ()
-        self._attendants = ()
+        #: Descriptor -> what looks whether there is something to read.
+        self._watched: dict[int, Callable[[], None]] = {}
 
     def connect(self, path: str, on_message: MessageCallback, on_hangup: HangupCallback) -> Connection:
         there = self._listening.get(os.path.basename(path).partition(".")[0])
@@ -153,10 +155,31 @@ class LocalReactor(Reactor):
         return self.baton.wait_until(predicate, timeout)
 
     def attend(self, attendant: Callable[[], None]) -> None:
-        self._attendants = (*self._attendants, attendant)
+        self.baton.attendants.append(attendant)
 
     def unattend(self, attendant: Callable[[], None]) -> None:
-        self._attendants = tuple(each for each in self._attendants if each != attendant)
+        if attendant in self.baton.attendants:
+            self.baton.attendants.remove(attendant)
+
+    def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+
+        def look() -> None:
+            if poll.poll(0):
+                callback(select.POLLIN)
+
+        self._watched[fd] = look
+        self.attend(look)
+
+    def forget(self, fd: int) -> None:
+        look = self._watched.pop(fd, None)
+        if look is not None:
+            self.unattend(look)
+
+    def look(self) -> bool:
+        self.baton.pause()
+        return True
 
     def start_relief(self) -> None:
         """There is no such thread."""

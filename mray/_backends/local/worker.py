@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mray._backends.local.baton import Ended
+from mray._backends.local.lanes import LocalLanes
 from mray._common import messages as m
 from mray._common import settings
 from mray._ipc.connection import Connection, Message
@@ -96,9 +97,11 @@ class LocalWorker(Worker):
     """A worker's state and main loop."""
 
     place: Process
+    lanes: LocalLanes
 
     interrupts_class = LocalInterrupts
     executor_class = LocalExecutor
+    lanes_class = LocalLanes
 
     def __init__(self, client: LocalClient, node: LocalNode) -> None:
         super().__init__(client)

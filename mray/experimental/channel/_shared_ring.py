@@ -30,6 +30,7 @@ from mray._api.context import get_runtime_context
 from mray._api.current import current_backend
 from mray._channel.base import NOTHING, Failed
 from mray._channel.shm import ShmReader, ShmWriter
+from mray._common.own import Own
 from mray._graph.host import GraphHost
 from mray._graph.resolve import layout_for
 from mray._ipc import layout as at
@@ -413,7 +414,8 @@ def own_actor() -> str:
 
 
 # ---------------------------------------------------------------------------------------------- registry
-_rings: Rings | None = None
+#: At most one: those of the present session.
+_own_rings: Own[list[Rings]] = Own(list)
 _rings_lock = threading.Lock()
 
 
@@ -479,21 +481,21 @@ class Rings:
 
     def abandon(self) -> None:
         """The session ends."""
-        global _rings
         with self._lock:
             rings = list(self._open.values())
             self._kept.clear()
         for ring in rings:
             ring.abandon()
-        if _rings is self:
-            _rings = None
+        own = _own_rings.get()
+        if self in own:
+            own.remove(self)
 
 
 def rings() -> Rings:
     """The rings of this process in its present session."""
-    global _rings
     host = current_backend().host()
+    own = _own_rings.get()
     with _rings_lock:
-        if _rings is None or _rings._host is not host:
-            _rings = Rings(host)
-        return _rings
+        if not own or own[0]._host is not host:
+            own[:] = [Rings(host)]
+        return own[0]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from mray._api.current import current_backend
 from mray._api.type_hint import ChannelOutputType
 from mray._common.clock import now
+from mray._common.own import Own
 from mray.exceptions import RayChannelError, RayChannelTimeoutError, RayTaskError
 from mray.experimental.channel.accelerator_context import AcceleratorContext
 from mray.experimental.channel.serialization_context import _SerializationContext
@@ -47,9 +48,6 @@ class CompiledDAGArgs(NamedTuple):
 class ChannelContext:
     """What channels of this process share."""
 
-    _current: ChannelContext | None = None
-    _lock = threading.Lock()
-
     def __init__(self) -> None:
         #: Values on their way inside of this process.
         self.serialization_context = _SerializationContext()
@@ -62,10 +60,7 @@ class ChannelContext:
     @staticmethod
     def get_current() -> ChannelContext:
         """The context of this process."""
-        with ChannelContext._lock:
-            if ChannelContext._current is None:
-                ChannelContext._current = ChannelContext()
-            return ChannelContext._current
+        return _contexts.get()
 
     @property
     def torch_available(self) -> bool:
@@ -86,6 +81,9 @@ class ChannelContext:
     def set_torch_device(self, device: Any) -> None:
         """Have tensors arrive on this device."""
         self._torch_device = device
+
+
+_contexts: Own[ChannelContext] = Own(ChannelContext)
 
 
 # -------------------------------------------------------------------------------------------- one channel

@@ -24,6 +24,7 @@ from mray._api.decorator import remote
 from mray._api.verbs import get, get_actor, kill
 from mray._channel.collective_ops import library_of
 from mray._common.log import logger
+from mray._common.own import Own
 from mray._device.platform import platform
 from mray.util.collective import types
 from mray.util.collective.backend_registry import (
@@ -70,7 +71,7 @@ __all__ = [
 JOIN_TIMEOUT = 30 * 60 * 1000
 
 #: The groups of this process, by name; None while it is joining.
-_groups: dict[str, BaseGroup | None] = {}
+_own_groups: Own[dict[str, BaseGroup | None]] = Own(dict)
 _lock = threading.Lock()
 
 
@@ -94,7 +95,7 @@ def gloo_available() -> bool:
 def is_group_initialized(group_name: str) -> bool:
     """Whether this process is in a group of that name."""
     with _lock:
-        return _groups.get(group_name) is not None
+        return _own_groups.get().get(group_name) is not None
 
 
 def init_collective_group(
@@ -124,9 +125,9 @@ def init_collective_group(
 def _join(world_size: int, rank: int, backend: str, group_name: str, timeout: float | None, actors: Sequence[bytes]) -> BaseGroup:
     kind = backend_class(backend)
     with _lock:
-        if group_name in _groups:
+        if group_name in _own_groups.get():
             raise RuntimeError("Trying to initialize a group a second time.")
-        _groups[group_name] = None
+        _own_groups.get()[group_name] = None
     try:
         if issubclass(kind, SharedMemoryGroup | NCCLGroup):
             group: BaseGroup = kind(world_size, rank, group_name, JOIN_TIMEOUT if timeout is None else timeout, actors)
@@ -134,10 +135,10 @@ def _join(world_size: int, rank: int, backend: str, group_name: str, timeout: fl
             group = kind(world_size, rank, group_name)
     except BaseException:
         with _lock:
-            del _groups[group_name]
+            del _own_groups.get()[group_name]
         raise
     with _lock:
-        _groups[group_name] = group
+        _own_groups.get()[group_name] = group
     return group
 
 
@@ -200,11 +201,11 @@ def destroy_collective_group(group_name: str = "default") -> None:
     """
     _check_inside_actor()
     with _lock:
-        group = _groups.get(group_name)
+        group = _own_groups.get().get(group_name)
         if group is None:
             logger.warning("The group '%s' does not exist.", group_name)
             return
-        del _groups[group_name]
+        del _own_groups.get()[group_name]
     group.destroy_group()
     try:
         kill(get_actor(_declared_name(group_name)))
@@ -216,7 +217,7 @@ def get_rank(group_name: str = "default") -> int:
     """The rank of this process; -1 when it is in no group of that name."""
     _check_inside_actor()
     with _lock:
-        group = _groups.get(group_name)
+        group = _own_groups.get().get(group_name)
     return -1 if group is None else group.rank
 
 
@@ -224,14 +225,14 @@ def get_collective_group_size(group_name: str = "default") -> int:
     """The number of members; -1 when this process is in no group of that name."""
     _check_inside_actor()
     with _lock:
-        group = _groups.get(group_name)
+        group = _own_groups.get().get(group_name)
     return -1 if group is None else group.world_size
 
 
 def get_group_handle(group_name: str = "default") -> BaseGroup:
     """This process's membership of a group; joins first if the group is declared and this actor one of it. RuntimeError otherwise."""
     with _lock:
-        group = _groups.get(group_name)
+        group = _own_groups.get().get(group_name)
     if group is not None:
         return group
     here = _check_inside_actor()

@@ -1,0 +1,192 @@
+"""Compiled graphs whose actors take turns: what is different from those of other engines.
+
+    driver's thread                                 actor's thread
+    CompiledGraph.execute                           Program.run
+      a scheduling point, then the input's ring       a scheduling point before each operation: READ, COMPUTE, WRITE
+    CompiledDAGRef.get                              nothing there, or no room: back to its calls, and waits in turns
+      a scheduling point, then waits in turns
+
+Programs, rings and all that is decided are those of every engine (`mray._graph`, `mray._channel`): what is copied, what a buffer holds
+and how errors travel is the same. So a seed fixes the interleaving of the operations of all actors, and of executions in flight.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._api.current import current_backend
+from mray._backends.graph_host import Host
+from mray._backends.local.transport import LocalReactor
+from mray._channel.base import ChannelReader, ChannelWriter
+from mray._graph.compiled import CompiledGraph
+from mray._graph.host import GraphHost
+from mray._graph.loop import GraphService
+from mray._graph.plan import Channel, Step
+from mray._graph.probes import Method, Read, Write
+from mray._graph.ref import CompiledDAGRef
+from mray._graph.waiting import wait_until
+from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.spin import Patience, Spinner
+
+if TYPE_CHECKING:
+    from mray._runtime.client import Client
+    from mray._runtime.worker import Worker
+
+
+class Still(Spinner):
+    """Who waits never spins: nobody computes meanwhile."""
+
+    def __init__(self) -> None:
+        Patience.__init__(self, 0.0)
+
+    def may_spin(self) -> bool:
+        return False
+
+    def is_crowded(self) -> bool:
+        return True
+
+
+class Bell(Doorbell):
+    """Rung for nobody: whoever chooses asks all who wait."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.fd = -1
+
+    def ring(self) -> None:
+        """Nobody sleeps on it."""
+
+
+_bell = Bell()
+
+
+def _nothing() -> None:
+    pass
+
+
+class Pace:
+    """A `Probe` that makes each operation of a program a scheduling point."""
+
+    def __init__(self, pause: Callable[[], None]) -> None:
+        self._pause = pause
+
+    def read(self, channel: Channel, reader: ChannelReader) -> Read:
+        pause, try_read = self._pause, reader.try_read
+
+        def read() -> Any:
+            pause()
+            return try_read()
+
+        return read
+
+    def write(self, channel: Channel, writer: ChannelWriter, send: Write) -> Write:
+        pause = self._pause
+
+        def write(value: Any) -> bool:
+            pause()
+            return send(value)
+
+        return write
+
+    def method(self, step: Step, name: str, method: Method) -> Method:
+        pause = self._pause
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            pause()
+            return method(*args, **kwargs)
+
+        return call
+
+
+class LocalHost(Host):
+    """What a simulated process offers to the graphs in it."""
+
+    def __init__(self, client: Client, worker: Worker | None) -> None:
+        reactor = client.reactor
+        assert isinstance(reactor, LocalReactor)
+        self.baton = reactor.baton
+        reactor.spinner = Still()
+        self.service_kind = LocalService
+        super().__init__(client, worker)
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
+        with self.baton.turn():
+            return self.baton.wait_until(predicate, timeout)
+
+    def die(self) -> None:
+        """The process has died: nobody is told by it, and nothing of it stays."""
+        for graph in list(self.graphs):
+            if isinstance(graph, LocalGraph):
+                graph.die()
+            else:
+                graph.abandon()
+        if self.service is not None:
+            self.service.close_all()
+
+    def bell_of(self, process: str) -> Doorbell:
+        return _bell
+
+    def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
+        return None
+
+    def join_group_bell(self, writer: str, key: str) -> Callable[[], None]:
+        return _nothing
+
+    def end_group_bell(self, key: str) -> None:
+        """There is none."""
+
+
+class LocalService(GraphService):
+    """The programs of one actor, run by the thread that runs its calls."""
+
+    def __init__(self, host: GraphHost) -> None:
+        assert isinstance(host, LocalHost)
+        super().__init__(host)
+        self.probes = (Pace(host.baton.pause),)
+        self._patience = host.spinner
+        #: The thread that made this and runs the actor's calls.
+        self._thread = threading.get_ident()
+
+    def is_its_thread(self) -> bool:
+        return threading.get_ident() == self._thread
+
+
+class LocalGraph(CompiledGraph):
+    """A compiled graph in the session's one process. Any thread, also one that takes no part in turns yet."""
+
+    _host: LocalHost
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._spinner = self._host.spinner
+
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
+        with self._host.baton.turn():
+            self._host.baton.pause()
+            return super().execute(*args, **kwargs)
+
+    def _fetch(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
+        with self._host.baton.turn():
+            self._host.baton.pause()
+            return super()._fetch(ref, index, output, timeout, deadline)
+
+    def _wait(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        # By the host of who waits: in this process it may be another one than that of who compiled.
+        host = current_backend().host()
+        with self._host.baton.turn():
+            return wait_until(host, host.process in self._made.processes.values(), predicate, deadline)
+
+    def die(self) -> None:
+        """Who has compiled it has died: let go of memory and names."""
+        if not self._is_teardown:
+            self._is_teardown = self._stopped = True
+            for cancel in self._watches:
+                cancel()
+            self._made.release()
+
+    def _end(self, patience: float, kill_actors: bool) -> None:
+        with self._host.baton.turn():
+            super()._end(patience, kill_actors)

@@ -1,0 +1,64 @@
+"""Lanes of a simulated process: each thread of a lane is a strand, each loop waits in turns.
+
+The native lanes (`mray._runtime.lanes`) run unchanged otherwise: which call runs where, and in which order calls begin, is theirs.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mray._backends.local.baton import Ended
+from mray._graph.coroutines import own_loop, use_loop
+from mray._runtime.lanes import Lanes
+
+if TYPE_CHECKING:
+    from mray._backends.local.worker import LocalWorker
+
+
+class LocalLanes(Lanes):
+    """All lanes of one actor."""
+
+    worker: LocalWorker
+
+    def _listen(self) -> None:
+        """No signal is meant for a simulated process."""
+
+    def prepare(self, spec: dict[str, Any]) -> Callable[..., None] | None:
+        construct = super().prepare(spec)
+        if self.main is not None:
+            use_loop(self.main.loop)
+        return construct
+
+    def start_thread(self, target: Callable[[], None], name: str) -> None:
+        place = self.worker.place
+
+        def run() -> None:
+            try:
+                target()
+            finally:
+                self.close_loops()
+
+        place.strands.append(place.client.reactor.baton.spawn(name, run, place))
+
+    def close_loops(self) -> None:
+        """The strand that calls is over: close its event loops, and say nothing of what has not come to its end in them."""
+        loops = [own_loop()]
+        for lane in (self._lanes or {}).values():
+            state = vars(lane)
+            if state.get("_thread") == threading.get_ident():
+                loops.append(state["_loop"])
+        for loop in loops:
+            if loop is not None and not loop.is_closed() and not loop.is_running():
+                for task in sys.modules["asyncio"].all_tasks(loop):
+                    task._log_destroy_pending = False
+                loop.close()
+
+    def crash(self) -> NoReturn:
+        error = sys.exc_info()[1]
+        if not isinstance(error, Ended):
+            sys.excepthook(*sys.exc_info())
+            self.worker.end(1)
+        raise Ended

@@ -1,0 +1,114 @@
+"""Event loops whose waiting is a scheduling point.
+
+    a loop in a thread that has the baton  ── select ──▶  TurnSelector: give the baton up until something is due
+    callbacks in the order of asyncio                     timers by the session's clock
+
+For every loop that runs in a strand: the user's (`asyncio.run`) and those of async actors, whose main loop waits in turns already
+(`mray._ipc.event_loop` in a `LocalReactor`) and only gets the clock. Each turn of a loop is a scheduling point. A loop that is none of
+asyncio's own (uvloop) is left as it is: it holds everybody up while it waits.
+
+Imports asyncio: for processes that are a session.
+"""
+
+from __future__ import annotations
+
+import selectors
+import weakref
+from asyncio import base_events, events, selector_events
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mray._backends.local.baton import Baton
+from mray._ipc.event_loop import LoopSelector
+
+
+class TurnSelector(selectors.BaseSelector):
+    """The selector of a loop, with `inner` for its descriptors. For the loop's thread."""
+
+    def __init__(self, baton: Baton, inner: selectors.BaseSelector, ready: Callable[[], bool]) -> None:
+        self._baton = baton
+        self.inner = inner
+        #: Whether the loop has something to call.
+        self._ready = ready
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        baton = self._baton
+        if baton.holder() is None:
+            return self.inner.select(timeout)
+        if timeout is not None and timeout <= 0:
+            baton.pause()
+        else:
+            baton.wait_until(self._is_due, timeout, lambda: "something to do in its event loop")
+        return self.inner.select(0)
+
+    def _is_due(self) -> bool:
+        return self._ready() or bool(self.inner.select(0))
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self.inner.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self.inner.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self.inner.modify(fileobj, events, data)
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self.inner.get_key(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self.inner.get_map()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class Loops:
+    """The loops of a session."""
+
+    def __init__(self, baton: Baton) -> None:
+        self._baton = baton
+        self._taken: weakref.WeakSet[Any] = weakref.WeakSet()
+        base: Any = base_events.BaseEventLoop
+        self._run_forever = run_forever = base.run_forever
+
+        def run_in_turns(loop: Any) -> None:
+            if baton.holder() is not None:
+                self.take_over(loop)
+            run_forever(loop)
+
+        base.run_forever = run_in_turns
+        running = events._get_running_loop()
+        if running is not None:
+            self.take_over(running)
+
+    def take_over(self, loop: Any) -> None:
+        """From now on a loop waits in turns and goes by the session's clock."""
+        if loop in self._taken or not isinstance(loop, selector_events.BaseSelectorEventLoop):
+            return
+        self._taken.add(loop)
+        state = vars(loop)
+        baton, inner, ready = self._baton, state["_selector"], state["_ready"]
+        if not isinstance(inner, LoopSelector):
+            state["_selector"] = TurnSelector(baton, inner, lambda: bool(ready))
+        _shift(state["_scheduled"], baton.clock - loop.time())
+        state["time"] = lambda: baton.clock
+
+    def give_back(self) -> None:
+        """The session ends: loops are asyncio's own again."""
+        base: Any = base_events.BaseEventLoop
+        base.run_forever = self._run_forever
+        for loop in list(self._taken):
+            state = vars(loop)
+            now = state.pop("time")()
+            _shift(state["_scheduled"], loop.time() - now)
+            selector = state["_selector"]
+            if isinstance(selector, TurnSelector):
+                state["_selector"] = selector.inner
+        self._taken.clear()
+
+
+def _shift(timers: list[Any], seconds: float) -> None:
+    """Timers keep their order: all of them move."""
+    for timer in timers:
+        timer._when += seconds

@@ -1,0 +1,43 @@
+"""`Own`: what each process of a session has one of, such as the groups that it is a member of.
+
+In most engines that is a global variable. Where several processes of a session are simulated by one (`mray._backends.local`), each of
+them has its own; the engine says whose code runs (`use`). Any thread.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+_whose: Callable[[], Any] | None = None
+
+
+def use(whose: Callable[[], Any] | None) -> None:
+    """From now on values belong to what this returns (weakly referenced; None: to the process itself); None: no more."""
+    global _whose
+    _whose = whose
+
+
+class Own(Generic[T]):
+    """A value that is made when a process first asks for it."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        #: Of the process itself; empty or one item.
+        self._only: list[T] = []
+        self._of: weakref.WeakKeyDictionary[Any, T] = weakref.WeakKeyDictionary()
+
+    def get(self) -> T:
+        """That of the process whose code runs."""
+        owner = None if _whose is None else _whose()
+        if owner is None:
+            if not self._only:
+                self._only.append(self._make())
+            return self._only[0]
+        found = self._of.get(owner)
+        if found is None:
+            found = self._of[owner] = self._make()
+        return found
