@@ -13,6 +13,7 @@ from typing import Any
 import ray.cloudpickle
 
 from mray._api.current import backend_if_started, set_backend
+from mray._backends.ray.values import RAYS_VALUES, value_of
 from mray._common.version import __version__
 
 
@@ -24,6 +25,14 @@ class Shipped:
     def __init__(self, target: Any, payload: bytes) -> None:
         self.target = target
         self.payload = payload
+
+    @staticmethod
+    def arrived(args: tuple[Any, ...]) -> Any:
+        """Arguments as the user is to see them: a ref may stand for a value of a class of Ray's."""
+        for arg in args:
+            if type(arg) in RAYS_VALUES:
+                return [value_of(arg) for arg in args]
+        return args
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpack, (__version__, self.payload)

@@ -13,17 +13,16 @@ import ray
 import ray.actor
 import ray.cloudpickle
 import ray.util.client
-from ray.util.placement_group import PlacementGroup
 
 from mray._api.actor import make_handle
 from mray._api.backend import Backend
 from mray._api.object_ref import ObjectRef
-from mray._api.ref_generator import DynamicObjectRefGenerator
 from mray._backends.ray import connecting, shells
 from mray._backends.ray import options as rules
 from mray._backends.ray.errors import translated
 from mray._backends.ray.generators import RayObjectRefGenerator
 from mray._backends.ray.places import PlaceCalls
+from mray._backends.ray.values import RAYS_VALUES, ref_of, value_of
 from mray._backends.ray.whereabouts import QUERIES, Whereabouts
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class RayBackend(PlaceCalls, Backend):
     # ------------------------------------------------------------------------------------ objects
     def put(self, value: Any) -> ObjectRef:
         try:
-            return _wrapped(ray.put(value))
+            return ref_of(ray.put(value))
         except ray.exceptions.RayError as error:
             raise translated(error) from None
 
@@ -83,8 +82,8 @@ class RayBackend(PlaceCalls, Backend):
         except ray.exceptions.RayError as error:
             raise translated(error) from None
         for index, value in enumerate(values):
-            if type(value) in _RAYS_VALUES:
-                values[index] = _value(value)
+            if type(value) in RAYS_VALUES:
+                values[index] = value_of(value)
         return values
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
@@ -128,7 +127,7 @@ class RayBackend(PlaceCalls, Backend):
                 return
             error = done.exception()
             if error is None:
-                future.set_result(_value(done.result()))
+                future.set_result(value_of(done.result()))
                 return
             error = translated(error)
             # a future refuses StopIteration: it would end the generator that awaits it
@@ -142,7 +141,7 @@ class RayBackend(PlaceCalls, Backend):
             value = yield from ref._entry.__await__()
         except ray.exceptions.RayError as error:
             raise translated(error) from None
-        return _value(value)
+        return value_of(value)
 
     def restore_ref(self, object_id: bytes, owner: Any) -> ObjectRef:
         return ObjectRef(object_id, ray.cloudpickle.loads(owner) if isinstance(owner, bytes) else owner)
@@ -282,10 +281,6 @@ def _client_connected() -> bool:
     return bool(ray.util.client.ray.is_connected())
 
 
-def _wrapped(ref: Any) -> ObjectRef:
-    return ObjectRef(ref.binary(), ref)
-
-
 def _unwrapped(args: Sequence[Any]) -> list[Any]:
     """Refs among the arguments themselves as Ray's, so that Ray resolves them."""
     return [arg._entry if type(arg) is ObjectRef and arg._entry is not None else arg for arg in args]
@@ -298,27 +293,15 @@ def _unwrapped_keywords(kwargs: dict[str, Any] | None) -> dict[str, Any]:
 def _returned(returned: Any) -> Any:
     """What a call returns."""
     if isinstance(returned, ray.ObjectRef):
-        return ObjectRef(returned.binary(), returned)
+        return ref_of(returned)
     if isinstance(returned, list):
-        return [_wrapped(ref) for ref in returned]
+        return [ref_of(ref) for ref in returned]
     if isinstance(returned, ray.ObjectRefGenerator):
-        return RayObjectRefGenerator(returned, _wrapped)
-    return None if returned is None else _wrapped(returned)
+        return RayObjectRefGenerator(returned, ref_of)
+    return None if returned is None else ref_of(returned)
 
 
 def _handle(handle: Any, blueprint: Any, options: dict[str, Any] | None) -> ActorHandle:
     made = make_handle(blueprint, handle._actor_id.binary(), None if getattr(handle, "_ray_weak_ref", False) else handle, options)
     made._carried = handle
     return made
-
-
-#: Types of values that only Ray makes, and what the user is to see of them.
-_RAYS_VALUES: dict[type, Callable[[Any], Any]] = {
-    ray.DynamicObjectRefGenerator: lambda found: DynamicObjectRefGenerator([_wrapped(ref) for ref in found]),
-    PlacementGroup: rules.group_from,
-}
-
-
-def _value(value: Any) -> Any:
-    translate = _RAYS_VALUES.get(type(value))
-    return value if translate is None else translate(value)

@@ -55,7 +55,7 @@ def plain(text: str) -> str:
             continue  # a mark under a line that Ray has taken away
         if not ours:
             lines.append(line)
-    return "\n".join(lines)
+    return "\n".join(lines).replace("mray.exceptions.", "ray.exceptions.")  # the name that programs look for
 
 
 def _alike(kind: type[Exception], error: Any) -> Exception:

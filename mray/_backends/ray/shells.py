@@ -42,14 +42,14 @@ def function_shell(function: Any) -> Any:
 
 def _task(code: Shipped) -> Callable[..., Any]:
     def task(*args: Any, **kwargs: Any) -> Any:
-        return code.target(*args, **kwargs)
+        return code.target(*code.arrived(args), **kwargs)
 
     return task
 
 
 def _generator_task(code: Shipped) -> Callable[..., Any]:
     def task(*args: Any, **kwargs: Any) -> Any:
-        yield from code.target(*args, **kwargs)
+        yield from code.target(*code.arrived(args), **kwargs)
 
     return task
 
@@ -98,12 +98,12 @@ def class_shell(blueprint: ActorBlueprint) -> type:
     body: dict[str, Any] = {"__module__": blueprint.module or "__main__", "__qualname__": blueprint.name, "__doc__": None}
     for name, spec in blueprint.methods.items():
         if name not in COMMON_METHODS and name not in _OF_THE_SHELL:
-            body[name] = _method_shell(user_class, spec, blueprint)
+            body[name] = _method_shell(user_class, spec, blueprint, code)
     body["__init__"] = _dressed(_constructor(code), "__init__", blueprint.module, blueprint.init.signature, bound=True)
     body.update(_common_methods())
     names = {name: body[name] for name in ("__module__", "__qualname__", "__doc__")}
     if user_class.__repr__ is not object.__repr__:
-        body["__repr__"] = names["__repr__"] = _representation()
+        body["__repr__"] = names["__repr__"] = _representation(code)
     # Ray takes a class that has this attribute as it is, and learns the name from it and whether there is a `__repr__`.
     body["__ray_actor_class__"] = type(blueprint.class_name, (), names)
     return type(blueprint.class_name, (), body)
@@ -114,7 +114,7 @@ _OF_THE_SHELL = frozenset({"__init__", "__repr__", "__getattr__", "__getattribut
                            "__reduce_ex__", "__getstate__", "__setstate__", "__eq__", "__hash__", "__bool__", "__len__"})  # fmt: skip
 
 
-def _method_shell(user_class: Any, spec: ActorMethodSpec, blueprint: ActorBlueprint) -> Any:
+def _method_shell(user_class: Any, spec: ActorMethodSpec, blueprint: ActorBlueprint, code: Shipped) -> Any:
     function = inspect.unwrap(getattr(user_class, spec.name))
     if inspect.isasyncgenfunction(function):
         make = _async_generator_method
@@ -124,7 +124,7 @@ def _method_shell(user_class: Any, spec: ActorMethodSpec, blueprint: ActorBluepr
         make = _async_method
     else:
         make = _method
-    shell = _dressed(make(spec.name), spec.name, blueprint.module, spec.signature, bound=True)
+    shell = _dressed(make(spec.name, code), spec.name, blueprint.module, spec.signature, bound=True)
     given = {name: value for name, value in (spec.options or {}).items() if name in _METHOD_OPTIONS}
     if spec.num_returns != ("streaming" if spec.is_generator else 1):
         given["num_returns"] = spec.num_returns
@@ -133,35 +133,35 @@ def _method_shell(user_class: Any, spec: ActorMethodSpec, blueprint: ActorBluepr
 
 def _constructor(code: Shipped) -> Callable[..., Any]:
     def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        self.mray_instance = code.target(*args, **kwargs)
+        self.mray_instance = code.target(*code.arrived(args), **kwargs)
 
     return __init__
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _method(name: str, code: Shipped) -> Callable[..., Any]:
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self.mray_instance, name)(*args, **kwargs)
+        return getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
 
     return method
 
 
-def _async_method(name: str) -> Callable[..., Any]:
+def _async_method(name: str, code: Shipped) -> Callable[..., Any]:
     async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self.mray_instance, name)(*args, **kwargs)
+        return await getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
 
     return method
 
 
-def _generator_method(name: str) -> Callable[..., Any]:
+def _generator_method(name: str, code: Shipped) -> Callable[..., Any]:
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        yield from getattr(self.mray_instance, name)(*args, **kwargs)
+        yield from getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
 
     return method
 
 
-def _async_generator_method(name: str) -> Callable[..., Any]:
+def _async_generator_method(name: str, code: Shipped) -> Callable[..., Any]:
     async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        items = getattr(self.mray_instance, name)(*args, **kwargs)
+        items = getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
         try:
             async for item in items:
                 yield item
@@ -186,10 +186,11 @@ def _common_methods() -> dict[str, Any]:
     return {"__ray_ready__": __ray_ready__, "__ray_call__": __ray_call__, "__ray_terminate__": __ray_terminate__}
 
 
-def _representation() -> Callable[[Any], str]:
+def _representation(code: Shipped) -> Callable[[Any], str]:
     def __repr__(self: Any) -> str:  # noqa: N807
+        # Before the constructor has run, Ray asks what would be the user's object then.
         instance = self.__dict__.get("mray_instance")
-        return object.__repr__(self) if instance is None else repr(instance)
+        return repr(code.target.__new__(code.target) if instance is None else instance)
 
     return __repr__
 
