@@ -269,7 +269,9 @@ class Torment:
         elif not any(self.was_killed(pid) for pid in pids):
             raise Violation(f"an error that names none of the killed ({sorted(pids)}): {text}") from error
         self.count(f"told of a death ({type(error).__name__})")
-        self.say(f"told: {' '.join(text.split())[:160]}")
+        told = f"told: {type(error).__name__} of {sorted(pids)}"
+        if not self.events[-1].endswith(told):
+            self.say(told)
 
 
 class Thread(threading.Thread):

@@ -213,6 +213,10 @@ class Pool:
                 other.reclaiming = True
                 other.connection.send((m.RECLAIM, (waiting + 1) // 2))
                 return
+        self.cancel_requests()
+
+    def cancel_requests(self) -> None:
+        """No more leases are wanted; a grant that is under way is returned."""
         for number in self.requests:
             self.client.node.post((m.LEASE_CANCEL, number))
         if self.requests:
@@ -471,8 +475,10 @@ class LeasePools:
                 self.watch_idle(pool)
 
     def give_back_idle(self) -> None:
-        """Return every idle lease at once (before somebody asks what resources are free)."""
+        """Return every idle lease at once (before somebody asks what resources are free), and want none where no task waits."""
         for pool in self._pools.values():
+            if not pool.queue:
+                pool.cancel_requests()
             for lease in list(pool.leases.values()):
                 if not lease.connection.calls:
                     pool.give_back(lease)

@@ -211,7 +211,7 @@ class Node:
             connection.role, connection.pid = role, pid
             return
         if role == m.ROLE_WORKER:
-            known = process in self._supervisor.workers
+            known = self._supervisor.expects(process, pid)
         else:
             only = self._only_job
             known = role == m.ROLE_DRIVER and (wishes is not None if only is None else only.connection is None)

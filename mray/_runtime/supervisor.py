@@ -115,6 +115,8 @@ class Supervisor:
         #: SPAWN packets that the zygote has not answered, and those that wait for their turn.
         self._under_way: dict[str, bytes] = {}
         self._waiting: deque[tuple[str, bytes]] = deque()
+        #: Workers of a dead zygote that it had not reported, and that others take the place of.
+        self._disowned: set[int] = set()
         #: Session ids of dead workers: what still runs under one is to be ended.
         self._dead_sids: set[int] = set()
         self._zygote: socket.socket
@@ -160,7 +162,8 @@ class Supervisor:
             message = marshal.loads(packet)
             if message[0] == SPAWNED:
                 self._zygote_failures = 0
-                self._forked(message[1], message[2])
+                if message[1] in self._under_way:  # else it has joined already
+                    self._forked(message[1], message[2])
             elif message[0] == REAPED:
                 self._ended(message[1], message[2])
             else:
@@ -177,12 +180,13 @@ class Supervisor:
             self._zygote_pid = 0
             self.failure = RuntimeError(f"the zygote cannot start: {how} ({_ZYGOTE_ATTEMPTS} times in a row)")
             return
-        # A worker that was forked and not reported is started again: two must not answer to one name.
+        # A worker that was forked, and has neither been reported nor joined, is started again: two must not answer to one name.
         for pid in processes.children():
             if self._interpreters.knows(pid):
                 continue
             if pid not in self._by_pid and _session_id(pid) not in self._by_pid and not self._wrapped.has_session(_session_id(pid)):
                 processes.kill(pid)
+                self._disowned.add(pid)
         self._start_zygote()
 
     # ------------------------------------------------------------------------------------ starting workers
@@ -289,10 +293,17 @@ class Supervisor:
         worker.pid = pid
         self._by_pid[pid] = worker
         self._dead_sids.discard(pid)
+        self._disowned.discard(pid)
         self._close_write_ends(worker)
 
+    def expects(self, process: str, pid: int) -> bool:
+        """Whether this is a worker of the session: its first words may be read after its end has been decided."""
+        return process in self.workers and pid not in self._disowned
+
     def joined(self, process: str, pid: int) -> None:
-        """A worker has joined the session, and says its pid."""
+        """A worker has joined the session, and says its pid: it may be there before the zygote says so, who may not live to say it."""
+        if process in self._under_way:
+            self._forked(process, pid)
         self._wrapped.joined(process, pid)
 
     def _trouble(self, text: str, work: str = "") -> None:

@@ -242,16 +242,26 @@ class Scheduler:
 
     def _lease_cancelled(self, event: events.LeaseCancelled) -> None:
         member = self.members.get(event.process)
-        lease = member.requests.get(event.request) if member is not None else None
-        if lease is None or lease.worker is not None:
-            return  # granted already: the client returns what it gets
-        self.withdraw(lease)
-        self._forget(lease)
+        if member is None:
+            return
+        lease = member.requests.get(event.request)
+        if lease is not None:
+            self.withdraw(lease)
+            self._forget(lease)
+            return
+        # The grant is under way to a client that will not use it: whatever ends before it says so must not take the worker along.
+        for granted in member.leases.values():
+            if granted.request == event.request:
+                self._end_lease(granted)
+                return
 
     def _lease_returned(self, event: events.LeaseReturned) -> None:
         lease = self.leases.get(event.lease)
         if lease is None or lease.client.process != event.process:
-            return  # its worker died meanwhile
+            return  # its worker died meanwhile, or its request was taken back
+        self._end_lease(lease)
+
+    def _end_lease(self, lease: Lease) -> None:
         self._forget(lease)
         worker = lease.worker
         self._vacate(lease)

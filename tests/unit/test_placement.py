@@ -107,6 +107,16 @@ def test_a_demand_of_one_bundle_waits_for_that_bundle():
     assert second
 
 
+def test_a_worker_whose_grant_meets_a_cancelled_request_outlives_its_group():
+    stage = GroupStage({"CPU": 1})
+    group = stage.reserve({"CPU": 1})
+    request = stage.ask_in(group, CPU=1)
+    assert [grant[0] for grant in stage.grants()] == [request]
+    stage(events.LeaseCancelled("driver", request))
+    stage.remove(group)
+    assert not stage.killed
+
+
 def test_any_bundle_means_one_that_has_room_for_everything():
     stage = GroupStage({"CPU": 2, "r": 2})
     group = stage.reserve({"CPU": 1}, {"CPU": 1, "r": 2})

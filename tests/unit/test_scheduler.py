@@ -124,6 +124,21 @@ def test_a_cancelled_request_leaves_no_trace():
     assert stage.available() == {"CPU": 1.0}
 
 
+def test_a_request_that_is_cancelled_while_its_grant_is_under_way_gives_the_worker_back_once():
+    stage = Stage({"CPU": 1})
+    request = stage.ask(CPU=1)
+    stage.join_all()
+    (grant,) = stage.heard(m.LEASE_GRANT)
+    assert grant[0] == request
+    stage(events.LeaseCancelled("driver", request))
+    assert stage.scheduler.workers.idle_count == 1
+    assert stage.available() == {"CPU": 1.0}
+    again = stage.ask(CPU=1)
+    stage(events.LeaseReturned("driver", grant[1]))  # what the client says when the grant arrives
+    assert stage.heard(m.LEASE_GRANT)[-1][0] == again
+    assert stage.available() == {}
+
+
 def test_leases_of_one_client_and_class_are_not_recalled_for_its_own_requests():
     stage = Stage()
     for _ in range(10):
