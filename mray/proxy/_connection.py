@@ -11,9 +11,9 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from mray.proxy._courier import COURIER
+from mray.proxy._courier import courier
 from mray.proxy._errors import Failure, InterpreterDiedError
-from mray.proxy._interpreter import HERE, LEND, VALUE, Sent, Want
+from mray.proxy._interpreter import LEND, VALUE, Sent, Want, here
 from mray.proxy._lending import brought
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died",
-        "client", "destroyed", "engine", "fetching", "id", "lanes", "local", "name", "node",
+        "client", "courier", "destroyed", "engine", "fetching", "id", "lanes", "local", "name", "node",
     )  # fmt: skip
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
@@ -38,9 +38,10 @@ class Connection:
         self.client = int.from_bytes(os.urandom(8), "little") >> 26
         self.destroyed = False
         self.node = engine.get_runtime_context().get_node_id()
-        self.local = HERE.get(actor_id)
+        living_here = here.get()
+        self.local = living_here.get(actor_id)
         #: What is wanted of a value that is fetched here: an interpreter takes tensors of GPUs as they are passed between interpreters.
-        self.fetching = VALUE if self.local is not None or not HERE else LEND
+        self.fetching = VALUE if self.local is not None or not living_here else LEND
         self.actor_died = importlib.import_module(f"{engine.__name__}.exceptions").RayActorError
         self._handle: Any = None
         self._token: Any = None
@@ -54,13 +55,14 @@ class Connection:
             self._token = handle.open.remote(self.client)
         #: For the end of the program.
         self.lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        self._leaving = COURIER.enter(self)
+        self.courier = courier.get()
+        self._leaving = self.courier.enter(self)
 
     def __del__(self) -> None:
         # Missing, if the constructor failed.
         leaving = getattr(self, "_leaving", None)
         if leaving is not None:
-            COURIER.put(leaving)
+            self.courier.put(leaving)
 
     @property
     def handle(self) -> Any:

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     import asyncio
 
 
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
 class Coroutines:
     """Runs awaitables of any lane on one loop."""
 
@@ -30,7 +37,7 @@ class Coroutines:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="proxy coroutines", daemon=True).start()
+                threading.Thread(target=_run, args=(self._loop,), name="proxy coroutines", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
 
     def next_of(self, iterator: Any) -> tuple[Any, ...]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import atexit
 import logging
+import queue
 import threading
 import time
 import weakref
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TYPE_CHECKING, Any
+
+from mray._common.own import Own
 
 if TYPE_CHECKING:
     from mray.proxy._connection import Connection
@@ -35,7 +38,7 @@ class Courier:
     """One for the process."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         #: Puts a `Lane` with unsent steps, an end: (connection, target, holder, {lane: last step that uses it}), or a `Leaving`. From
         #: finalizers, too.
         self.put = self._queue.put
@@ -110,4 +113,5 @@ def _quietly(action: Any, *arguments: Any) -> None:
         pass
 
 
-COURIER = Courier()
+#: This process's.
+courier: Own[Courier] = Own(Courier)

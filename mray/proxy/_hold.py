@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mray.proxy._courier import COURIER
 from mray.proxy._interpreter import TAKE, TOKEN
 from mray.proxy._step import Place
 
@@ -36,7 +35,7 @@ class Hold:
         self._token = token
 
     def __del__(self) -> None:
-        COURIER.put((self.env.connection, self.place, self._holder, self.uses))
+        self.env.connection.courier.put((self.env.connection, self.place, self._holder, self.uses))
 
     def token(self) -> Any:
         """What keeps the target alive while a pickled variable is on its way. Asks the interpreter, the first time."""

@@ -12,12 +12,14 @@ import importlib
 import inspect
 import os
 import pickle
+import queue
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import Any
 
+from mray._common.own import Own
 from mray.proxy import _namespace
 from mray.proxy._coroutines import Coroutines
 from mray.proxy._errors import Failure, VarReleasedError
@@ -43,7 +45,7 @@ from mray.proxy._targets import Target, Targets, client_of
 from mray.proxy._token import Tokens
 
 #: The interpreter that lives in this process, by the id of its actor.
-HERE: dict[str, Interpreter] = {}
+here: Own[weakref.WeakValueDictionary[str, Interpreter]] = Own(weakref.WeakValueDictionary)
 
 _GONE = "this variable's target is gone: deleted by delete_unnamed_vars, or its maker died before it was made"
 
@@ -67,7 +69,7 @@ class Interpreter:
         self._inboxes: dict[int, Inbox] = {}
         self._lock = threading.Lock()
         self._targets = Targets()
-        self._ended: SimpleQueue[Any] = SimpleQueue()
+        self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._tokens = Tokens(self._engine, self._ended.put)
         self._coroutines = Coroutines()
         self._namespace = _namespace.Namespace()
@@ -87,8 +89,9 @@ class Interpreter:
             "aenter": self._coroutines.enter,
             "aexit": self._coroutines.exit,
         }
-        threading.Thread(target=self._bury, name="proxy ends", daemon=True).start()
-        HERE[self._id] = self
+        weakref.finalize(self, self._ended.put, None).atexit = False
+        threading.Thread(target=_bury, args=(weakref.ref(self), self._ended), name="proxy ends", daemon=True).start()
+        here.get()[self._id] = self
 
     # ------------------------------------------------------------------------------------ calls
     def serve(self, lane: int, first: int, steps: Sent, *want: Any) -> Any:
@@ -369,25 +372,32 @@ class Interpreter:
         for uses, place, holder in parked:
             self._park(uses, place, holder)
 
-    def _bury(self) -> None:
-        """Runs in a thread of its own: what tokens kept ends here, not in a finalizer."""
-        while True:
-            key = self._ended.get()
-            if key[0] == "token":
-                self._targets.release(key[1], key)
-            else:
-                client = key[1]
-                with self._lock:
-                    self._clients_gone.add(client)
-                    inboxes = [inbox for lane, inbox in self._inboxes.items() if client_of(lane) == client]
-                for inbox in inboxes:
-                    inbox.close()
-                    self._unpark(inbox)
-                with self._lock:
-                    # Made anew, and closed, if anybody asks for a result of theirs.
-                    for lane in [lane for lane, inbox in self._inboxes.items() if inbox.idle and client_of(lane) == client]:
-                        del self._inboxes[lane]
-                self._targets.drop_client(client)
+    def bury(self, key: Any) -> None:
+        """What a token kept ends."""
+        if key[0] == "token":
+            self._targets.release(key[1], key)
+            return
+        client = key[1]
+        with self._lock:
+            self._clients_gone.add(client)
+            inboxes = [inbox for lane, inbox in self._inboxes.items() if client_of(lane) == client]
+        for inbox in inboxes:
+            inbox.close()
+            self._unpark(inbox)
+        with self._lock:
+            # Made anew, and closed, if anybody asks for a result of theirs.
+            for lane in [lane for lane, inbox in self._inboxes.items() if inbox.idle and client_of(lane) == client]:
+                del self._inboxes[lane]
+        self._targets.drop_client(client)
+
+
+def _bury(interpreter: weakref.ref[Interpreter], ended: queue.SimpleQueue[Any]) -> None:
+    """Runs in a thread of its own, as long as there is the interpreter: what tokens kept ends here, not in a finalizer."""
+    while (key := ended.get()) is not None:
+        alive = interpreter()
+        if alive is not None:
+            alive.bury(key)
+        del alive
 
 
 class _Inherited(Exception):

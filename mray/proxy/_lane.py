@@ -17,7 +17,6 @@ import threading
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mray.proxy._courier import COURIER
 from mray.proxy._interpreter import READY, TAKE, TOKEN
 from mray.proxy._lending import Lent, lent
 from mray.proxy._step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
@@ -107,7 +106,7 @@ class Lane:
         elif not self._queued:
             try:
                 self._queued = True
-                COURIER.put(self)
+                self.connection.courier.put(self)
             except BaseException:
                 self._queued = False
                 raise

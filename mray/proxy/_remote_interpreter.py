@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from mray._common.own import Own
 from mray.proxy._connection import Connection
 from mray.proxy._hold import Hold
 from mray.proxy._interpreter import DONE, READY
@@ -325,18 +326,20 @@ class _Loan:
         self._unused.append(self.lane)
 
 
-_known: weakref.WeakValueDictionary[str, RemoteInterpreter] = weakref.WeakValueDictionary()
+_known: Own[weakref.WeakValueDictionary[str, RemoteInterpreter]] = Own(weakref.WeakValueDictionary)
 _knowing = threading.Lock()
 
 
 def connect(engine: str, handle: Any, name: str | None = None) -> RemoteInterpreter:
     """The interpreter behind an actor's handle, for this process."""
     actor_id = handle._actor_id.hex()
-    with _knowing:
-        known = _known.get(actor_id)
-        if known is None:
-            known = _known[actor_id] = RemoteInterpreter(Connection(importlib.import_module(engine), handle, actor_id, name))
-        return known
+    known = _known.get().get(actor_id)
+    if known is None:
+        # Without the lock: it calls the engine. Of two threads the first to be done is right, and the other's connection ends again.
+        made = RemoteInterpreter(Connection(importlib.import_module(engine), handle, actor_id, name))
+        with _knowing:
+            known = _known.get().setdefault(actor_id, made)
+    return known
 
 
 def restore_var(env: RemoteInterpreter, place: Place, token: Any) -> Var:

@@ -175,6 +175,22 @@ class Baton:
         self._ready.append(strand)
         return strand
 
+    def enlist(self, thread: threading.Thread, process: Any) -> Strand:
+        """As `spawn`, of a thread that was made by somebody else and is not started yet."""
+        strand = Strand(self, thread.name, process)
+        strand.thread = thread
+        self.strands[strand] = None
+        run = thread.run
+        thread.run = lambda: self._carry(strand, run)  # type: ignore[method-assign]
+        me = self._current
+        me.closed_in, was = True, me.closed_in
+        try:
+            _start_thread(thread)
+        finally:
+            me.closed_in = was
+        self._ready.append(strand)
+        return strand
+
     def _carry(self, strand: Strand, body: Callable[[], None]) -> None:
         here.strand = strand
         here.process = strand.process

@@ -56,9 +56,18 @@ class LocalLanes(Lanes):
                     task._log_destroy_pending = False
                 loop.close()
 
+    def terminate(self) -> bool:
+        """SIGTERM; False when there are no lanes, which alone wait for what runs."""
+        if self.exist:
+            self._on_terminate(0, None)
+        return self.exist
+
     def crash(self) -> NoReturn:
         error = sys.exc_info()[1]
         if not isinstance(error, Ended):
             sys.excepthook(*sys.exc_info())
             self.worker.end(1)
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is not None and asyncio._get_running_loop() is not None:
+            raise asyncio.CancelledError  # a task that ends with anything else says so in the log
         raise Ended

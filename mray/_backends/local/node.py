@@ -174,10 +174,10 @@ class LocalNode:
         elif code == m.QUERY:
             self._query(connection, *message[1:])
         elif code == m.EXITING:
-            self._worker_leaves(connection.process, *message[1:])
+            self._worker_leaves(connection.process, connection.pid, *message[1:])
 
-    def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
-        self.last_calls.extend((self.processes[process].pid, name, *call) for call in calls)
+    def _worker_leaves(self, process: str, pid: int, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
+        self.last_calls.extend((pid, name, *call) for call in calls)
         self._apply(events.WorkerLeft(process, kind, text))
 
     def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:

@@ -22,6 +22,9 @@ from mray._backends.local.baton import Baton, here
 #: Simulated pids begin here: the kernel has none that is larger.
 FIRST_PID = 1 << 22
 
+#: How the names of threads begin that mray itself starts and that never wait in the kernel: they take turns.
+OURS = "proxy "
+
 _sleep = time.sleep
 _condition_wait = threading.Condition.wait
 _join = threading.Thread.join
@@ -90,6 +93,9 @@ def start(self: Any) -> None:
         _start(self)
         return
     baton, process = strand.baton, strand.process
+    if self.name.startswith(OURS):
+        process.strands.append(baton.enlist(self, process))
+        return
     baton.guests.add(self)
     run = self.run
 
@@ -132,6 +138,8 @@ def kill(pid: int, number: int, /) -> None:
     elif number in (signal.SIGSTOP, signal.SIGCONT):
         raise NotImplementedError(f"{signal.Signals(number).name} needs a process of its own, and init(local_mode=True) has one for all")
     elif number not in (0, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH):
+        if number == signal.SIGTERM and process.worker.lanes.terminate():
+            return
         if process is here.process:
             process.worker.exit_here(-number)
         process.worker.end(-number)
