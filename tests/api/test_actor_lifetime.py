@@ -15,6 +15,9 @@ def process_is_gone(pid):
 
     def gone():
         try:
+            os.kill(pid, 0)  # in one process, pids are not the kernel's
+            if not os.path.exists(f"/proc/{pid}"):
+                return False
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except OSError:
             return True

@@ -101,12 +101,13 @@ class LocalBackend(Backend):
         if not isinstance(error, KeyboardInterrupt):
             sys.stderr.write(f"mray ran in one process; MRAY_LOCAL_SEED={self.baton.seed} runs tasks and actors in the same order again\n")
 
+    def _process(self) -> Process:
+        """The process that the calling thread belongs to."""
+        process: Process | None = here.process
+        return self.driver if process is None or process.client._local_node is not self.node else process
+
     def _here(self) -> NativeBackend:
-        """The backend of the process that the calling thread belongs to."""
-        process = here.process
-        if process is None or process.client._local_node is not self.node:
-            process = self.driver
-        return process.backend  # type: ignore[no-any-return]
+        return self._process().backend  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------ session
     def facts(self) -> dict[str, Any]:
@@ -150,7 +151,11 @@ class LocalBackend(Backend):
 
     @_taking_turn
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
-        self._here().on_ready(ref, callback, soon=soon)
+        process = self._process()
+        if ref._entry.form is not None:
+            callback()
+        else:
+            process.backend.on_ready(ref, lambda: process.call_soon(callback), soon=soon)
 
     @_taking_turn
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
@@ -161,7 +166,8 @@ class LocalBackend(Backend):
         """Whoever chooses reads."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.baton.tell(self.baton.call_later, seconds, callback)
+        process = self._process()
+        self.baton.tell(self.baton.call_later, seconds, lambda: process.call_soon(callback))
 
     def wake(self) -> None:
         self._here().wake()
@@ -242,7 +248,8 @@ class LocalBackend(Backend):
 
     @_taking_turn
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
-        self._here().on_death(handle, callback)
+        process = self._process()
+        process.backend.on_death(handle, lambda error: process.call_soon(lambda: callback(error)))
 
     @_taking_turn
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:

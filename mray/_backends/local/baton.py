@@ -85,6 +85,8 @@ class Strand:
         #: It waits in code that must not give the baton up (the start of a thread).
         self.closed_in = False
         self.ended = False
+        #: It waits for something to do, which nobody misses.
+        self.serves = False
 
     def __repr__(self) -> str:
         return f"<Strand {self.name}>"
@@ -116,6 +118,8 @@ class Baton:
         self._alarm = allocate_lock()
         self._alarm.acquire()
         self._look = _FIRST_LOOK
+        #: The chooser runs what was told, in the middle of its choice: nothing in there gives the baton up.
+        self._hearing = False
         self.closed = False
         self.driver = Strand(self, "driver")
         self._current = self.driver
@@ -215,6 +219,8 @@ class Baton:
     # ------------------------------------------------------------------------------------ scheduling points
     def pause(self) -> None:
         """Others may go first."""
+        if self._hearing:
+            return
         me = self._current
         clock = self.clock = self.clock + STEP
         if not (self._ready or self.words or self._polled or (self._timers and self._timers[0][0] <= clock)):
@@ -242,6 +248,8 @@ class Baton:
         if timeout is not None and timeout <= 0:
             self.pause()
             return bool(predicate is not None and predicate())
+        if self._hearing:
+            raise RuntimeError("a callback that runs between two turns cannot wait")
         deadline = None if timeout is None else self.clock + timeout
         me.waits_for = waits_for
         try:
@@ -334,6 +342,13 @@ class Baton:
 
     # ------------------------------------------------------------------------------------ choosing
     def _choose(self) -> Strand:
+        self._hearing = True
+        try:
+            return self._find()
+        finally:
+            self._hearing = False
+
+    def _find(self) -> Strand:
         while True:
             self.hear()
             for attendant in tuple(self.attendants):

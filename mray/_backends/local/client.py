@@ -98,8 +98,9 @@ class LocalClient(Client):
         set_job(bytes.fromhex(node.job.id))
         self.store = HeapStore(node.facts["object_store_memory"])  # type: ignore[assignment]
         self.facts = {**node.facts, **node.job.facts, "process": self.process, "row": 0}
-        node.listening[self.process] = (self._on_peer_message, self._on_peer_hangup)
-        self.node = node.admit(self, (self._on_node_message, self._on_node_hangup))
+        home = self.reactor.process
+        node.listening[self.process] = (self._on_peer_message, self._on_peer_hangup, home)
+        self.node = node.admit(self, (self._on_node_message, self._on_node_hangup, home))
 
     def posted(self, connection: Connection) -> None:
         """Nothing is held back."""

@@ -13,15 +13,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mray._backends.local.baton import Baton, Ended
+from mray._backends.local.baton import Baton, Ended, Strand
 from mray._backends.local.client import LocalClient
 from mray._backends.local.environment import Dress
 from mray._backends.local.memory import LocalEntry
 from mray._backends.local.patches import FIRST_PID
-from mray._backends.local.transport import LocalConnection, connect
+from mray._backends.local.transport import End, LocalConnection, connect
 from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
-from mray._ipc.connection import HangupCallback, Message, MessageCallback
+from mray._common.log import logger
+from mray._ipc.connection import Message
 from mray._runtime import snapshot
 from mray._runtime.jobs import Jobs
 from mray._runtime.key_values import KeyValues
@@ -47,10 +48,35 @@ class Process:
         self.worker = worker
         #: What is only true while one of its strands runs.
         self.dress = dress
-        self.strands: list[Any] = []
+        self.strands: list[Strand] = []
+        #: What `atexit.register` was given in it: function, arguments.
+        self.at_exit: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
         self.dead = False
+        client.reactor.process = self
+        self._callbacks: deque[Callable[[], None]] = deque()
+        self._caller: Strand | None = None
         #: The user's verbs of this process.
         self.backend: Any = None
+
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Have the user's callback called on a strand of this process: it may wait, for a lock that another strand has, say."""
+        self._callbacks.append(callback)
+        if self._caller is None and not self.dead:
+            baton = self.client.reactor.baton
+            self._caller = baton.spawn(f"callbacks of {self.strands[0].name if self.strands else 'the driver'}", self._call, self)
+            self._caller.serves = True
+            self.strands.append(self._caller)
+
+    def _call(self) -> None:
+        baton, callbacks = self.client.reactor.baton, self._callbacks
+        while True:
+            baton.wait_until(callbacks.__len__, None)
+            try:
+                callbacks.popleft()()
+            except Exception:
+                logger.exception("a callback failed")
+            baton.pause()
 
 
 class LocalNode:
@@ -62,7 +88,7 @@ class LocalNode:
         self._make_backend = make_backend
         self.entry: type[LocalEntry] = type("Entry", (LocalEntry,), {})
         #: Process id -> what is called with messages for it, and when somebody has hung up.
-        self.listening: dict[str, tuple[MessageCallback, HangupCallback]] = {}
+        self.listening: dict[str, End] = {}
         self.processes: dict[str, Process] = {}
         self._connections: dict[str, LocalConnection] = {}
         self._numbers = itertools.count(1)
@@ -101,9 +127,9 @@ class LocalNode:
         return f"{next(self._numbers):04x}{os.urandom(6).hex()}"
 
     # ------------------------------------------------------------------------------------ members
-    def admit(self, client: LocalClient, ends: tuple[MessageCallback, HangupCallback]) -> LocalConnection:
+    def admit(self, client: LocalClient, end: End) -> LocalConnection:
         """A client joins; returns its connection to the node."""
-        connection = connect(self.baton, ends, (self._heard, _nothing))
+        connection = connect(self.baton, end, (self._heard, _nothing, None))
         other = connection.other
         assert other is not None
         here = self.processes.get(client.process)
@@ -174,11 +200,11 @@ class LocalNode:
         elif code == m.QUERY:
             self._query(connection, *message[1:])
         elif code == m.EXITING:
-            self._worker_leaves(connection.process, connection.pid, *message[1:])
+            self._worker_leaves(connection, *message[1:])
 
-    def _worker_leaves(self, process: str, pid: int, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
-        self.last_calls.extend((pid, name, *call) for call in calls)
-        self._apply(events.WorkerLeft(process, kind, text))
+    def _worker_leaves(self, worker: LocalConnection, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
+        self.last_calls.extend((worker.pid, name, *call) for call in calls)
+        self._apply(events.WorkerLeft(worker.process, kind, text))
 
     def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:
         if what == "trim":
@@ -224,7 +250,7 @@ class LocalNode:
             worker = getattr(strand.process, "worker", None)
             what = strand.waits_for() if strand.waits_for is not None else ""
             doing = "" if worker is None else worker.doing()
-            if worker is not None and not doing:
+            if strand.serves or (worker is not None and not doing):
                 continue  # it waits for work
             lines.append(f"  {strand.name}{f' ({doing})' if doing else ''} waits{f' for {what}' if what else ''}\n")
         for tenant in self._scheduler.queue.waiting():

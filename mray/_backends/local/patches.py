@@ -6,6 +6,7 @@ imported by name before `init` (``from time import sleep``) stays the original t
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import os
@@ -32,6 +33,8 @@ _start = threading.Thread.start
 _exit = os._exit
 _kill = os.kill
 _getpid = os.getpid
+_register = atexit.register
+_unregister = atexit.unregister
 
 #: The baton of this process's session.
 _baton: Baton | None = None
@@ -145,6 +148,24 @@ def kill(pid: int, number: int, /) -> None:
         process.worker.end(-number)
 
 
+def register(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """`atexit.register`: at the end of the simulated process."""
+    process = here.process
+    if process is None or _baton is None or process.worker is None:
+        return _register(function, *args, **kwargs)
+    process.at_exit.append((function, args, kwargs))
+    return function
+
+
+def unregister(function: Any, /) -> None:
+    """`atexit.unregister`."""
+    process = here.process
+    if process is None or _baton is None or process.worker is None:
+        _unregister(function)
+    else:
+        process.at_exit[:] = [hook for hook in process.at_exit if hook[0] != function]
+
+
 _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (time, "sleep", sleep),
     (threading.Condition, "wait", wait),
@@ -154,6 +175,8 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (os, "kill", kill),
     (os, "getpid", getpid),
     *locks.REPLACED,
+    (atexit, "register", register),
+    (atexit, "unregister", unregister),
 )
 _ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours in _REPLACED)
 

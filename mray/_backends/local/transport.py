@@ -13,27 +13,26 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from mray._backends.local.baton import Baton, here
 from mray._common.log import logger
 from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.reactor import Predicate, Reactor
 
 if TYPE_CHECKING:
-    from mray._backends.local.baton import Baton
     from mray._ipc.reactor import Flushable
-
-#: Process id -> the client that listens under it: `Switchboard.clients`.
-Listener = Callable[["LocalConnection"], None]
 
 
 class LocalConnection(Connection):
     """One end of a conversation between two of our processes."""
 
-    __slots__ = ("_baton", "other")
+    __slots__ = ("_baton", "home", "other")
 
     def __init__(self, baton: Baton, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
         self._baton = baton
         self.other: LocalConnection | None = None
+        #: The process at this end; None for the node.
+        self.home: Any = None
         self.fd = -1
         self.closed = False
         self.process = ""
@@ -80,26 +79,37 @@ class LocalConnection(Connection):
 
 
 def _deliver(connection: LocalConnection, message: Message) -> None:
-    if not connection.closed:
-        try:
-            connection.on_message(connection, message)
-        except Exception:
-            # A bug of ours: what stands behind this message must not be lost with it.
-            logger.exception("message %s from %r failed", message[:1], connection)
+    if connection.closed:
+        return
+    was, here.process = here.process, connection.home
+    try:
+        connection.on_message(connection, message)
+    except Exception:
+        # A bug of ours: what stands behind this message must not be lost with it.
+        logger.exception("message %s from %r failed", message[:1], connection)
+    finally:
+        here.process = was
 
 
-def connect(baton: Baton, here: tuple[MessageCallback, HangupCallback], there: tuple[MessageCallback, HangupCallback]) -> LocalConnection:
+#: What is called with messages for a process and when somebody hangs up, and the process (None: the node).
+End = tuple[MessageCallback, HangupCallback, Any]
+
+
+def connect(baton: Baton, here: End, there: End) -> LocalConnection:
     """A conversation; returns this end of it."""
-    mine, others = LocalConnection(baton, *here), LocalConnection(baton, *there)
+    mine, others = LocalConnection(baton, *here[:2]), LocalConnection(baton, *there[:2])
     mine.other, others.other = others, mine
+    mine.home, others.home = here[2], there[2]
     return mine
 
 
 class LocalReactor(Reactor):
     """Where a process waits: the baton's waiting place."""
 
-    def __init__(self, baton: Baton, listening: dict[str, tuple[MessageCallback, HangupCallback]]) -> None:
+    def __init__(self, baton: Baton, listening: dict[str, End]) -> None:
         self.baton = baton
+        #: Whose it is; set once there is one.
+        self.process: Any = None
         self._listening = listening
         self.asleep = False
         self.activity = 0
@@ -117,13 +127,21 @@ class LocalReactor(Reactor):
         there = self._listening.get(os.path.basename(path).partition(".")[0])
         if there is None:
             raise FileNotFoundError(path)
-        return connect(self.baton, (on_message, on_hangup), there)
+        return connect(self.baton, (on_message, on_hangup, self.process), there)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        """Call as this process."""
+        was, here.process = here.process, self.process
+        try:
+            callback()
+        finally:
+            here.process = was
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.baton.call_later(seconds, callback)
+        self.baton.call_later(seconds, lambda: self._call(callback))
 
     def defer(self, callback: Callable[[], None]) -> None:
-        self.baton.tell(callback)
+        self.baton.tell(self._call, callback)
 
     def post_later(self, held: Flushable) -> None:
         held.flush()

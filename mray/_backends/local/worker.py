@@ -5,13 +5,14 @@ The native worker and executor run unchanged otherwise: what is raised where, re
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._backends.local.baton import Ended
 from mray._backends.local.lanes import LocalLanes
 from mray._common import messages as m
-from mray._common import settings
 from mray._ipc.connection import Connection, Message
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.executor import Executor
@@ -84,7 +85,7 @@ class LocalExecutor(Executor):
 
     def shut_down_instance(self) -> None:
         hook = getattr(self.instance, "__ray_shutdown__", None)
-        if hook is not None and settings.ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS.get() != 0:
+        if hook is not None:
             hook()
 
 
@@ -180,11 +181,21 @@ class LocalWorker(Worker):
         self._give_back_all()
         client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
         if kind != m.CAUSE_INIT:
-            try:
-                self.executor.shut_down_instance()
-            except Exception:
-                sys.excepthook(*sys.exc_info())
+            self._survive(self.executor.shut_down_instance)
+        hooks = self.place.at_exit
+        while hooks:
+            function, args, kwargs = hooks.pop()
+            self._survive(functools.partial(function, *args, **kwargs))
         self._finish_own_calls()
+
+    @staticmethod
+    def _survive(hook: Callable[[], object]) -> None:
+        try:
+            hook()
+        except Ended:
+            raise
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
 
     def _node_lost(self) -> BaseException | None:
         return None
