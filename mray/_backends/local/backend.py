@@ -27,6 +27,7 @@ from mray._common.log import logger
 from mray._runtime import failed_calls
 from mray._runtime.observer import parent_of
 from mray._runtime.session import check_preload, choose_options
+from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     import asyncio
@@ -63,9 +64,12 @@ class LocalBackend(Backend):
 
     @classmethod
     def start(cls, options: SessionOptions) -> LocalBackend:
-        """Start a session in this process; the calling thread is its driver."""
+        """Start a session in this process; the calling thread is its driver. ValueError for the address of another one."""
         if options.address not in (None, "local"):
-            raise ValueError(f"local_mode=True runs everything in this process, and address={options.address!r} is elsewhere: choose one")
+            raise ValueError(
+                f"Invalid address format: {options.address}. One process (local_mode=True or MRAY_BACKEND=local) has no address; a session "
+                "elsewhere is joined by the native engine."
+            )
         check_preload(options)
         check_environment(options.runtime_env)
         baton = Baton(settings.LOCAL_SEED.get(), not settings.LOCAL_SKIP_SLEEPS.get())
@@ -120,6 +124,8 @@ class LocalBackend(Backend):
         host = self.driver.backend.graph_host
         if host is not None:
             host.close()
+        # Threads of the user's own that wait are told, and leave.
+        self.driver.client.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
         self.baton.close()
         self.driver.client.close()
         if host is not None:

@@ -87,6 +87,8 @@ class Strand:
         self.ended = False
         #: It waits for something to do, which nobody misses.
         self.serves = False
+        #: A thread of the user's own, for the time of a call.
+        self.is_guest = False
 
     def __repr__(self) -> str:
         return f"<Strand {self.name}>"
@@ -151,6 +153,7 @@ class Baton:
             yield
             return
         guest = Strand(self, f"thread {threading.current_thread().name}", here.process)
+        guest.is_guest = True
         self.guests.add(guest.thread)
         here.strand = guest
         try:
@@ -483,12 +486,14 @@ class Baton:
 
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
-        """End every other strand: each raises `Ended` where it stands. Called by the driver, or a guest."""
+        """End every other strand: each raises `Ended` where it stands. Called by the driver, or a guest.
+
+        Other guests, whose calls fail by now, are waited for.
+        """
         me = self._current
-        error = Ended()
         for strand in tuple(self.strands):
-            if strand is not me and strand is not self.driver:
-                self.throw(strand, error, final=True)
+            if strand is not me and strand is not self.driver and not strand.is_guest:
+                self.throw(strand, Ended(), final=True)
         for _ in range(1000):  # one that swallows what is thrown at it is left behind
             if not any(strand is not me and strand is not self.driver for strand in self.strands):
                 break
