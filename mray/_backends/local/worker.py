@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mray._backends.local.baton import Ended
 from mray._backends.local.lanes import LocalLanes
 from mray._common import messages as m
+from mray._common import settings
 from mray._ipc.connection import Connection, Message
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.executor import Executor
