@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from mray._api.actor import ActorHandle, ActorMethodSpec
     from mray._api.object_ref import ObjectRef
+    from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport
     from mray.exceptions import RayActorError
 
@@ -27,6 +28,11 @@ Returned = Any
 class Backend(ABC):
     """One engine. All methods may be called from any thread; those that block say how they end."""
 
+    #: Whether `init(address="local")` in this process starts a session within it, by `start_within`.
+    has_sessions_within = False
+    #: Of a session within: the backend that this process goes back to when it ends.
+    outer: Backend | None = None
+
     # -- session -------------------------------------------------------------------------------
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -36,11 +42,19 @@ class Backend(ABC):
     def shutdown(self) -> None:
         """End the session and every process of it. Idempotent."""
 
+    def start_within(self, options: SessionOptions) -> Backend:
+        """A session of this process's own, which ends with it. RuntimeError where there is none besides the one that there is."""
+        raise RuntimeError("this process has a session already")
+
     def renewed(self) -> Backend | None:
         """End everything that was asked for, and return a backend that begins anew in the same session; this one is of no use then.
 
         None: this engine, or this session, cannot; whoever wants it ends the session and starts another one.
         """
+        return None
+
+    def twin(self, module: str) -> Any:
+        """What answers for ``mray.<module>`` in place of mray: where Ray runs behind, Ray's own module of that name. None: mray does."""
         return None
 
     # -- objects -------------------------------------------------------------------------------

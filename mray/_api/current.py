@@ -73,11 +73,13 @@ def set_backend(backend: Any) -> None:
 
 
 def start(options: SessionOptions) -> Backend:
-    """Start a session with the engine that the options name. RuntimeError when this process has one already."""
+    """Start a session with the engine that the options name. RuntimeError when this process has one already, and none can be within it."""
     global _options
     with _lock:
         if _backend is not None:
-            raise RuntimeError("this process has a session already")
+            within = _backend.start_within(options)
+            set_backend(within)
+            return within
         module = importlib.import_module(f"mray._backends.{options.backend}")
         backend: Backend = getattr(module, _CLASSES[options.backend]).start(options)
         set_backend(backend)
@@ -111,7 +113,7 @@ def renew() -> None:
 
 
 def stop() -> None:
-    """End the session, if there is one."""
+    """End the session, if there is one; of a session within another one, that."""
     with _lock:
         backend = _backend
         if backend is None or backend.context()["mode"] != "driver":
@@ -119,7 +121,7 @@ def stop() -> None:
         try:
             backend.shutdown()
         finally:
-            set_backend(None)
+            set_backend(backend.outer)
 
 
 def _after_fork() -> None:

@@ -153,6 +153,9 @@ def init(
     address that begins with ``ray:`` hands every call to real Ray (see `mray._backends.ray`): ``"ray://host:port"`` and ``"ray:auto"`` join
     a cluster, ``"ray:local"`` starts one on this machine.
 
+    In a worker of a Ray cluster ``"local"`` starts a session of this machine's own within it, in which everything is from then on, until
+    `shutdown` (see `mray._backends.ray.within`).
+
     RuntimeError when there is a session already (unless `ignore_reinit_error`) and for unknown arguments. Arguments of Ray's that mean
     nothing on one host are named in a debug log.
     """
@@ -163,7 +166,7 @@ def init(
     if not isinstance(others.get("_system_config") or {}, dict):
         raise TypeError("The _system_config must be a dict.")
     backend = backend_if_started()
-    if backend is not None:
+    if backend is not None and not (address == "local" and backend.has_sessions_within):
         if not ignore_reinit_error:
             raise RuntimeError(
                 "Maybe you called ray.init twice by accident? This error can be suppressed by passing in 'ignore_reinit_error=True' or by "

@@ -15,18 +15,23 @@ def get_object_locations(obj_refs: list[ObjectRef], timeout_ms: int = -1) -> dic
     ``object_size`` in bytes (``None`` while it is pending) and ``did_spill``, whether it is on disk. Does not wait: `timeout_ms` changes
     nothing. RuntimeError before `init`.
     """
+    return _locations(obj_refs, here=False)
+
+
+def _locations(refs: list[ObjectRef], here: bool) -> dict[ObjectRef, dict[str, Any]]:
     backend = backend_if_started()
     if backend is None:
         raise RuntimeError("Ray hasn't been initialized.")
     node_id = backend.facts()["node_id"]
     node = node_id.hex() if isinstance(node_id, bytes) else str(node_id)
-    found: list[tuple[int | None, bool]] = backend.query("object_locations", obj_refs)
+    # A cluster's engine says on which nodes, too.
+    found: list[tuple[Any, ...]] = backend.query("object_locations", refs, here)
     return {
-        ref: {"node_ids": [] if size is None else [node], "object_size": size, "did_spill": spilled}
-        for ref, (size, spilled) in zip(obj_refs, found, strict=True)
+        ref: {"node_ids": nodes[0] if nodes else [] if size is None else [node], "object_size": size, "did_spill": spilled}
+        for ref, (size, spilled, *nodes) in zip(refs, found, strict=True)
     }
 
 
 def get_local_object_locations(obj_refs: list[ObjectRef]) -> dict[ObjectRef, dict[str, Any]]:
-    """As `get_object_locations`: there is one host."""
-    return get_object_locations(obj_refs)
+    """As `get_object_locations`, by what this process knows: on one host that is the same."""
+    return _locations(obj_refs, here=True)

@@ -34,7 +34,7 @@ class Tokens:
         """A new token; the caller passes it on and forgets it."""
         ref = self._engine.put(None)
         entry = getattr(ref, "_entry", None)
-        if entry is not None:
+        if entry is not None and type(entry).__module__.partition(".")[0] == "mray":  # another's stands for the refs of this process alone
             weakref.finalize(entry, self._ended, key).atexit = False
             return ref
         with self._lock:

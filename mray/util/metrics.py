@@ -1,7 +1,8 @@
 """Numbers of your own beside the session's: `Counter`, `Gauge`, `Histogram`.
 
 For users, in drivers, tasks and actors. A process keeps what it counts; ``mray metrics`` collects it from all of them and prints
-``ray_<name>``, as Ray exports it, with the tags, ``WorkerId`` and ``pid`` as labels. What a process has counted goes with it.
+``ray_<name>``, as Ray exports it, with the tags, ``WorkerId`` and ``pid`` as labels. What a process has counted goes with it. On a Ray
+cluster Ray exports it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from mray._api.twin import twin_of
 from mray._common import measured
 
 __all__ = ["Counter", "Gauge", "Histogram"]
@@ -49,6 +51,19 @@ class Metric:
         self._tag_keys = tag_keys or ()
         self._default_tags: Tags = {}
         self._family = measured.family(name, self._kind, description, self._bounds())
+        #: Ray's metric of this name, once one was recorded where Ray runs behind.
+        self._twin: Any = None
+
+    def _told_ray(self, method: str, value: float, tags: Tags | None) -> bool:
+        """Record in Ray's metric instead, where Ray runs behind."""
+        module = twin_of("util.metrics")
+        if module is None:
+            return False
+        if self._twin is None:
+            kind, facts = self.__reduce__()
+            self._twin = getattr(module, kind.__name__)(*facts)
+        getattr(self._twin, method)(value, dict(self._tags(tags)))
+        return True
 
     def _bounds(self) -> tuple[float, ...]:
         return ()
@@ -95,7 +110,7 @@ class Counter(Metric):
         _check_number(value)
         if value <= 0:
             raise ValueError(f"value must be >0, got {value}")
-        if not self._discarded:
+        if not self._discarded and not self._told_ray("inc", value, tags):
             self._family.add(self._tags(tags), value)
 
 
@@ -109,7 +124,7 @@ class Gauge(Metric):
         if value is None:
             return
         _check_number(value)
-        if not self._discarded:
+        if not self._discarded and not self._told_ray("set", value, tags):
             self._family.set(self._tags(tags), value)
 
 
@@ -139,7 +154,7 @@ class Histogram(Metric):
     def observe(self, value: float, tags: Tags | None = None) -> None:
         """Count `value`."""
         _check_number(value)
-        if not self._discarded:
+        if not self._discarded and not self._told_ray("observe", value, tags):
             self._family.observe(self._tags(tags), value)
 
     @property

@@ -341,14 +341,14 @@ def test_several_graphs_share_their_actors(ray_session, actor, engine):
 
 
 @pytest.mark.differs("a DAG may be compiled again after teardown")
-def test_a_dag_is_compiled_again_after_teardown(ray_session, actor, engine):
+def test_a_dag_is_compiled_again_after_teardown(ray_session, actor):
     a, b = actor(), actor()
     with ray_session.dag.InputNode() as inp:
         dag = b.add.bind(a.echo.bind(inp), 1)
     first = dag.experimental_compile()
     assert ray_session.get(first.execute(1)) == 2
     first.teardown()
-    if engine == "ray":
+    if ray_session.__name__ == "ray":  # behind mray it is another DAG of Ray's each time
         with pytest.raises(ValueError, match="It is not allowed to call `experimental_compile` on the same DAG object multiple times"):
             dag.experimental_compile()
         return

@@ -22,6 +22,7 @@ from mray._backends.ray import options as rules
 from mray._backends.ray.errors import translated
 from mray._backends.ray.generators import RayObjectRefGenerator
 from mray._backends.ray.places import PlaceCalls
+from mray._backends.ray.twins import twin
 from mray._backends.ray.values import RAYS_VALUES, ref_of, value_of
 from mray._backends.ray.whereabouts import QUERIES, Whereabouts
 
@@ -265,10 +266,33 @@ class RayBackend(PlaceCalls, Backend):
 
     # ------------------------------------------------------------------------------------ graphs
     def compile_graph(self, root: Any, **options: Any) -> Any:
-        raise NotImplementedError("compiled graphs on Ray")
+        from mray._backends.ray.graphs import compile_graph  # noqa: PLC0415  (a second that programs without graphs need not wait)
+
+        return compile_graph(
+            root,
+            actor=self._actor,
+            function=self._plan,
+            value=lambda ref: self.get([ref], None)[0],
+            **options,
+        )
 
     def restore_graph(self, deed: Any) -> Any:
-        raise NotImplementedError("compiled graphs on Ray")
+        raise NotImplementedError("A compiled graph of mray's own came to a process that runs on Ray.")
+
+    # ------------------------------------------------------------------------------------ sessions within
+    @property
+    def has_sessions_within(self) -> bool:  # type: ignore[override]
+        return not self._driver
+
+    def start_within(self, options: SessionOptions) -> Backend:
+        if self._driver:
+            return super().start_within(options)
+        from mray._backends.ray.within import NativeWithin  # noqa: PLC0415  (the native engine, for those who want it)
+
+        return NativeWithin.begin(self, options)
+
+    def twin(self, module: str) -> Any:
+        return twin(module)
 
 
 # ------------------------------------------------------------------------------------- to and from Ray

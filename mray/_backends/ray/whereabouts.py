@@ -11,6 +11,8 @@ from typing import Any
 import ray
 from ray.util.placement_group import placement_group_table
 
+from mray._backends.ray.twins import TABLES
+
 
 def _binary(text: str | None) -> bytes | None:
     return bytes.fromhex(text) if text else None
@@ -112,4 +114,5 @@ QUERIES: dict[str, Callable[..., Any]] = {
     "nodes": ray.nodes,
     "named_actors": _named_actors,
     "placement_groups": _placement_groups,
+    **TABLES,
 }

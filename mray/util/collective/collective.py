@@ -21,6 +21,7 @@ from typing import Any
 from mray._api.actor import ActorHandle
 from mray._api.current import backend_if_started
 from mray._api.decorator import remote
+from mray._api.twin import asked_of_ray, twin_of
 from mray._api.verbs import get, get_actor, kill
 from mray._channel.collective_ops import library_of
 from mray._common.log import logger
@@ -75,23 +76,31 @@ _own_groups: Own[dict[str, BaseGroup | None]] = Own(dict)
 _lock = threading.Lock()
 
 
+#: On Ray, members may be on several machines: its own groups do the work.
+_asked_of_ray = asked_of_ray("util.collective")
+
+
 # ---------------------------------------------------------------------------------------------- backends
+@_asked_of_ray
 def is_backend_available(backend: str) -> bool:
     """Whether there is a backend of that name that can be used here."""
     return check_backend(backend)
 
 
+@_asked_of_ray
 def nccl_available() -> bool:
     """Whether NCCL can be used."""
     return check_backend("NCCL")
 
 
+@_asked_of_ray
 def gloo_available() -> bool:
     """Whether collectives on the CPU can be used."""
     return check_backend("GLOO")
 
 
 # ------------------------------------------------------------------------------------------------ groups
+@_asked_of_ray
 def is_group_initialized(group_name: str) -> bool:
     """Whether this process is in a group of that name."""
     with _lock:
@@ -114,6 +123,11 @@ def init_collective_group(
     it also ends when one of them dies before it joins. RuntimeError outside of actors and tasks, and when the process is in a group of that
     name.
     """
+    twin = twin_of("util.collective")
+    if twin is not None:
+        limit = {} if gloo_timeout is None else {"gloo_timeout": gloo_timeout}
+        twin.init_collective_group(world_size, rank, backend, group_name, **limit)
+        return
     _check_inside_actor()
     if not group_name:
         raise ValueError(f"group_name '{group_name}' needs to be a string.")
@@ -157,6 +171,7 @@ def _declared_name(group_name: str) -> str:
     return "info_" + group_name
 
 
+@_asked_of_ray
 def create_collective_group(
     actors: Sequence[ActorHandle],
     world_size: int,
@@ -194,6 +209,7 @@ def create_collective_group(
     get(declared.facts.remote())
 
 
+@_asked_of_ray
 def destroy_collective_group(group_name: str = "default") -> None:
     """Leave a group; members that wait for this one get RayChannelError. The group may then be made again.
 
@@ -213,6 +229,7 @@ def destroy_collective_group(group_name: str = "default") -> None:
         pass  # it was not declared, or another member was faster
 
 
+@_asked_of_ray
 def get_rank(group_name: str = "default") -> int:
     """The rank of this process; -1 when it is in no group of that name."""
     _check_inside_actor()
@@ -221,6 +238,7 @@ def get_rank(group_name: str = "default") -> int:
     return -1 if group is None else group.rank
 
 
+@_asked_of_ray
 def get_collective_group_size(group_name: str = "default") -> int:
     """The number of members; -1 when this process is in no group of that name."""
     _check_inside_actor()
@@ -229,6 +247,7 @@ def get_collective_group_size(group_name: str = "default") -> int:
     return -1 if group is None else group.world_size
 
 
+@_asked_of_ray
 def get_group_handle(group_name: str = "default") -> BaseGroup:
     """This process's membership of a group; joins first if the group is declared and this actor one of it. RuntimeError otherwise."""
     with _lock:
@@ -247,17 +266,20 @@ def get_group_handle(group_name: str = "default") -> BaseGroup:
 
 
 # ------------------------------------------------------------------------------------------- collectives
+@_asked_of_ray
 def allreduce(tensor: Any, group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
     """Reduce the members' tensors, in place, in every member. The results are the same bit by bit."""
     _check_tensor(tensor)
     get_group_handle(group_name).allreduce([tensor], types.AllReduceOptions(op))
 
 
+@_asked_of_ray
 def barrier(group_name: str = "default") -> None:
     """Wait until every member is here."""
     get_group_handle(group_name).barrier(types.BarrierOptions())
 
 
+@_asked_of_ray
 def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
     """Reduce the members' tensors into that of `dst_rank`; the others' stay as they are."""
     _check_tensor(tensor)
@@ -266,6 +288,7 @@ def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: type
     group.reduce([tensor], types.ReduceOptions(op, dst_rank))
 
 
+@_asked_of_ray
 def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> None:
     """The tensor of `src_rank` into that of every member."""
     _check_tensor(tensor)
@@ -274,6 +297,7 @@ def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> No
     group.broadcast([tensor], types.BroadcastOptions(src_rank))
 
 
+@_asked_of_ray
 def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") -> None:
     """The members' tensors into `tensor_list`, which has a tensor for each rank. RuntimeError when it has another length."""
     _check_tensor(tensor)
@@ -284,6 +308,7 @@ def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") 
     group.allgather([tensor_list], [tensor], types.AllGatherOptions())
 
 
+@_asked_of_ray
 def reducescatter(tensor: Any, tensor_list: list[Any], group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
     """Every member has a tensor for each rank in `tensor_list`; the reduction of those for this rank goes into `tensor`.
 
@@ -297,6 +322,7 @@ def reducescatter(tensor: Any, tensor_list: list[Any], group_name: str = "defaul
     group.reducescatter([tensor], [tensor_list], types.ReduceScatterOptions(op))
 
 
+@_asked_of_ray
 def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
     """Send a tensor to a member, which receives it; may return before it does. RuntimeError when that is this process itself."""
     _check_tensor(tensor)
@@ -307,6 +333,7 @@ def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
     group.send([tensor], types.SendOptions(dst_rank))
 
 
+@_asked_of_ray
 def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
     """Receive the next tensor of a member into `tensor`; ValueError when it has another size or dtype.
 

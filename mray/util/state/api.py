@@ -6,6 +6,8 @@ the processes have at that moment; nothing was recorded before (see `mray._runti
 
 All raise `ServerUnavailable` when there is no such session, and `RayStateApiException` for a filter or id that makes no sense, or when a
 process does not answer in time (`raise_on_missing_output=False` makes that a warning). They wait `timeout` seconds at most.
+
+On a Ray cluster Ray's own state API answers, with records of its own; it needs the cluster's dashboard (``pip install "ray[default]"``).
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+from mray._api.context import get_runtime_context
 from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
+from mray._api.twin import twin_of
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._runtime.observer import SessionGoneError, sessions
 from mray.util.state._gather import GATHER, View
@@ -108,6 +112,30 @@ def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, de
         raise ServerUnavailable(str(error)) from None
 
 
+def _ask_ray(address: str | None, name: str, *args: Any, **options: Any) -> Any:
+    """What Ray says of the cluster that this process belongs to; None when the session is one of mray's."""
+    if address not in (None, "auto"):
+        return None
+    try:
+        twin = twin_of("util.state")
+        if twin is None:
+            return None
+        if not hasattr(twin, name):
+            raise NotImplementedError(f"{name}() is mray's own: Ray has no listing of graphs and their channels.")
+        return getattr(twin, name)(*args, address=get_runtime_context().gcs_address, **options)
+    except ImportError as error:
+        raise ServerUnavailable(f'Ray\'s state API cannot be used here ({error}): pip install "ray[default]".') from None
+    except Exception as error:
+        if not type(error).__module__.startswith("ray.util.state"):
+            raise
+        unavailable = type(error).__name__ == "ServerUnavailable"
+        raise (ServerUnavailable if unavailable else RayStateApiException)(str(error)) from None
+
+
+def _name(words: str) -> str:
+    return words.replace("-", "_")
+
+
 # ------------------------------------------------------------------------------------------------ lists
 #: States that nothing leaves.
 _OVER = frozenset({"FINISHED", "FAILED", "DEAD", "REMOVED"})
@@ -123,6 +151,10 @@ def list_records(
     raise_on_missing_output: bool = True,
 ) -> list[_Record]:
     """The records of one kind that all `filters` hold for, ordered by id; what is over comes last, so that no limit hides what goes on."""
+    options = {"limit": limit, "timeout": timeout, "detail": detail, "raise_on_missing_output": raise_on_missing_output}
+    listed = _ask_ray(address, f"list_{_name(record.WORDS[1])}", filters=filters, **options)
+    if listed is not None:
+        return list(listed)
     checked = check_filters(record, filters)
     check_limit(limit)
     if contradict(checked):
@@ -268,6 +300,9 @@ def list_channels(
 # ----------------------------------------------------------------------------------------------- single
 def get_records(record: type[_Record], key: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT) -> list[_Record]:
     """Every record whose id this is (an object may have several), in full."""
+    if twin_of("util.state") is not None and address in (None, "auto"):
+        found = _ask_ray(address, f"get_{_name(record.WORDS[0 if record is not ObjectState else 1])}", key, timeout=timeout)
+        return found if isinstance(found, list) else [] if found is None else [found]
     form = _IDS.get(record.KEY)
     if form is not None:
         try:
@@ -334,6 +369,9 @@ def summarize_actors(
     address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
 ) -> dict[str, Any]:
     """How many actors of each class are in each state."""
+    said = _ask_ray(address, "summarize_actors", timeout=timeout, raise_on_missing_output=raise_on_missing_output)
+    if said is not None:
+        return dict(said)
     rows = _all("actors", address, timeout, raise_on_missing_output)
     summary: dict[str, Any] = {}
     for row in rows:
@@ -346,6 +384,9 @@ def summarize_tasks(
     address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
 ) -> dict[str, Any]:
     """How many calls of each function or method are in each state."""
+    said = _ask_ray(address, "summarize_tasks", timeout=timeout, raise_on_missing_output=raise_on_missing_output)
+    if said is not None:
+        return dict(said)
     rows = _all("tasks", address, timeout, raise_on_missing_output)
     summary: dict[str, Any] = {}
     for row in rows:
@@ -364,6 +405,9 @@ def summarize_objects(
     address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
 ) -> dict[str, Any]:
     """How many objects there are and how large, by the state of their tasks and the kind of refs. Call sites are not recorded."""
+    said = _ask_ray(address, "summarize_objects", timeout=timeout, raise_on_missing_output=raise_on_missing_output)
+    if said is not None:
+        return dict(said)
     rows = _all("objects", address, timeout, raise_on_missing_output)
     megabytes = sum(max(row["object_size"], 0) for row in rows) / 2**20
     group = {
@@ -400,6 +444,9 @@ def list_logs(
     timeout: float = DEFAULT_RPC_TIMEOUT,
 ) -> dict[str, list[str]]:
     """The session's log files that match `glob_filter`, by kind: ``worker_out, worker_err, node``. They go with the session."""
+    listed = _ask_ray(address, "list_logs", node_id=node_id, node_ip=node_ip, glob_filter=glob_filter, timeout=timeout)
+    if listed is not None:
+        return dict(listed)
     found: dict[str, list[str]] = {"worker_out": [], "worker_err": [], "node": []}
     with os.scandir(os.path.join(session_directory(address), "logs")) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file())
@@ -429,6 +476,12 @@ def get_log(
 
     `tail`: so many last lines; -1: all. Bytes with ``encoding=None``. NotImplementedError for `follow`: use ``mray logs --follow``.
     """
+    which = {"node_id": node_id, "node_ip": node_ip, "filename": filename, "actor_id": actor_id, "task_id": task_id, "pid": pid}
+    how = {"follow": follow, "tail": tail, "timeout": timeout, "suffix": suffix, "encoding": encoding, "errors": errors}
+    lines_of_ray = _ask_ray(address, "get_log", **which, **how)
+    if lines_of_ray is not None:
+        yield from lines_of_ray
+        return
     if follow:
         raise NotImplementedError("get_log(follow=True): use `mray logs --follow`")
     directory = session_directory(address)

@@ -1,0 +1,39 @@
+"""Ray's own module in place of one of mray's, where real Ray runs behind.
+
+In every process. Most of what users import stands on the verbs and so runs on any engine. What stands on mray's own processes instead
+(collectives, listings, metrics) is asked of Ray there: the backend knows how (`Backend.twin`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from mray._api.current import backend_if_started
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def twin_of(module: str) -> Any:
+    """What answers for ``mray.<module>`` in this process, if it is not mray: Ray's module of that name; else None."""
+    backend = backend_if_started()
+    return None if backend is None else backend.twin(module)
+
+
+def asked_of_ray(module: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function of ``mray.<module>``: where Ray runs behind, Ray's function of that name is called with the same arguments."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            twin = twin_of(module)
+            if twin is None:
+                return function(*args, **kwargs)
+            answer: R = getattr(twin, function.__name__)(*args, **kwargs)
+            return answer
+
+        return call
+
+    return decorate

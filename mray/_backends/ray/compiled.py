@@ -1,0 +1,230 @@
+"""A graph that Ray has compiled, in the hands of the process that compiled it.
+
+What mray's own graphs offer is here, as far as Ray has it; what Ray has not says so when it is called. As Ray's, it is for one thread (or
+one event loop) at a time. Errors are mray's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Sequence
+from time import monotonic, sleep
+from typing import Any, NoReturn
+
+import ray
+from ray._private.worker import global_worker
+from ray.exceptions import ActorUnavailableError
+from ray.exceptions import RayChannelTimeoutError as RaysTimeout
+
+from mray._api.dag_node import GraphRef
+from mray._backends.ray.errors import translated
+from mray._graph.receive import receive_into
+
+#: Ray waits so long for ever.
+_FOR_EVER = -1
+
+#: Seconds that Ray may take to know that a machine is gone, and between two looks.
+_UNTIL_DEAD, _PAUSE = 60.0, 0.05
+
+_NOT_COPIED = "CompiledDAGRef cannot be {}."
+
+
+class RayGraphRef(GraphRef):
+    """The result of one execution, to be got once. Cannot be copied, pickled or passed to a task."""
+
+    __slots__ = ("_graph", "_ref")
+
+    def __init__(self, graph: RayGraph, ref: Any) -> None:
+        self._graph = graph
+        self._ref = ref
+
+    def get(self, timeout: float | None = None, out: Any = None) -> Any:
+        """The value, or raise the exception of the method that failed; once.
+
+        `timeout` in seconds: ``None`` waits as long as `DAGContext.get_timeout` says (for ever unless set), ``-1`` for ever, ``0`` does not
+        wait; RayChannelTimeoutError when it has passed, after which the ref can still be got. With `out`, an array or tensor, the value is
+        copied there. When an actor of the graph dies, Ray ends the graph and this raises ActorDiedError.
+        """
+        try:
+            value = self._ref.get(self._graph.get_timeout if timeout is None else timeout)
+        except BaseException as error:
+            if isinstance(error, RaysTimeout):
+                # Ray takes a ref for got as soon as somebody has asked, though its result is still to come.
+                self._ref._ray_get_called = False
+            raise self._graph.explained(error) from None
+        return value if out is None else receive_into(value, out)
+
+    def get_until(self, deadline: float, timeout: float) -> Any:
+        return self.get(max(deadline - monotonic(), 0))
+
+    def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> NoReturn:
+        """TypeError: nobody can ask Ray whether a graph's result is there."""
+        raise TypeError(
+            "wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator: Ray does not tell whether the result of a compiled graph "
+            "is there. On Ray, get() it, or compile with enable_asyncio=True."
+        )
+
+    def __str__(self) -> str:
+        return str(self._ref)
+
+    __repr__ = __str__
+
+    def __copy__(self) -> NoReturn:
+        raise ValueError(_NOT_COPIED.format("copied"))
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        raise ValueError(_NOT_COPIED.format("deep copied"))
+
+    def __reduce__(self) -> NoReturn:
+        if global_worker.get_serialization_context().is_in_band_serialization():
+            raise TypeError("A CompiledDAGRef cannot be an argument or a result: get() it, and pass its value.")
+        raise ValueError(_NOT_COPIED.format("pickled"))
+
+
+class RayGraphFuture:
+    """The result of one execution, to be awaited once, in the event loop that executed. Cannot be copied or pickled."""
+
+    __slots__ = ("__weakref__", "_future")
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        try:
+            return (yield from self._future.__await__())
+        except Exception as error:
+            raise translated(error) from None
+
+    def __str__(self) -> str:
+        return str(self._future)
+
+    __repr__ = __str__
+
+    def __copy__(self) -> NoReturn:
+        raise ValueError("CompiledDAGFuture cannot be copied.")
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        raise ValueError("CompiledDAGFuture cannot be deep copied.")
+
+    def __reduce__(self) -> NoReturn:
+        raise ValueError("CompiledDAGFuture cannot be pickled.")
+
+
+class RayGraph:
+    """What `experimental_compile` returns on Ray."""
+
+    def __init__(self, graph: Any, get_timeout: float | None, in_flight: int, keep: Any) -> None:
+        self._graph = graph
+        self._in_flight = in_flight
+        #: Seconds for `get` without a timeout.
+        self.get_timeout = _FOR_EVER if get_timeout is None else get_timeout
+        #: What lives as long as the graph: the user's DAG, with the handles of its actors.
+        self._keep = keep
+
+    # ------------------------------------------------------------------------------------ executing
+    def execute(self, *args: Any, **kwargs: Any) -> RayGraphRef | list[RayGraphRef]:
+        """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
+
+        Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`.
+        """
+        try:
+            made = self._graph.execute(*args, **kwargs)
+        except Exception as error:
+            raise translated(error) from None
+        if type(made) is list:
+            return [RayGraphRef(self, ref) for ref in made]
+        return RayGraphRef(self, made)
+
+    async def execute_async(self, *args: Any, **kwargs: Any) -> RayGraphFuture | list[RayGraphFuture]:
+        """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in this event loop."""
+        try:
+            made = await self._graph.execute_async(*args, **kwargs)
+        except Exception as error:
+            raise translated(error) from None
+        if type(made) is list:
+            return [RayGraphFuture(future) for future in made]
+        return RayGraphFuture(made)
+
+    async def stream(self, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+        """``async for value in graph.stream(inputs)``: execute the graph with each input; the results in the order of the inputs."""
+        flying: deque[Any] = deque()
+        async for value in _each(inputs):
+            if len(flying) >= self._in_flight:
+                yield await _all(flying.popleft())
+            flying.append(await self.execute_async(value))
+        while flying:
+            yield await _all(flying.popleft())
+
+    def explained(self, error: BaseException) -> BaseException:
+        """mray's error for one of Ray's. Of an actor that cannot be reached Ray knows some seconds later that it is dead: this waits."""
+        deadline = monotonic() + _UNTIL_DEAD
+        while isinstance(error, ActorUnavailableError) and monotonic() < deadline:
+            sleep(_PAUSE)
+            try:
+                ray.get([actor.__ray_ready__.remote() for actor in self._graph.worker_task_refs], timeout=_UNTIL_DEAD)
+            except ray.exceptions.RayActorError as said:
+                error = said
+            except ray.exceptions.RayError:
+                continue
+            else:
+                break
+        return translated(error)
+
+    # ------------------------------------------------------------------------------------ ending
+    def teardown(self, kill_actors: bool = False) -> None:
+        """End the graph; its actors are free for other work, or killed. Idempotent. Waits for methods that are running."""
+        self._graph.teardown(kill_actors)
+
+    @property
+    def is_teardown(self) -> bool:
+        """Whether `teardown` was called, or an actor of the graph has died."""
+        return bool(self._graph.is_teardown)
+
+    # ------------------------------------------------------------------------------------ looking
+    def get_id(self) -> str:
+        """The graph's id."""
+        return str(self._graph.get_id())
+
+    def visualize(self, filename: str = "compiled_graph", format: str = "png", view: bool = False, channel_details: bool = False) -> str:
+        """Ray's picture of the graph; it needs the package graphviz, but for ``format="ascii"``."""
+        return str(self._graph.visualize(filename, format, view, channel_details))
+
+    def report(self) -> NoReturn:
+        """NotImplementedError: Ray has none."""
+        raise _only_mray("report()", "`ray stack` shows where the actors are")
+
+    def statistics(self) -> NoReturn:
+        """NotImplementedError: Ray counts nothing."""
+        raise _only_mray("statistics()", "measure in the program")
+
+    def profile(self, *_args: Any, **_options: Any) -> NoReturn:
+        """NotImplementedError: Ray profiles graphs from the start of the program only."""
+        raise _only_mray("profile()", "set RAY_CGRAPH_ENABLE_TORCH_PROFILING=1 or RAY_CGRAPH_ENABLE_NVTX_PROFILING=1 for the program")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_graph" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._graph, name)
+
+    def __str__(self) -> str:
+        return str(self._graph)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Ray's compiled graphs cannot be handed to another process: execute it where it was compiled.")
+
+
+def _only_mray(what: str, instead: str) -> NotImplementedError:
+    return NotImplementedError(f"{what} of a compiled graph is mray's own, and Ray has nothing like it. On Ray: {instead}.")
+
+
+async def _each(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+    if isinstance(values, AsyncIterable):
+        async for value in values:
+            yield value
+    else:
+        for value in values:
+            yield value
+
+
+async def _all(futures: Any) -> Any:
+    return [await future for future in futures] if isinstance(futures, list) else await futures

@@ -1,0 +1,167 @@
+"""A user's graph in Ray's DAG nodes.
+
+In the process that compiles. Every node that is connected with the root is translated, in the order of binding: what Ray refuses, in a node
+or in how they are connected, it then refuses itself and in its own words. What only mray has is refused here, by name.
+
+Interpreted graphs need no translation: `DAGNode.execute` makes ordinary calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray import dag as ray_dag
+from ray.experimental import collective as ray_collective
+from ray.experimental.channel.auto_transport_type import AutoTransportType as RayAutoType
+from ray.experimental.channel.torch_tensor_type import TorchTensorType as RayTensorType
+from ray.experimental.util.types import Device as RayDevice
+from ray.experimental.util.types import ReduceOp as RayReduceOp
+
+from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode
+from mray._api.communicator import Communicator
+from mray._api.dag_calls import ClassMethodNode, ClassNode, FunctionNode
+from mray._api.dag_node import DAGNode, InputAttributeNode, InputNode, MultiOutputNode
+from mray._api.dag_scan import ObjectScanner
+from mray._api.object_ref import ObjectRef
+from mray._api.type_hint import AutoTransportType, ChannelOutputType, TorchTensorType
+
+#: What Ray's hints understand of the mechanisms that a user may name.
+_MECHANISMS = {"nccl": RayTensorType.ACCELERATOR, "shm": RayTensorType.AUTO}
+
+
+class Translation:
+    """Ray's nodes for those of one graph.
+
+    `actor` gives Ray's handle of an actor, `function` Ray's remote function, `value` what a ref stands for, `communicator` Ray's
+    communicator for one of the user's.
+    """
+
+    def __init__(
+        self,
+        *,
+        actor: Callable[[Any], Any],
+        function: Callable[[Any, dict[str, Any]], Any],
+        value: Callable[[ObjectRef], Any],
+        communicator: Callable[[Communicator], Any],
+    ) -> None:
+        self._actor = actor
+        self._function = function
+        self._value = value
+        self._communicator = communicator
+        self._made: dict[DAGNode, Any] = {}
+        #: One handle for each actor: Ray counts on it in which order methods are bound.
+        self._actors: dict[bytes, Any] = {}
+
+    def of(self, root: DAGNode) -> Any:
+        """Ray's node for `root`. Raises what Ray's own `bind` raises, and ValueError for what only mray has."""
+        for node in sorted(_reachable(root), key=lambda node: node._created):
+            if node is not root and node.is_cgraph_output_node:
+                raise ValueError(
+                    f"The DAG was compiled more than once. The following two nodes call `experimental_compile`: (1) {node}, (2) {root}"
+                )
+            if node not in self._made:
+                self._make(node)
+                self._hint(node)
+        return self._made[root]
+
+    # ------------------------------------------------------------------------------------ nodes
+    def _make(self, node: DAGNode) -> None:
+        if isinstance(node, CollectiveOutputNode) and node.is_class_method_call:
+            assert node.collective_op is not None
+            self._meet(node.collective_op)
+        elif isinstance(node, ClassMethodNode):
+            self._call(node)
+        elif isinstance(node, InputNode):
+            with ray_dag.InputNode() as self._made[node]:
+                pass
+        elif isinstance(node, InputAttributeNode):
+            given = self._made[node._dag_input_node]
+            self._made[node] = given[node.key] if node.accessor_method == "__getitem__" else getattr(given, str(node.key))
+        elif isinstance(node, MultiOutputNode):
+            self._made[node] = ray_dag.MultiOutputNode(self._changed(node.get_args()))
+        elif isinstance(node, FunctionNode):
+            args, kwargs = self._arguments(node)
+            self._made[node] = self._function(node.remote_function, node.get_options()).bind(*args, **kwargs)
+        else:
+            what = "makes an actor" if isinstance(node, ClassNode) else f"is a {type(node).__name__}"
+            raise ValueError(f"Compiled DAGs can only bind methods to an actor that is already created with Actor.remote(): {node} {what}")
+
+    def _call(self, node: ClassMethodNode) -> None:
+        if node.is_class_method_output:
+            results = self._made[node.class_method_call]
+            assert node.output_idx is not None
+            self._made[node] = results[node.output_idx] if isinstance(results, (tuple, list)) else results
+            return
+        handle = node._get_actor_handle()
+        if handle is None:
+            raise ValueError("Compiled DAGs can only bind methods to an actor that is already created with Actor.remote()")
+        method = getattr(self._actors.setdefault(handle._id, self._actor(handle)), node.get_method_name())
+        args, kwargs = self._arguments(node)
+        self._made[node] = method.options(num_returns=node.num_returns).bind(*args, **kwargs)
+
+    def _arguments(self, node: DAGNode) -> tuple[Any, Any]:
+        """With the values of refs: a method of Ray's graph would be given the ref itself."""
+        args, kwargs = self._changed([list(node.get_args()), node.get_kwargs()])
+        args = [self._value(each) if isinstance(each, ObjectRef) else each for each in args]
+        return args, {name: self._value(each) if isinstance(each, ObjectRef) else each for name, each in kwargs.items()}
+
+    def _changed(self, value: Any) -> Any:
+        """A value with the DAG nodes in it replaced by Ray's."""
+        scanner = ObjectScanner(DAGNode)
+        return scanner.replace_nodes({node: self._made[node] for node in scanner.find_nodes(value)})
+
+    def _meet(self, meeting: CollectiveOperation) -> None:
+        """All nodes of a collective at once, which is how Ray binds them."""
+        columns = [[self._made[node] for node in column] for column in meeting.inputs]
+        hint = meeting.type_hint
+        operator = getattr(ray_collective, meeting.op.name)
+        reduction = meeting.op.reduction
+        op = {} if reduction is None else {"op": RayReduceOp[reduction.name]}
+        transport = meeting.communicator
+        carrier = self._transport(hint) if transport is None else self._communicator(transport)
+        bound = operator.bind(columns if len(columns) > 1 else columns[0], transport=carrier, **op)
+        self._made.update(zip(meeting.nodes, bound, strict=True))
+
+    # ------------------------------------------------------------------------------------ hints
+    def _hint(self, node: DAGNode) -> None:
+        hint = node.type_hint
+        if type(hint) is ChannelOutputType:
+            return
+        made = self._made[node]
+        if isinstance(made, (tuple, list)):
+            return  # a call that returns several values: each of them has its own hint
+        made.with_type_hint(self._ray_hint(hint))
+
+    def _ray_hint(self, hint: ChannelOutputType) -> Any:
+        if isinstance(hint, AutoTransportType):
+            return RayAutoType(RayDevice(hint.device.value), hint.static_shape, hint.direct_return)
+        if isinstance(hint, TorchTensorType):
+            user = hint.get_custom_communicator()
+            transport = self._transport(hint) if user is None else self._communicator(user)
+            return RayTensorType(transport, RayDevice(hint.device.value), hint.static_shape, hint.direct_return)
+        raise ValueError(f"{type(hint).__name__} is a type hint that Ray does not have: on Ray use with_tensor_transport(), or none.")
+
+    @staticmethod
+    def _transport(hint: TorchTensorType) -> str:
+        if hint.mechanism is None:
+            return hint.transport
+        if hint.mechanism not in _MECHANISMS:
+            raise ValueError(
+                f"Ray's graphs have no transport {hint.mechanism!r}: it is mray's own, between actors of one machine. Ask for 'auto' or "
+                "'nccl', or have this part of the graph run in a session of mray inside an actor (mray.init(address='local'))."
+            )
+        return str(_MECHANISMS[hint.mechanism])
+
+
+def _reachable(root: DAGNode) -> list[DAGNode]:
+    """What is connected with the root, also by who meets in a collective."""
+    found = dict.fromkeys(root.connected())
+    queue = list(found)
+    for node in queue:
+        if isinstance(node, CollectiveOutputNode) and node.collective_op is not None:
+            for other in node.collective_op.nodes:
+                new = [each for each in other.connected() if each not in found]
+                found.update(dict.fromkeys(new))
+                queue.extend(new)
+    return list(found)

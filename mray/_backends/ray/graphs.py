@@ -1,0 +1,76 @@
+"""Compiling on Ray: the user's options and graph become Ray's, and its compiled graph mray's.
+
+In the process that compiles. Timeouts are mray's: `get` waits for ever unless `DAGContext.get_timeout` or its setting says otherwise, for
+Ray too ends a graph, and those who wait for it, when an actor of it dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray.dag import DAGContext as RayContext
+
+from mray._api.communicator import Communicator
+from mray._api.dag_context import DAGContext
+from mray._api.dag_node import DAGNode
+from mray._backends.ray.communicator import carried_by_ray
+from mray._backends.ray.compiled import RayGraph
+from mray._backends.ray.dag import Translation
+from mray._backends.ray.errors import translated
+
+#: Ray waits so long for ever.
+_FOR_EVER = -1
+
+
+def compile_graph(
+    root: DAGNode,
+    *,
+    actor: Callable[[Any], Any],
+    function: Callable[[Any, dict[str, Any]], Any],
+    value: Callable[[Any], Any],
+    submit_timeout: float | None = None,
+    buffer_size_bytes: int | None = None,
+    enable_asyncio: bool = False,
+    max_inflight_executions: int | None = None,
+    max_buffered_results: int | None = None,
+    overlap_gpu_communication: bool | None = None,
+    default_communicator: Any = "create",
+    when_full: str = "raise",
+) -> RayGraph:
+    """Have Ray compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
+
+    `actor` gives Ray's handle of an actor, `function` Ray's remote function, `value` what a ref stands for. Waits until all actors have
+    made their part. Raises what Ray raises for graphs that it cannot compile, and NotImplementedError or ValueError, with its name, for
+    what only mray has.
+    """
+    if when_full != "raise":
+        raise NotImplementedError(
+            f"_when_full={when_full!r} is mray's own: a full graph of Ray's raises RayCgraphCapacityExceeded. Get results before executing "
+            "again, or allow more by _max_inflight_executions."
+        )
+    context = DAGContext.get_current()
+    RayContext.get_current().teardown_timeout = context.teardown_timeout
+
+    def communicator(carried: Communicator) -> Any:
+        return carried_by_ray(carried, [actor(handle) for handle in carried.get_actor_handles()])
+
+    if isinstance(default_communicator, Communicator):
+        default_communicator = communicator(default_communicator)
+    in_flight = context.max_inflight_executions if max_inflight_executions is None else max_inflight_executions
+    submit = context.submit_timeout if submit_timeout is None else submit_timeout
+    overlap = context.overlap_gpu_communication if overlap_gpu_communication is None else overlap_gpu_communication
+    rays = Translation(actor=actor, function=function, value=value, communicator=communicator).of(root)
+    try:
+        compiled = rays.experimental_compile(
+            _submit_timeout=_FOR_EVER if submit is None else submit,
+            _buffer_size_bytes=context.buffer_size_bytes if buffer_size_bytes is None else buffer_size_bytes,
+            enable_asyncio=enable_asyncio,
+            _max_inflight_executions=in_flight,
+            _max_buffered_results=context.max_buffered_results if max_buffered_results is None else max_buffered_results,
+            _overlap_gpu_communication=overlap,
+            _default_communicator=default_communicator,
+        )
+    except Exception as error:
+        raise translated(error) from None
+    return RayGraph(compiled, context.get_timeout, in_flight, root)

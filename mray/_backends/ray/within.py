@@ -1,0 +1,174 @@
+"""A session of mray's own inside a worker of Ray: "Ray between machines, mray within".
+
+In a worker of Ray, after ``mray.init(address="local")``. From then on, until ``mray.shutdown()`` or the end of the process, whatever the
+worker makes is of the session within: tasks, actors, objects, graphs; they live on this machine, and end with the worker, however it ends.
+What came from the cluster stays of the cluster: its refs can be got, waited for and awaited, its actors called and killed.
+
+::
+
+    cluster ─── refs, handles, values ───▶ worker of Ray ═══ NativeWithin ═══▶ workers of the session within
+                                             RayBackend (outer)
+
+Refs and handles do not cross: the processes of the session within know no cluster, and the cluster cannot reach them. Whoever tries is told
+to pass the value. Nobody else pays for this: it is a backend of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ray._private.worker import global_worker
+
+from mray._api.object_ref import ObjectRef
+from mray._backends.native import NativeBackend
+from mray._objects.ownership import Entry
+from mray.exceptions import RaySystemError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mray._api.actor import ActorHandle, ActorMethodSpec
+    from mray._api.backend import Backend
+    from mray._common.options import SessionOptions
+    from mray.exceptions import RayActorError
+
+_NOT_IN = (
+    "{} belongs to the Ray cluster, and the session within this worker cannot reach it: pass its value, mray.get(ref), or call the actor "
+    "here."
+)
+_NOT_OUT = "{} belongs to the session within a worker of Ray, and the cluster cannot reach it: return its value, mray.get(ref)."
+
+
+class NativeWithin(NativeBackend):
+    """The native engine, and behind it the cluster for what is of the cluster."""
+
+    outer: Backend
+
+    @classmethod
+    def begin(cls, outer: Backend, options: SessionOptions) -> NativeWithin:
+        """Start a session that ends with this process."""
+        made = cls.start(options)
+        assert isinstance(made, NativeWithin)
+        made.outer = outer
+        return made
+
+    def renewed(self) -> NoReturn:
+        raise RaySystemError("a session within a worker of Ray cannot be reset: shutdown() ends it, init(address='local') starts another")
+
+    # ------------------------------------------------------------------------------------ refs
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
+        own = [_is_own(ref) for ref in refs]
+        if all(own):
+            return super().get(refs, timeout, through_host)
+        if not any(own):
+            return self.outer.get(refs, timeout, through_host)
+        deadline = None if timeout is None else monotonic() + timeout
+        values: list[Any] = []
+        for ref, is_own in zip(refs, own, strict=True):
+            left = None if deadline is None else max(deadline - monotonic(), 0)
+            values += super().get([ref], left, through_host) if is_own else self.outer.get([ref], left, through_host)
+        return values
+
+    def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        own = [_is_own(ref) for ref in refs]
+        if all(own):
+            return super().wait(refs, num_returns, timeout)
+        if any(own):
+            raise ValueError("wait() of refs of two sessions, the cluster's and the one within this worker: wait for each by itself.")
+        return self.outer.wait(refs, num_returns, timeout)
+
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+        if _is_own(ref):
+            super().on_ready(ref, callback, soon=soon)
+        else:
+            self.outer.on_ready(ref, callback, soon=soon)
+
+    def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
+        return super().future_of(ref) if _is_own(ref) else self.outer.future_of(ref)
+
+    def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
+        return super().wait_in_loop(ref) if _is_own(ref) else self.outer.wait_in_loop(ref)
+
+    def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
+        if _is_own(ref):
+            super().cancel(ref, force, recursive)
+        else:
+            self.outer.cancel(ref, force, recursive)
+
+    def restore_ref(self, object_id: bytes, owner: Any) -> ObjectRef:
+        return super().restore_ref(object_id, owner) if isinstance(owner, str) else self.outer.restore_ref(object_id, owner)
+
+    def export_ref(self, ref: ObjectRef) -> Any:
+        if _is_own(ref):
+            if _ray_pickles():
+                raise ValueError(_NOT_OUT.format(repr(ref)))
+            return super().export_ref(ref)
+        if not _ray_pickles():
+            raise ValueError(_NOT_IN.format(repr(ref)))
+        return self.outer.export_ref(ref)
+
+    # ------------------------------------------------------------------------------------ actors
+    def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+        _check_arguments(args, kwargs)
+        return super().submit_task(function, args, kwargs, options)
+
+    def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
+        _check_arguments(args, kwargs)
+        return super().create_actor(actor_class, args, kwargs, options)
+
+    def submit_method(
+        self,
+        handle: ActorHandle,
+        method: ActorMethodSpec,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        num_returns: Any,
+        options: dict[str, Any] | None,
+    ) -> Any:
+        if not _is_here(handle):
+            return self.outer.submit_method(handle, method, args, kwargs, num_returns, options)
+        _check_arguments(args, kwargs)
+        return super().submit_method(handle, method, args, kwargs, num_returns, options)
+
+    def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
+        if _is_here(handle):
+            super().kill_actor(handle, no_restart)
+        else:
+            self.outer.kill_actor(handle, no_restart)
+
+    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
+        if _is_here(handle):
+            super().on_death(handle, callback)
+        else:
+            self.outer.on_death(handle, callback)
+
+    def export_handle(self, handle: ActorHandle) -> None:
+        if _is_here(handle):
+            if _ray_pickles():
+                raise ValueError(_NOT_OUT.format(repr(handle)))
+            super().export_handle(handle)
+        elif not _ray_pickles():
+            raise ValueError(_NOT_IN.format(repr(handle)))
+
+
+def _is_own(ref: ObjectRef) -> bool:
+    """Whether it is of a session of mray's own. Refs that nobody made are, too: whoever is asked says so."""
+    return ref._entry is None or isinstance(ref._entry, Entry)
+
+
+def _is_here(handle: ActorHandle) -> bool:
+    return handle._carried is None
+
+
+def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+    """What is inside of arguments is checked when it is pickled."""
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) is ObjectRef and not _is_own(value):
+            raise ValueError(_NOT_IN.format(repr(value)))
+
+
+def _ray_pickles() -> bool:
+    """Whether this thread is pickling something for Ray."""
+    return bool(global_worker.get_serialization_context().is_in_band_serialization())
