@@ -11,6 +11,7 @@ They use nothing but the public API, but for `gpu_arrays`. They are modules of t
 | `pipeline_parallel` | the layers of a transformer spread over several actors, several micro-batches in flight (needs torch) |
 | `tensor_parallel` | matrix products whose weights are split over actors that add up their parts in an allreduce (needs torch) |
 | `data_parallel` | training over actors that average their gradients in an allreduce (needs torch) |
+| `cluster` | a replica of a model on each machine of a Ray cluster, each with a compiled graph of mray's own |
 | `gpu_quickstart` | a tensor from the GPU of one actor to that of another |
 | `gpu_pipeline` | four stages that share one GPU, with activations that never leave it |
 | `gpu_replay` | a method that replays a CUDA graph over its inputs, which come at fixed addresses |

@@ -1,0 +1,133 @@
+"""What mray does on a Ray cluster of two machines, both of them on this one.
+
+`cluster` is made once for the tests of a file, and gone with everything it started when they are over: processes, session directory, names
+in shared memory. It is no cluster that `ray.init()` finds by itself, so other users of Ray on this machine never meet it. Skipped where Ray
+is not installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHARED_MEMORY = Path("/dev/shm")
+#: Seconds that processes may take to be gone.
+PATIENCE = 60.0
+_STORE = 100 << 20
+
+
+class Machines:
+    """A cluster of a first machine, where the driver is, and a second one that alone has the resource ``second``."""
+
+    def __init__(self, directory: str) -> None:
+        cluster_utils = pytest.importorskip("ray.cluster_utils")
+        self._cluster = cluster_utils.Cluster()
+        first = {"include_dashboard": False, "temp_dir": directory, "_system_config": {"health_check_initial_delay_ms": 0}}
+        self.first = self._cluster.add_node(num_cpus=4, object_store_memory=_STORE, **first)
+        self.second = self.add_machine({"second": 4})
+
+    def add_machine(self, resources: dict[str, int]) -> Any:
+        """One more machine, and what it alone has."""
+        return self._cluster.add_node(num_cpus=4, resources=resources, object_store_memory=_STORE)
+
+    @property
+    def address(self) -> str:
+        """For `mray.init`."""
+        return f"ray:{self._cluster.address}"
+
+    def end(self, machine: Any) -> None:
+        """A machine that fails: nothing of it says good-bye."""
+        self._cluster.remove_node(machine, allow_graceful=False)
+
+    def shutdown(self) -> None:
+        self._cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Machines]:
+    """Two machines."""
+    services = pytest.importorskip("ray._private.utils")
+    before = set(os.listdir(SHARED_MEMORY))
+    # Short: the paths of sockets are in it.
+    directory = tempfile.mkdtemp(prefix="rc", dir="/tmp")
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), path]))
+    with pytest.MonkeyPatch.context() as patch:
+        # Else every `ray.init()` of this machine would join the cluster.
+        patch.setattr(services, "write_ray_address", lambda *_words, **_named: None)
+        machines = Machines(directory)
+    try:
+        yield machines
+    finally:
+        machines.shutdown()
+        wait_for_the_end_of(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+        sweep_semaphores(before)
+        if path is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = path
+
+
+def wait_for_the_end_of(directory: str) -> None:
+    """Until no process has the cluster's directory in its command line."""
+    needle = directory.encode()
+
+    def alive() -> list[str]:
+        found = []
+        for entry in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                if entry.isdigit() and needle in (line := Path(f"/proc/{entry}/cmdline").read_bytes()):
+                    found.append(line.replace(b"\0", b" ").decode(errors="replace"))
+        return found
+
+    deadline = time.monotonic() + PATIENCE
+    while left := alive():
+        if time.monotonic() > deadline:
+            pytest.fail("processes of the cluster are left behind:\n  " + "\n  ".join(left))
+        time.sleep(0.05)
+
+
+def sweep_semaphores(before: set[str]) -> None:
+    """Ray leaves the semaphores of its graphs' channels, which are named after a process of the cluster that is gone."""
+    for name in set(os.listdir(SHARED_MEMORY)) - before:
+        for kind in ("sem.hdr", "sem.obj"):
+            pid = name.removeprefix(kind).partition("-")[0]
+            if name.startswith(kind) and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                (SHARED_MEMORY / name).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def ray(cluster: Machines, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """`mray`, this process being a driver of the cluster: by the one setting that moves a program there."""
+    import mray
+
+    monkeypatch.setenv("MRAY_ADDRESS", cluster.address)
+    mray.init(logging_level="ERROR")
+    yield mray
+    gc.collect()
+    mray.shutdown()
+
+
+@pytest.fixture
+def where(ray: ModuleType) -> Callable[[], Any]:
+    """A remote function that tells which machine runs it."""
+    return ray.remote(lambda *_values: ray.get_runtime_context().get_node_id())
+
+
+@pytest.fixture
+def program_of(cluster: Machines) -> Callable[..., list[str]]:
+    """The command that runs a module as a driver of the cluster."""
+    return lambda module, *words: [sys.executable, "-m", module, *words]
