@@ -34,6 +34,7 @@ from mray._common.ids import NO_ACTOR, PUT
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
 from mray._runtime.calls import CANCELLED, Call
+from mray._scheduler.records import Ordered
 
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
@@ -53,7 +54,7 @@ class Cancelling:
     def __init__(self, client: Client) -> None:
         self._client = client
         #: Tasks that wait for arguments, and are in no queue.
-        self.waiting: set[Call] = set()
+        self.waiting: Ordered[Call] = Ordered()
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         """Cancel the call behind a ref, wherever it is. Takes the lock itself; returns without waiting for the end of the task.

@@ -342,7 +342,7 @@ class Worker:
 
     def _give_back_all(self) -> None:
         """What has not started goes back to who sent it."""
-        for connection in {item[0] for item in tuple(self.inbox) if item[1][0] == m.TASK}:
+        for connection in dict.fromkeys(item[0] for item in tuple(self.inbox) if item[1][0] == m.TASK):
             taken = self._take_back(connection, len(self.inbox))
             if taken:
                 connection.send((m.GIVEN_BACK, taken))

@@ -29,7 +29,7 @@ from mray._common.messages import (
 from mray._scheduler.jobs import detached_work, job_of
 from mray._scheduler.placement import belongs_to
 from mray._scheduler.policy import GRAVES, PRIVATE_VARIABLES, TOMBSTONES
-from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Site, Tenant
+from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Ordered, Site, Tenant
 from mray._scheduler.resources import to_quantities
 from mray._scheduler.works import Works
 
@@ -72,7 +72,7 @@ class Actors:
         #: What listings say of the last of them.
         self._graves: dict[bytes, dict[str, Any]] = {}
         #: Who watches or holds actors whose creation has not been read yet: it is on its way in another socket.
-        self._early: dict[bytes, tuple[set[str], set[str]]] = {}
+        self._early: dict[bytes, tuple[Ordered[str], Ordered[str]]] = {}
 
     # ------------------------------------------------------------------------------------ creation
     def create(self, member: Member, request: int, actor_id: bytes, spec: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ class Actors:
             floor.works.begin(work)
         member.owned.add(actor_id)
         self._hold(member, actor)
-        watchers, holders = self._early.pop(actor_id, (set(), set()))
+        watchers, holders = self._early.pop(actor_id, (Ordered(), Ordered()))
         for process in holders:
             if process in floor.members:
                 self._hold(floor.members[process], actor)
@@ -150,7 +150,7 @@ class Actors:
         else:
             if actor_id not in self._early or not self._early[actor_id][0]:
                 self._floor.await_creation(actor_id)
-            self._early.setdefault(actor_id, (set(), set()))[0].add(member.process)
+            self._early.setdefault(actor_id, (Ordered(), Ordered()))[0].add(member.process)
 
     def _watch(self, member: Member, actor: ActorRecord) -> None:
         actor.watchers.add(member.process)
@@ -159,7 +159,7 @@ class Actors:
 
     def watch_expired(self, actor_id: bytes) -> None:
         """Nobody has created the actor that somebody watches: it belongs to another session, or its creator died first."""
-        watchers, _holders = self._early.pop(actor_id, (set(), set()))
+        watchers, _holders = self._early.pop(actor_id, (Ordered(), Ordered()))
         cause = (CAUSE_OWNER, "The actor is dead because its owner has died, or it was never created in this session.", 0, None, None)
         for process in watchers:
             self._floor.tell(process, (ACTOR_STATE, actor_id, DEAD, "", 0, cause))
@@ -181,7 +181,7 @@ class Actors:
             if actor is not None:
                 self._hold(member, actor)
             elif actor_id not in self._tombstones:
-                self._early.setdefault(actor_id, (set(), set()))[1].add(member.process)
+                self._early.setdefault(actor_id, (Ordered(), Ordered()))[1].add(member.process)
         if number:
             self._floor.tell(member.process, (HELD, number))
 

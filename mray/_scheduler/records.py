@@ -30,10 +30,12 @@ An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from mray._scheduler.jobs import stamped
 from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
+
+_Item = TypeVar("_Item")
 
 #: Variables in the order of their names.
 Environment = tuple[tuple[str, str], ...]
@@ -55,6 +57,16 @@ PENDING = "pending"
 ALIVE = "alive"
 RESTARTING = "restarting"
 DEAD = "dead"
+
+
+class Ordered(dict[_Item, None]):
+    """A set that is walked in the order in which its items came: the same events have the same instructions in the same order."""
+
+    def add(self, item: _Item) -> None:
+        self[item] = None
+
+    def discard(self, item: _Item) -> None:
+        self.pop(item, None)
 
 
 def environment_of(variables: dict[str, str] | None, default: Environment) -> Environment:
@@ -199,8 +211,8 @@ class ActorRecord(Tenant):
         self.incarnation = 0
         self.cause: Cause | None = None
         #: Processes that hold handles. An actor whose last holder goes ends, unless it is detached.
-        self.holders: set[str] = set()
-        self.watchers: set[str] = set()
+        self.holders: Ordered[str] = Ordered()
+        self.watchers: Ordered[str] = Ordered()
         #: What its constructor wants is not there yet.
         self.announced = bool(spec.get("announced"))
         #: It was told to end once its queued calls are done.
@@ -240,6 +252,6 @@ class Member:
         self.leases: dict[int, Lease] = {}
         self.requests: dict[int, Lease] = {}
         #: Actors it created, that it holds handles of, that it watches.
-        self.owned: set[bytes] = set()
-        self.held: set[bytes] = set()
-        self.watched: set[bytes] = set()
+        self.owned: Ordered[bytes] = Ordered()
+        self.held: Ordered[bytes] = Ordered()
+        self.watched: Ordered[bytes] = Ordered()

@@ -467,7 +467,7 @@ class Scheduler:
                 self.groups.created(tenant)
             else:
                 self._seat(tenant)
-        for name in self.queue.lacked().keys() & self._recallable.keys():
+        for name in [name for name in self.queue.lacked() if name in self._recallable]:
             for lease in list(self._recallable.get(name, {}).values()):
                 if self.queue.others_want(name, lease):
                     self._recall(lease)

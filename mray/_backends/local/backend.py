@@ -72,7 +72,9 @@ class LocalBackend(Backend):
             )
         check_preload(options)
         check_environment(options.runtime_env)
-        baton = Baton(settings.LOCAL_SEED.get(), not settings.LOCAL_SKIP_SLEEPS.get())
+        own_options = options.system_config or {}
+        seed = own_options.get("local_seed", settings.LOCAL_SEED.get())
+        baton = Baton(seed, not own_options.get("local_skip_sleeps", settings.LOCAL_SKIP_SLEEPS.get()))
         chosen = choose_options(options)
         directory = os.path.join(parent_of(options.temp_dir), f"local_{os.getpid()}_{id(baton):x}")
         chosen["facts"]["session_name"] = os.path.basename(directory)
@@ -136,6 +138,10 @@ class LocalBackend(Backend):
         own.use(None)
         if sys.excepthook == self._tell_seed and self._hook is not None:
             sys.excepthook = self._hook
+
+    def trace(self) -> list[tuple[str, int]]:
+        """Who was chosen, among how many, at each decision."""
+        return [(name, among) for _number, name, among in self.baton.trace]
 
     # ------------------------------------------------------------------------------------ objects
     @_taking_turn

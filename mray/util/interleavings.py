@@ -1,0 +1,56 @@
+"""Run a program in many of its possible orders, and one of them again: `explore`.
+
+For tests of programs whose tasks and actors race. In the driver's process (``init(local_mode=True)``, see `mray._backends.local`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from mray._api.current import backend_if_started, stop
+from mray._api.init import init
+from mray._common.log import logger
+from mray.exceptions import RaySystemError
+
+__all__ = ["decisions", "explore"]
+
+T = TypeVar("T")
+
+
+def explore(program: Callable[[], T], seeds: Iterable[int] = range(100), *, real_time: bool = False, **options: Any) -> dict[int, T]:
+    """Call `program` once for each seed, each time in a new session of one process; returns what it returned, by seed.
+
+    A seed fixes the order in which tasks and actors run, so that ``explore(program, [seed])`` shows the same again. What the program raises
+    ends the exploration, with the seed in a note of the error (from Python 3.11 on) and in the log. `options` are those of `init`. Unless
+    `real_time`, sleeping takes no time. RaySystemError when this process has a session already. A session takes some milliseconds.
+    """
+    if backend_if_started() is not None:
+        raise RaySystemError("explore() starts sessions of its own; call shutdown() first")
+    results = {}
+    for seed in seeds:
+        chosen = {"local_seed": seed, "local_skip_sleeps": not real_time}
+        init(local_mode=True, _system_config=chosen, **{"logging_level": "ERROR", **options})
+        try:
+            results[seed] = program()
+        except BaseException as error:
+            text = f"the order of seed {seed}: explore(program, [{seed}]) shows it again, and so does MRAY_LOCAL_SEED={seed}"
+            logger.error("%s failed in %s", getattr(program, "__name__", "the program"), text)
+            if hasattr(error, "add_note"):  # not in Python 3.10
+                error.add_note(f"In {text}.")
+            raise
+        finally:
+            stop()
+    return results
+
+
+def decisions() -> list[tuple[str, int]]:
+    """Who was chosen to run, among how many that could, at each decision of the session in this process so far (the last 100,000).
+
+    RaySystemError when there is no such session.
+    """
+    backend = backend_if_started()
+    trace = getattr(backend, "trace", None)
+    if trace is None:
+        raise RaySystemError("only a session in one process has decisions: call init(local_mode=True)")
+    return trace()  # type: ignore[no-any-return]
