@@ -170,7 +170,7 @@ class Torture:
                 signal.pidfd_send_signal(pidfd, signal.SIGCONT)
             else:
                 with open(self.folder / "killed", "ab", buffering=0) as log:
-                    log.write(f"{pid} {manner} {title(pid)}\n".encode())
+                    log.write(f"{pid} {manner} {title(pid)[:12]!r}\n".encode())
                 signal.pidfd_send_signal(pidfd, signal.Signals[manner])
             name = f"{what} {manner}"
             self.kills[name] = self.kills.get(name, 0) + 1
