@@ -132,7 +132,10 @@ def count_up(first: int, count: int) -> Any:
 
 
 @ray.remote
-def sleep_for(seconds: float) -> str:
+def sleep_for(seconds: float, killed: str = "") -> str:
+    if killed:  # by force: with all that its process owns
+        with open(killed, "ab", buffering=0) as log:
+            log.write(b"%d force\n" % os.getpid())
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(0.002)
@@ -442,9 +445,10 @@ def errors(me: Thread) -> None:
 
 def cancels(me: Thread) -> None:
     """A cancelled task ends as cancelled or with its value."""
-    refs = [sleep_for.remote(me.random.random() * 0.1) for _ in range(me.random.randint(1, 5))]
-    time.sleep(me.random.random() * 0.05)
     force = me.random.random() < 0.3
+    killed = str(me.torment.folder / "killed") if force else ""
+    refs = [sleep_for.remote(me.random.random() * 0.1, killed) for _ in range(me.random.randint(1, 5))]
+    time.sleep(me.random.random() * 0.05)
     for ref in refs:
         ray.cancel(ref, force=force)
     for ref in refs:

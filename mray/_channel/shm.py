@@ -34,7 +34,7 @@ from mray._ipc.layout import WORD, RingLayout
 from mray._ipc.mapped import address_of, find
 from mray._ipc.ring import STAYS, RingReader, RingWriter
 from mray._ipc.segment import Segment
-from mray._ipc.slots import PLACE, Origin, SlotReader, SlotWriter, origin_of
+from mray._ipc.slots import PLACE, Origin, SlotReader, SlotWriter, WriterGoneError, origin_of
 from mray._objects.serializer import Serialized, deserialize, has_tensors, serialize
 from mray._objects.tensors import is_tensor_memory
 
@@ -292,7 +292,10 @@ class ShmWriter(ChannelWriter):
 
 
 class ShmReader(ChannelReader):
-    """Any one process, as reader number `reader` of the ring."""
+    """Any one process, as reader number `reader` of the ring.
+
+    When the writer leaves, or dies, before what it sent could be mapped, nothing comes any more: the news of its end will.
+    """
 
     __slots__ = ("_bell", "_failure", "_ring", "_slots", "_take")
 
@@ -326,6 +329,9 @@ class ShmReader(ChannelReader):
             if form == BYTES:
                 return payload
             return self._decode(form, payload)
+        except WriterGoneError:
+            self._ring.give_up()
+            return NOTHING
         except Exception as error:
             return Failed(self._failure(error))
         finally:

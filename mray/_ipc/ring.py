@@ -33,6 +33,9 @@ _pack_header = ENTRY_HEADER.pack_into
 _unpack_header = ENTRY_HEADER.unpack_from
 _HEADER = ENTRY_HEADER.size
 
+#: No ring will ever hold a message of this number.
+_NEVER = 1 << 62
+
 #: Forms from here on mark messages that the reader consumes in a second step (the payload says where the value lies).
 STAYS = 256
 
@@ -231,6 +234,10 @@ class RingReader:
         self.next += 1
         # POINT entry done
         self._words[self._consumed] = self.next
+
+    def give_up(self) -> None:
+        """Take no message any more."""
+        self.next = _NEVER
 
     def room_wanted(self) -> bool:
         """Whether the writer waits for room: ring its doorbell after consuming, and look again before sleeping."""

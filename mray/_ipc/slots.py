@@ -64,6 +64,10 @@ _SHM = "/dev/shm"
 Origin = tuple[str, int, int, int]
 
 
+class WriterGoneError(FileNotFoundError):
+    """What was sent cannot be mapped any more: the writer has left the ring, or is dead, and has taken it along."""
+
+
 def slot_name(prefix: str, slot: int, generation: int) -> str:
     """The name of a slot's segment."""
     return f"{prefix}{slot:x}.{generation:x}"
@@ -341,7 +345,7 @@ class SlotReader:
     def open(self, place: bytes) -> tuple[Any, int]:
         """An exporter of the bytes at `place`, which are the caller's until it dies, and their number.
 
-        The slot is released when the exporter and all views of it are gone.
+        The slot is released when the exporter and all views of it are gone. Raises `WriterGoneError`.
         """
         slot, generation, use, length = PLACE.unpack(place)
         attached = self._attached.get(slot)
@@ -360,7 +364,7 @@ class SlotReader:
     def borrow(self, slot: int, use: int, origins: Sequence[Origin], writable: bool) -> list[Any]:
         """Exporters of the memory of others; the loan is released when all of them, and all views of them, are gone.
 
-        Raises FileNotFoundError when the process that passed the value on has died before this one has mapped it.
+        Raises `WriterGoneError` when the process that passed the value on has died before this one has mapped it.
         """
         loan = Loan(_loan_releaser(self._words, self._released + slot, use, self._open), writable)
         vacated = self._attached.pop(slot, None)
@@ -422,7 +426,7 @@ def _map_named(name: str, key: str) -> Mapped:
     try:
         shared = posix_ipc.SharedMemory(name, read_only=True)
     except posix_ipc.ExistentialError as error:
-        raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
+        raise WriterGoneError(errno.ENOENT, "no shared-memory segment of that name", name) from error
     descriptor = Descriptor(shared.fd)
     return Mapped.of(descriptor.fd, descriptor.size, key, descriptor)
 
@@ -432,9 +436,9 @@ def _map_of(pid: int, fd: int, inode: int, key: str) -> Borrowed:
     try:
         descriptor = Descriptor(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
     except (FileNotFoundError, PermissionError) as error:
-        raise FileNotFoundError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key) from error
+        raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key) from error
     if descriptor.inode != inode:
-        raise FileNotFoundError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key)
+        raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key)
     return Borrowed(inode, descriptor.named, Mapped.of(descriptor.fd, descriptor.size, key, descriptor))
 
 

@@ -1,4 +1,4 @@
-"""An actor that dies while a graph with it is compiled: whoever compiles is told who died and how, and nothing of the graph is left."""
+"""An actor dies while a graph with it is compiled, or has results that nobody has read: who died is told, and nothing of it is left."""
 
 from __future__ import annotations
 
@@ -78,4 +78,58 @@ def check(run, pid):
     assert "SIGKILL" in said["TOLD"], run.output()
     assert said["REST"] == "5", run.output()
     assert said["LEFT"] == "[]", run.output()
+    run.assert_nothing_left()
+
+
+UNREAD = """
+import os, sys, time
+import numpy as np
+import mray
+
+mray.init(num_cpus=1, logging_level="ERROR")
+
+@mray.remote(num_cpus=0)
+class A:
+    def same(self, x):
+        return x + 1
+
+    def end(self, x):
+        if x[0] == 2:
+            os._exit(3)
+        return 0
+
+a, b = A.remote(), A.remote()
+with mray.dag.InputNode() as value:
+    graph = mray.dag.MultiOutputNode([a.same.bind(value), b.end.bind(value)]).experimental_compile()
+numbers = np.ones(100_000)
+# The first execution's memory is still held: the second's is fresh, and has a name until it is read.
+first, zero = mray.get(graph.execute(numbers))
+refs = graph.execute(numbers + 1)
+session = mray._api.current.current_backend()._session.directory.rpartition("_")[2]
+
+def names():
+    return [name for name in os.listdir("/dev/shm") if session in name and "table" not in name]
+
+try:
+    mray.get(refs[1])
+except mray.exceptions.ActorDiedError:
+    pass
+# The other actor leaves the graph, and takes what it has sent along.
+deadline = time.monotonic() + 60
+while names() and time.monotonic() < deadline:
+    time.sleep(0.01)
+print("NAMES", names(), flush=True)
+try:
+    print("VALUE", mray.get(refs[0])[0], flush=True)
+except mray.exceptions.ActorDiedError as error:
+    print("TOLD", "code 3" in str(error), flush=True)
+graph.teardown()
+mray.shutdown()
+"""
+
+
+def test_a_result_that_an_actor_took_along_when_another_died_is_the_death_of_that(run_text):
+    run = run_text(UNREAD)
+    assert run.wait() == 0, run.output()
+    assert run.said() == {"NAMES": "[]", "TOLD": "True"}, run.output()
     run.assert_nothing_left()
