@@ -94,7 +94,10 @@ class ChannelWriter(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the end; what was sent stays readable. Idempotent."""
+        """Let go of the end. Idempotent.
+
+        What was sent is read as long as it is small; a large value that a reader has not taken yet may have gone, and reads as `Failed`.
+        """
 
 
 class WrappedWriter(ChannelWriter):

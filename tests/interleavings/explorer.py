@@ -19,7 +19,8 @@ Orders of memory:
     TOTAL        x86-64: each processor holds its stores back in a queue; loads look into the own queue first
     WEAK         aarch64 and weaker: stores leave in any order (two to the same word stay in order), and a load may be answered any time
                  later up to the next fence. A later answer is guessed from the values that the word ever has, and where the guess
-                 cannot be made true the history is dropped. Dependencies order nothing here, so whatever passes needs none of them.
+                 cannot be made true the history is dropped. Dependencies order nothing here, so whatever passes needs none of them; except
+                 that no system call is made on a guess.
 
 A crash: the victim takes no further step (what its processor held back still arrives), and some time later the kernel tells the others.
 """
@@ -489,6 +490,8 @@ class Explorer:
                 return steps, private and len(steps) == 1
             return steps, private
         steps = []
+        if kind != WRITE and delayed[number]:
+            return [], False  # nobody enters the kernel on a guess
         if kind == WRITE:
             location = self._number(where)
             self._may_hold(location, value)

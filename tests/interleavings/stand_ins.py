@@ -59,8 +59,14 @@ class Words:
         pass
 
 
+#: Bytes of a slot that are written, and read, in one step.
+GRAIN = 64
+#: The size of the smallest slot.
+LEAST_SLOT = GRAIN
+
+
 class Memory:
-    """The mapping: slices of bytes that begin at a word."""
+    """The mapping: slices of bytes that begin at a word. In a slot, steps are larger."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.run = run
@@ -80,6 +86,26 @@ class Memory:
         pass
 
 
+class SlotMemory(Memory):
+    """The mapping of a slot."""
+
+    def __init__(self, run: Run, name: str, size: int) -> None:
+        super().__init__(run, name)
+        self.size = size
+
+    def __getitem__(self, where: slice) -> bytes:
+        end = where.stop
+        pieces = [self.run.access(READ, (self.name, piece)) for piece in range((end + GRAIN - 1) // GRAIN)]
+        return b"".join(piece or bytes(GRAIN) for piece in pieces)[:end]
+
+    def __setitem__(self, where: slice, payload: bytes) -> None:
+        assert not where.start
+        payload = bytes(payload)
+        assert len(payload) <= self.size, "written beyond the end"
+        for piece, start in enumerate(range(0, len(payload), GRAIN)):
+            self.run.access(WRITE, (self.name, piece), payload[start : start + GRAIN].ljust(GRAIN, b"\0"))
+
+
 class Segment:
     """`mray._ipc.segment.Segment`. Its name is a location of its own: 1 while it is there."""
 
@@ -93,7 +119,9 @@ class Segment:
     def create(cls, name: str, size: int) -> Segment:
         assert explorer.current is not None
         explorer.current.access(SET, ("name", name), size)
-        return cls(explorer.current, name, size)
+        slot = cls(explorer.current, name, size)
+        slot.memory = SlotMemory(slot.run, name, size)
+        return slot
 
     def words(self, start: int = 0, count: int | None = None) -> Words:
         return Words(self.run, self.name, start // WORD)
@@ -118,7 +146,7 @@ class Mapping:
     """`mray._ipc.mapped.Mapped`, of a slot."""
 
     def __init__(self, run: Run, name: str, size: int) -> None:
-        self.memory = Memory(run, name)
+        self.memory = SlotMemory(run, name, size)
         self.region = types.SimpleNamespace(size=size, refresh=lambda _mapping, _length: False)
 
     def let_go(self) -> None:
@@ -153,7 +181,7 @@ class Pin:
 
 
 class View:
-    """A memoryview of a pin, or of a slot that is being filled."""
+    """A memoryview of a pin, or of a slot that is being filled; also what a reader gets for an array (here: a bytearray)."""
 
     def __init__(self, viewed: Any, length: int | None = None) -> None:
         self._viewed = viewed
@@ -240,10 +268,13 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(ring, "_pack_header", _pack_header)
         patch.setattr(ring, "_unpack_header", _unpack_header)
         patch.setattr(slots, "Segment", Segment)
+        patch.setattr(slots, "LEAST_SLOT", LEAST_SLOT)
         patch.setattr(slots, "_map_named", _map_named)
         patch.setattr(slots, "_pin_type", lambda _size: Pin)
         patch.setattr(slots, "memoryview", _view, raising=False)
         patch.setattr(shm, "memoryview", _view, raising=False)
+        patch.setattr(shm, "encode_array", lambda value: (b"", memoryview(value)) if isinstance(value, bytearray) else None)
+        patch.setattr(shm, "decode_array", View)
         system = types.SimpleNamespace(eventfd_write=_eventfd_write, getpid=os.getpid, close=lambda _fd: None)
         patch.setattr(doorbell, "os", system)
         patch.setattr(reactor, "os", system)
@@ -319,6 +350,8 @@ def summary(thing: Any) -> Any:
         return None  # they know nothing by themselves
     if isinstance(thing, (Segment, Mapping, Pin)):
         return thing.memory.name
+    if isinstance(thing, memoryview):
+        return bytes(thing)
     if isinstance(thing, View):
         return thing._length, summary(thing._viewed)
     assert type(thing).__module__.startswith("mray."), type(thing)

@@ -1,125 +1,21 @@
 """Rings and bells: one writer, its readers, and whoever of them sleeps, in every order of their steps.
 
-The writer and the readers are the ends of a channel between processes (`mray._channel.shm`), waiting in a reactor as they do in graphs.
 A fault put into any step must be found: see the mutants.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from mray._channel.base import NOTHING
 from mray._channel.shm import ShmReader, ShmWriter
-from mray._ipc import layout as at
-from mray._ipc.doorbell import Doorbell, GroupBell
-from mray._ipc.layout import RingLayout
+from mray._ipc.doorbell import Doorbell
 from mray._ipc.reactor import Reactor
 from mray._ipc.ring import RingReader, RingWriter
-from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Explored, Explorer, Outcome, Run, Violation
-from tests.interleavings.stand_ins import BellFd, Process, Segment, in_place, mutated
-
-MESSAGES = [b"first", b"second word", b"3"]
-
-Actors = dict[str, Callable[[Run], Any]]
-
-
-def formatted(layout: RingLayout) -> dict[Any, int]:
-    """What `RingWriter.format` has written before anybody opens the ring."""
-    return {
-        ("ring", at.VERSION): at.LAYOUT_VERSION,
-        ("ring", at.ENTRIES): layout.entries,
-        ("ring", at.ENTRY_BYTES): layout.entry_bytes,
-        ("ring", at.READERS): layout.readers,
-        ("ring", at.SLOTS): layout.slots,
-    }
-
-
-class Channel:
-    """One writer and its readers. The writer ends when it has written everything, a reader when it has read everything; both end, too,
-    when they have nothing more to expect of the others.
-    """
-
-    def __init__(self, *, readers: int = 1, entries: int = 2, messages: int = 2, grouped: bool = False, closes: bool = False) -> None:
-        self.layout = RingLayout(entries, 64, readers, 2)
-        self.messages = MESSAGES[:messages]
-        self.readers = [f"reader {number}" for number in range(readers)]
-        self.names = ["writer", *self.readers]
-        self.grouped = grouped
-        self.closes = closes
-
-    def write(self, run: Run) -> int:
-        process = Process(run, "writer", self.names)
-        run.is_early = True
-        bells = [process.bell_of(name) for name in self.readers]
-        fd: Any = BellFd(run, "group", tuple(f"group of {name}" for name in self.readers))
-        group = GroupBell(fd, bells) if self.grouped else None
-        segment: Any = Segment(run, "ring", self.layout.size)
-        writer = ShmWriter(segment, 0, self.layout, "slot", bells, group)
-        run.is_early = False
-        for number, message in enumerate(self.messages):
-            process.mark(number, writer)
-            while not writer.try_write(message):
-                process.wait_until(lambda: writer.has_room() or process.deaths, number, writer)
-                if process.deaths and not writer.has_room():
-                    return number
-        if self.closes:
-            writer.close()
-            for bell in bells:
-                bell.ring()
-        return len(self.messages)
-
-    def read(self, run: Run, number: int) -> list[bytes]:
-        process = Process(run, self.readers[number], self.names)
-        run.is_early = True
-        if self.grouped:
-            fd: Any = BellFd(run, f"group of {process.name}")
-            process.reactor.watch_bell(fd)
-        segment: Any = Segment(run, "ring", self.layout.size)
-        reader = ShmReader(segment, 0, self.layout, number, "slot", process.bell_of("writer"), lambda error: repr(error).encode())
-        run.is_early = False
-        ring = reader._ring
-        got: list[bytes] = []
-        while self.closes or len(got) < len(self.messages):
-            process.mark(got, reader)
-            # What is written before the end is there once the end is seen, so the ring is looked at again after it.
-            over = bool(process.deaths) or (self.closes and ring.writer_closed())
-            message = reader.try_read()
-            if message is not NOTHING:
-                got.append(message)
-            elif over:
-                return got
-            else:
-                process.wait_until(lambda: reader.ready() or process.deaths or (self.closes and ring.writer_closed()), got, reader)
-        return got
-
-    def actors(self) -> Actors:
-        readers = {name: functools.partial(self.read, number=number) for number, name in enumerate(self.readers)}
-        return {"writer": self.write, **readers}
-
-    def check(self, outcome: Outcome) -> None:
-        """Nobody sleeps; nothing was torn, lost, doubled or overwritten."""
-        crashed = [name for name, end in outcome.actors.items() if end.how == "crashed"]
-        for name, end in outcome.actors.items():
-            assert end.how != "asleep", f"{name} sleeps for ever in {end.value}"
-        for name in self.readers:
-            if name not in crashed:
-                got = outcome.value(name)
-                assert got == self.messages[: len(got)], f"{name} read {got}"
-                assert crashed or len(got) == len(self.messages), f"{name} read no more than {got}"
-        if not crashed:
-            assert outcome.value("writer") == len(self.messages)
-
-    def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
-        with in_place(order):
-            explorer = Explorer(self.actors(), initial=formatted(self.layout), order=order, victim=victim, check=self.check)
-            explored = explorer.explore()
-        assert all(ends == ({"returned", "crashed"} if name == victim else {"returned"}) for name, ends in explored.ends.items())
-        return explored
-
+from tests.interleavings.channel import Channel
+from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
+from tests.interleavings.stand_ins import mutated
 
 SMALL = [
     pytest.param({"entries": 1, "messages": 3}, id="one entry, three messages"),

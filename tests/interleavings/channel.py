@@ -1,0 +1,154 @@
+"""One writer and its readers, as actors for the explorer: the ends of a channel between processes (`mray._channel.shm`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mray._channel.base import NOTHING, Failed
+from mray._channel.shm import ShmReader, ShmWriter
+from mray._ipc import layout as at
+from mray._ipc.doorbell import GroupBell
+from mray._ipc.layout import RingLayout
+from tests.interleavings.explorer import SEQUENTIAL, Explored, Explorer, Outcome, Run
+from tests.interleavings.stand_ins import GRAIN, BellFd, Process, Segment, View, in_place
+
+SMALL_VALUES = (b"first", b"second word", b"3")
+
+
+def array(letter: bytes, grains: int = 1) -> bytearray:
+    """A value that lies in a slot; readers get a view of it."""
+    return bytearray(letter * GRAIN * grains)
+
+
+class Channel:
+    """The writer ends when it has written everything, a reader when it has read everything; both end, too, when the others are dead or
+    closed.
+
+    `closes`: the writer closes the channel when it has written everything, and readers do not know how much that is. `hold`: so many
+    views, at least, a reader keeps.
+    """
+
+    def __init__(
+        self,
+        values: Sequence[Any] | None = None,
+        *,
+        readers: int = 1,
+        entries: int = 2,
+        messages: int = 2,
+        slots: int = 2,
+        hold: int = 0,
+        grouped: bool = False,
+        closes: bool = False,
+    ) -> None:
+        self.layout = RingLayout(entries, 64, readers, slots)
+        self.values = list(SMALL_VALUES[:messages]) if values is None else list(values)
+        self.readers = [f"reader {number}" for number in range(readers)]
+        self.names = ["writer", *self.readers]
+        self.hold = hold
+        self.grouped = grouped
+        self.closes = closes
+
+    def formatted(self) -> dict[Any, int]:
+        """What `RingWriter.format` has written before anybody opens the ring."""
+        layout = self.layout
+        facts = {at.VERSION: at.LAYOUT_VERSION, at.ENTRIES: layout.entries, at.ENTRY_BYTES: layout.entry_bytes}
+        facts |= {at.READERS: layout.readers, at.SLOTS: layout.slots}
+        return {("ring", word): value for word, value in facts.items()}
+
+    # ------------------------------------------------------------------------------------------ actors
+    def write(self, run: Run) -> int:
+        """How many values were written."""
+        process = Process(run, "writer", self.names)
+        run.is_early = True
+        bells = [process.bell_of(name) for name in self.readers]
+        fd: Any = BellFd(run, "group", tuple(f"group of {name}" for name in self.readers))
+        segment: Any = Segment(run, "ring", self.layout.size)
+        writer = ShmWriter(segment, 0, self.layout, "slot", bells, GroupBell(fd, bells) if self.grouped else None)
+        run.is_early = False
+        for number, value in enumerate(self.values):
+            process.mark(number, writer)
+            while not writer.try_write(value):
+                process.wait_until(lambda: writer.has_room() or process.deaths, number, writer)
+                if process.deaths and not writer.has_room():
+                    return number
+        if self.closes:
+            writer.close()
+            for bell in bells:
+                bell.ring()
+        return len(self.values)
+
+    def read(self, run: Run, number: int) -> list[bytes]:
+        """What was read."""
+        process = Process(run, self.readers[number], self.names)
+        run.is_early = True
+        if self.grouped:
+            fd: Any = BellFd(run, f"group of {process.name}")
+            process.reactor.watch_bell(fd)
+        segment: Any = Segment(run, "ring", self.layout.size)
+        reader = ShmReader(segment, 0, self.layout, number, "slot", process.bell_of("writer"), _failure)
+        run.is_early = False
+        ring = reader._ring
+        got: list[bytes] = []
+        held: list[tuple[View, bytes]] = []
+
+        def let_go() -> None:
+            view, copy = held.pop(0)
+            assert bytes(view) == copy, f"a value that was {copy!r} has become {bytes(view)!r}"
+
+        while self.closes or len(got) < len(self.values):
+            process.mark(got, reader, held)
+            # What is written before the end is there once the end is seen, so the ring is looked at again after it.
+            over = bool(process.deaths) or (self.closes and ring.writer_closed())
+            value = reader.try_read()
+            if isinstance(value, Failed):
+                # Its slot has gone with the writer's end.
+                assert value.payload == b"FileNotFoundError" and self.closes, f"reading failed: {value.payload!r}"
+                break
+            elif value is not NOTHING:
+                got.append(bytes(value))
+                if isinstance(value, View):
+                    held.append((value, got[-1]))
+                    value = None
+                    if len(held) > self.hold:
+                        let_go()
+            elif over:
+                break
+            else:
+                ends = got, reader, held
+                process.wait_until(lambda: reader.ready() or process.deaths or (self.closes and ring.writer_closed()), *ends)
+        while held:
+            let_go()
+        return got
+
+    # ------------------------------------------------------------------------------------------ exploring
+    def actors(self) -> dict[str, Callable[[Run], Any]]:
+        readers = {name: functools.partial(self.read, number=number) for number, name in enumerate(self.readers)}
+        return {"writer": self.write, **readers}
+
+    def check(self, outcome: Outcome) -> None:
+        """Nobody sleeps; nothing was torn, lost, doubled or overwritten."""
+        crashed = [name for name, end in outcome.actors.items() if end.how == "crashed"]
+        for name, end in outcome.actors.items():
+            assert end.how != "asleep", f"{name} sleeps for ever in {end.value}"
+        for name in self.readers:
+            if name not in crashed:
+                got = outcome.value(name)
+                assert got == self.values[: len(got)], f"{name} read {got}"
+                may_lose = self.closes and any(isinstance(value, bytearray) for value in self.values)
+                assert crashed or may_lose or len(got) == len(self.values), f"{name} read no more than {got}"
+        if not crashed:
+            assert outcome.value("writer") == len(self.values)
+
+    def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
+        """Raises Violation."""
+        with in_place(order):
+            explorer = Explorer(self.actors(), initial=self.formatted(), order=order, victim=victim, check=self.check)
+            explored = explorer.explore()
+        assert all(ends == ({"returned", "crashed"} if name == victim else {"returned"}) for name, ends in explored.ends.items())
+        return explored
+
+
+def _failure(error: BaseException) -> bytes:
+    return type(error).__name__.encode()
