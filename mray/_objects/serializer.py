@@ -267,6 +267,11 @@ def register_serializer(cls: type, serializer: Callable[[Any], Any], deserialize
     _custom[cls] = (serializer, deserializer)
 
 
+def registered_serializers() -> dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]]:
+    """Class to its serializer and deserializer."""
+    return dict(_custom)
+
+
 def deregister_serializer(cls: type) -> None:
     """Undo `register_serializer`; harmless when there is nothing to undo."""
     _custom.pop(cls, None)

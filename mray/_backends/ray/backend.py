@@ -25,6 +25,7 @@ from mray._backends.ray.places import PlaceCalls
 from mray._backends.ray.twins import twin
 from mray._backends.ray.values import RAYS_VALUES, ref_of, value_of
 from mray._backends.ray.whereabouts import QUERIES, Whereabouts
+from mray._objects.serializer import registered_serializers
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,6 +52,8 @@ class RayBackend(PlaceCalls, Backend):
             raise translated(error) from None
         backend = cls(driver=not _in_worker(), owns_cluster=owns)
         backend.facts()
+        for kind, (serializer, deserializer) in registered_serializers().items():
+            ray.util.register_serializer(kind, serializer=serializer, deserializer=deserializer)
         return backend
 
     @classmethod
@@ -159,6 +162,7 @@ class RayBackend(PlaceCalls, Backend):
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
         plan = function.export_cache.get("plan")
         if plan is None or plan[0] is not options:
+            _refuse_stream(options["num_returns"])
             plan = function.export_cache["plan"] = (options, self._plan(function, options))
         try:
             returned = plan[1].remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
@@ -207,7 +211,9 @@ class RayBackend(PlaceCalls, Backend):
         num_returns: Any,
         options: dict[str, Any] | None,
     ) -> Any:
-        target = getattr(self._actor(handle), method.name)
+        target = getattr(handle._carried, method.name)
+        if num_returns != 1:
+            _refuse_stream(num_returns)
         given = {} if options is method.options else rules.method_options(options or {})
         if num_returns != method.num_returns:
             given["num_returns"] = num_returns
@@ -220,11 +226,6 @@ class RayBackend(PlaceCalls, Backend):
             raise translated(error) from None
         return _returned(returned)
 
-    @staticmethod
-    def _actor(handle: ActorHandle) -> Any:
-        """Ray's handle."""
-        return handle._carried
-
     def carried_by_own_handle(self) -> Any:
         return ray.get_runtime_context().current_actor
 
@@ -236,7 +237,7 @@ class RayBackend(PlaceCalls, Backend):
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         try:
-            ray.kill(self._actor(handle), no_restart=no_restart)
+            ray.kill(handle._carried, no_restart=no_restart)
         except ray.exceptions.RayError as error:
             raise translated(error) from None
 
@@ -322,7 +323,15 @@ def _returned(returned: Any) -> Any:
         return [ref_of(ref) for ref in returned]
     if isinstance(returned, ray.ObjectRefGenerator):
         return RayObjectRefGenerator(returned, ref_of)
-    return None if returned is None else ref_of(returned)
+    return None if returned is None else ref_of(returned)  # the client's refs
+
+
+def _refuse_stream(num_returns: Any) -> None:
+    """Ray's client would fail later and say less."""
+    if isinstance(num_returns, str) and _client_connected():
+        raise NotImplementedError(
+            "Ray's client (an address ray://...) has no generators: take ray:HOST:PORT from a machine of the cluster, or return a list."
+        )
 
 
 def _handle(handle: Any, blueprint: Any, options: dict[str, Any] | None) -> ActorHandle:

@@ -32,6 +32,9 @@ def shipped(owner: Any, kind: str, value: Any) -> Shipped:
     return made
 
 
+# Ray sends values into generators, which a user's ``yield from`` of an iterator cannot take: shells iterate.
+
+
 # ------------------------------------------------------------------------------------------- functions
 def function_shell(function: Any) -> Any:
     """Of a `RemoteFunction`."""
@@ -49,7 +52,12 @@ def _task(code: Shipped) -> Callable[..., Any]:
 
 def _generator_task(code: Shipped) -> Callable[..., Any]:
     def task(*args: Any, **kwargs: Any) -> Any:
-        yield from code.target(*code.arrived(args), **kwargs)
+        items = code.target(*code.arrived(args), **kwargs)
+        try:
+            for item in items:  # noqa: UP028
+                yield item
+        finally:
+            items.close()
 
     return task
 
@@ -154,7 +162,12 @@ def _async_method(name: str, code: Shipped) -> Callable[..., Any]:
 
 def _generator_method(name: str, code: Shipped) -> Callable[..., Any]:
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        yield from getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
+        items = getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
+        try:
+            for item in items:  # noqa: UP028
+                yield item
+        finally:
+            items.close()
 
     return method
 
