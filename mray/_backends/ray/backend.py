@@ -271,7 +271,7 @@ class RayBackend(PlaceCalls, Backend):
 
         return compile_graph(
             root,
-            actor=self._actor,
+            actor=lambda handle: handle._carried,
             function=self._plan,
             value=lambda ref: self.get([ref], None)[0],
             **options,

@@ -101,6 +101,8 @@ def _placement_groups() -> list[dict[str, Any]]:
             {
                 **row,
                 "placement_group_id": bytes.fromhex(group_id),
+                "impossible": row["stats"]["scheduling_state"] == "INFEASIBLE",
+                "described": row,
                 "bundles": [bundles[index] for index in sorted(bundles)] if isinstance(bundles, dict) else list(bundles),
             }
         )
