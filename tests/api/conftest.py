@@ -8,7 +8,8 @@ real Ray behind it) or ``ray`` itself. Tests reach the module through fixtures o
 * `ray`: the module, whatever its state.
 
 Where mray differs on purpose, a test carries ``@pytest.mark.differs("reason")`` and spells out both outcomes; `engine` says which to
-expect. ``@pytest.mark.only("mray", "local")`` is for what just these have.
+expect. ``@pytest.mark.only("mray", "local")`` is for what just these have, ``@pytest.mark.processes("reason")`` for what cannot be in one
+process.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ SUBMODULES = ("dag", "exceptions", "util", "actor", "runtime_context", "experime
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "differs(reason): mray differs from Ray here, on purpose; the test says how")
     config.addinivalue_line("markers", "only(*engines): exists in these engines alone")
+    config.addinivalue_line("markers", "processes(reason): needs processes, which a session in one process does not have")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,6 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         only = item.get_closest_marker("only")
         if only is not None and ENGINE not in only.args:
             item.add_marker(pytest.mark.skip(reason=f"only for {' and '.join(only.args)}"))
+        processes = item.get_closest_marker("processes")
+        if processes is not None and ENGINE == "local":
+            item.add_marker(pytest.mark.skip(reason=f"needs processes: {processes.args[0]}"))
     here = str(Path(__file__).parent)
     ours = [item for item in items if str(item.path).startswith(here)]
     order = {item: (str(item.path), "fresh" in getattr(item, "fixturenames", ())) for item in ours}

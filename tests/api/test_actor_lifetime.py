@@ -372,6 +372,7 @@ def test_a_detached_actor_outlives_who_created_it(ray_session, pidder):
     ray.kill(actor)
 
 
+@pytest.mark.processes("the kernel ends children of a process")
 def test_processes_an_actor_started_end_with_it(ray_session, eventually):
     ray = ray_session
 
@@ -433,6 +434,7 @@ def test_resources_come_back_when_an_actor_ends(ray_session, eventually):
     eventually(lambda: ray.available_resources().get("custom") == 2)
 
 
+@pytest.mark.processes("nothing interrupts a hook that computes")
 @pytest.mark.only("mray")  # Ray names the limit, and does not keep to it
 def test_a_shutdown_hook_that_takes_too_long_is_ended_with_its_process(fresh, init, monkeypatch, tmp_path, eventually):
     monkeypatch.setenv("RAY_actor_graceful_shutdown_timeout_ms", "500")

@@ -207,6 +207,7 @@ def test_errors_of_methods_are_retried_on_request(ray_session, tmp_path):
     assert (tmp_path / "c").read_text() == "xxx"
 
 
+@pytest.mark.filterwarnings("ignore:This API is deprecated:DeprecationWarning")  # where the actor is in this process
 def test_an_actor_knows_that_it_was_restarted(ray_session, mortal, eventually):
     ray = ray_session
     actor = mortal.options(max_restarts=1).remote()

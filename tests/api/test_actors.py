@@ -455,6 +455,7 @@ def test_large_arguments_and_results_of_methods(ray_session, counter):
     assert ray.get(actor.echo.remote(value, k=value)) == ((value,), {"k": value})
 
 
+@pytest.mark.processes("reads its title")
 def test_the_title_of_an_actors_process_names_it(ray_session):
     ray = ray_session
 

@@ -470,6 +470,7 @@ def test_a_failed_argument_of_a_constructor_fails_every_call(ray_session):
         ray.get(actor.f.remote())
 
 
+@pytest.mark.processes("a module that is imported here is imported everywhere")
 def test_an_actor_whose_module_cannot_be_imported_says_so(ray_session, tmp_path, monkeypatch):
     ray = ray_session
     (tmp_path / "vanishing.py").write_text("class Plain:\n    def f(self):\n        return 1\n\n\ndef g():\n    return 1\n")

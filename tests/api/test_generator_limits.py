@@ -369,6 +369,7 @@ def test_a_long_generator_holds_no_other_task_back(ray_session, log, eventually)
     assert [ray.get(ref) for ref in generator] == [0, 1, 2]
 
 
+@pytest.mark.processes("reads its title")
 def test_the_process_title_names_the_generator_at_every_step(ray_session):
     ray = ray_session
 

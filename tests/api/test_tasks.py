@@ -486,6 +486,7 @@ def test_code_over_95_mib_is_refused(ray_session):
         f.remote()
 
 
+@pytest.mark.processes("reads its title")
 def test_the_process_title_names_the_function(ray_session):
     ray = ray_session
 
@@ -526,6 +527,7 @@ def test_an_invocation_decorator_sees_every_call(ray_session):
     assert ray.get(f.remote(1)) == 2
 
 
+@pytest.mark.processes("the variable is read once in a process")
 def test_omp_num_threads_is_the_number_of_cpus(ray_session):
     ray = ray_session
 

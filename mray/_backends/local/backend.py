@@ -7,6 +7,7 @@ which the calling thread belongs to, and makes a scheduling point of it.
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -71,6 +72,8 @@ class LocalBackend(Backend):
                 "elsewhere is joined by the native engine."
             )
         check_preload(options)
+        for module in options.preload:
+            importlib.import_module(module)
         check_environment(options.runtime_env)
         own_options = options.system_config or {}
         seed = own_options.get("local_seed", settings.LOCAL_SEED.get())
@@ -111,6 +114,11 @@ class LocalBackend(Backend):
         """The process that the calling thread belongs to."""
         process: Process | None = here.process
         return self.driver if process is None or process.client._local_node is not self.node else process
+
+    @property
+    def client(self) -> LocalClient:
+        """That of the process that the calling thread belongs to."""
+        return self._process().client
 
     def _here(self) -> NativeBackend:
         return self._process().backend  # type: ignore[no-any-return]

@@ -42,6 +42,8 @@ TRACED = 100_000
 PATIENCE = 1.0
 #: Real seconds between two looks at what only a thread from outside can bring about: at first, and at most.
 _FIRST_LOOK, _LAST_LOOK = 0.0002, 0.01
+#: Real seconds between two looks of a guest whether the driver's thread lives.
+_GUEST_LOOKS = 0.05
 
 _start_thread = threading.Thread.start
 
@@ -130,6 +132,7 @@ class Baton:
         self.strands: dict[Strand, None] = {self.driver: None}
         #: Threads that are no strands and may call mray.
         self.guests: set[threading.Thread] = set()
+        self._succession = allocate_lock()
         #: Says who waits for what, when all do.
         self.explain: Callable[[], str] = lambda: ""
 
@@ -299,7 +302,9 @@ class Baton:
         since = 0.0
         while self._current is not me:
             try:
-                me.bell.acquire(True, PATIENCE if since else -1)
+                me.bell.acquire(True, PATIENCE if since else _GUEST_LOOKS if me.is_guest else -1)
+                if me.is_guest and self._current is self.driver and not self.driver.thread.is_alive():
+                    self._replace_driver(me)
                 if since and self._current is not me and monotonic() - since >= PATIENCE:
                     self._seize(me)
             except BaseException as error:
@@ -307,6 +312,16 @@ class Baton:
                 me.urgent = error
                 self.tell(self.wake, me)
         return not me.parked
+
+    def _replace_driver(self, me: Strand) -> None:
+        """The thread that has started the session has ended, and left the baton lying."""
+        with self._succession:
+            if self._current is self.driver:
+                self._current = me
+                if not me.parked:
+                    self.hear()  # by which it is among those that can run
+                    if me in self._ready:
+                        self._ready.remove(me)
 
     def _seize(self, me: Strand) -> None:
         """An interrupt must not wait for a task that computes for ever: that one stops at its next call."""

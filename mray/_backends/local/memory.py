@@ -7,6 +7,7 @@ views of it); their "name" carries the bytes. Nobody frees them: they go with th
 from __future__ import annotations
 
 import itertools
+import mmap
 import struct
 from typing import Any
 
@@ -20,17 +21,30 @@ _numbers = itertools.count(1)
 
 
 class Heap(str):
-    """The name of a large value, and the value: PACKED."""
+    """The name of a large value, and the value: PACKED, in memory of its own that begins a page, as segments do."""
 
-    data: bytes
+    data: mmap.mmap
+    #: Readers may write to what they get: each has a copy.
+    is_copied: bool
 
     @classmethod
     def of(cls, value: Serialized) -> Heap:
         """Lay a value out."""
         name = cls(f"/heap-{next(_numbers)}")
-        packed = value.to_bytes()
-        name.data = packed if value.form == m.PACKED else _PREFIX.pack(0, 0, len(packed)) + packed
+        head = b"" if value.form == m.PACKED else _PREFIX.pack(0, 0, len(value.pickled))
+        name.data = mmap.mmap(-1, len(head) + value.size)
+        name.data[: len(head)] = head
+        value.write_into(memoryview(name.data)[len(head) :])
+        name.is_copied = value.has_tensors
         return name
+
+    def map(self) -> mmap.mmap:
+        """What a reader reads."""
+        if not self.is_copied:
+            return self.data
+        copy = mmap.mmap(-1, len(self.data))
+        copy[:] = self.data
+        return copy
 
 
 class LocalEntry(Entry):
@@ -40,7 +54,7 @@ class LocalEntry(Entry):
     def mapping(self) -> Any:
         """What `mray._objects.store.read` takes for this process's mapping of the value."""
         name = self.payload[0] if self.form == m.SEGMENT else None
-        return (lambda: name.data) if isinstance(name, Heap) else None
+        return name.map if isinstance(name, Heap) else None
 
     @mapping.setter
     def mapping(self, value: Any) -> None:
