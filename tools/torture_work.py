@@ -54,6 +54,8 @@ STORE = 96 << 20
 CPUS = 4
 #: Events that are remembered.
 EVENTS = 300
+#: Options of actors that `ray.kill` ends: in processes of their own kind. Others may have run tasks before, and own what those have put.
+DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORTURE_DOOMED": "1"}}}
 #: What deaths explain.
 DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError)
 
@@ -521,7 +523,7 @@ def persevering(me: Thread) -> None:
 def named(me: Thread) -> None:
     """A name is taken as long as its actor lives."""
     name = f"name {me.number}"
-    actor = ray.remote(Counter).options(name=name, num_cpus=0).remote()
+    actor = ray.remote(Counter).options(name=name, **DOOMED).remote()
     try:
         again = ray.get_actor(name)
     except ValueError:
@@ -551,7 +553,7 @@ def scopes(me: Thread) -> None:
 
 
 def kills(me: Thread) -> None:
-    actor = ray.remote(Counter).options(num_cpus=0).remote()
+    actor = ray.remote(Counter).options(**DOOMED).remote()
     refs = [actor.add.remote("a", number) for number in range(me.random.randint(0, 5))]
     ray.kill(actor)
     refs.append(actor.add.remote("a", 99))
