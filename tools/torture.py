@@ -141,7 +141,8 @@ class Torture:
         if zygote and self.random.random() < self.options.zygotes:
             self.kill(zygote, "zygote", "SIGKILL")
             return
-        victims = [pid for pid in (*children(zygote), *children(node)) if pid != zygote]
+        # Without its title it may be the next zygote: a session ends when three of them die in a row without having forked.
+        victims = [pid for pid in (*children(zygote), *children(node)) if pid != zygote and title(pid).startswith("ray::")]
         if victims:
             self.kill(self.random.choice(victims), "worker", self.random.choices([*MANNERS], [*MANNERS.values()])[0])
 
