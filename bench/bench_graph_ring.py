@@ -111,7 +111,7 @@ class TinyHost:
     def bell_of(self, process: str) -> Doorbell:
         return Doorbell(self.bells[process], self.table, self.rows[process])
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+    def watch_actor(self, actor: str, callback: Callable[[Exception], None], _doing: str = "") -> Callable[[], None]:
         return lambda: None
 
     def kill_actors(self, actors: Sequence[str]) -> None:

@@ -152,8 +152,11 @@ def _dual_class(kind: type[BaseException]) -> type[RayTaskError]:
 
 def _new_dual(dual: type[RayTaskError], cause: BaseException) -> RayTaskError:
     """An instance made by the builtin base of the cause's class: its own `__new__` and `__init__` know nothing of us."""
+    # Along the layout, and not the order of lookup: only so it is a `__new__` that takes this class (MemoryError's takes no other's).
     # Classes made by a class statement have this flag.
-    base: Any = next(base for base in dual.__mro__ if not base.__flags__ & (1 << 9))
+    base: Any = dual
+    while base.__flags__ & (1 << 9):
+        base = base.__base__
     made: RayTaskError
     if base.__name__ in ("ExceptionGroup", "BaseExceptionGroup"):
         # The members of a group are given at its birth.

@@ -218,14 +218,14 @@ class Host:
     def end_group_bell(self, key: str) -> None:
         self._client.bells.end_group(key)
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+    def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:
         client = self._client
         with client.lock:
             caller = client.actor(bytes.fromhex(actor))
 
             def watch(now: ActorCaller) -> None:
                 if now.state in ("dead", "restarting"):
-                    error = actor_error(now.actor_id, now.class_name, now.cause)
+                    error = actor_error(now.actor_id, now.class_name, now.cause, doing=doing)
                     assert isinstance(error, Exception)
                     client.reactor.defer(lambda: callback(error))
 

@@ -127,7 +127,7 @@ class CompiledGraph(Depicted):
         #: The profile that goes on, and what the latest one that has ended has measured.
         self._profile: Profile | None = None
         self._measured: Digest | None = None
-        self._watches = [host.watch_actor(actor, tell) for actor in made.actors.values()]
+        self._watches = [host.watch_actor(actor, tell, plan.part_of(endpoint)) for endpoint, actor in made.actors.items()]
         host.graphs.add(self)
 
     # ------------------------------------------------------------------------------------ executing

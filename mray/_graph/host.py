@@ -99,8 +99,11 @@ class GraphHost(Protocol):
     def end_group_bell(self, key: str) -> None:
         """The ring is closed."""
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
-        """Call `callback(error)` in the reading thread when the actor's process dies; returns what ends the watch."""
+    def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:
+        """Call `callback(error)` in the reading thread when the actor's process dies; returns what ends the watch.
+
+        The error's text says what it was `doing`.
+        """
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
         """Have spans of this process's ordinary calls noted down as long as anybody wants them; when one wants them no more: the spans."""

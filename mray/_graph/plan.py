@@ -189,6 +189,11 @@ class Plan:
     #: Whether communication through NCCL runs beside the computing.
     overlap: bool = False
 
+    def part_of(self, actor: str) -> str:
+        """What an actor does in the graph, as a sentence."""
+        methods = dict.fromkeys(step.method for step in self.graph.steps if step.actor == actor)
+        return f"It took part in a compiled graph, with {', '.join(methods)}."
+
     def channels_of(self, source: Source) -> tuple[Channel, ...]:
         """The channels that carry a source, one for each transport that its readers need; none if it does not leave its producer."""
         return tuple(channel for channel in self.channels if channel.source == source)

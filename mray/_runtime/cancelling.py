@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -198,4 +199,27 @@ class Interrupts:
 
     def _is_wanted(self) -> bool:
         """Whether the SIGINT that has come is for what runs now. Main thread, in the handler."""
+        if self._context.actor_id:
+            return _user_code_runs()
         return not self.active or self.is_cancelled(self._context.task_id)
+
+
+def _user_code_runs() -> bool:
+    """Whether the main thread of this actor is in code of the user's, or in what that has called.
+
+    Tasks say when their code begins and ends; an actor's calls are too short for that. An interrupt between two calls, or between two
+    operations of a graph, is nobody's: it would lose what has just been taken from the inbox, and whoever waits for it would wait for ever.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename != _WORKER:
+        if not frame.f_code.co_filename.startswith(_RUNTIME) or "-packages" in frame.f_code.co_filename.removeprefix(_PACKAGE):
+            return True
+        frame = frame.f_back
+    return False
+
+
+#: This package, the standard library, and what the interpreter has frozen: what the runtime itself may be in.
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_RUNTIME = (_PACKAGE, os.path.dirname(os.__file__) + os.sep, "<frozen ")
+#: The file of the main loop: what is below it is of no interest.
+_WORKER = os.path.join(_PACKAGE, "_runtime", "worker.py")

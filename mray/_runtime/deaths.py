@@ -48,8 +48,8 @@ _ACTOR_REASONS = {
 }
 
 
-def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None) -> BaseException:
-    """What a call to a dead actor raises; `method` was in flight when it died."""
+def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None, doing: str = "") -> BaseException:
+    """What a call to a dead actor raises; `method` was in flight when it died, or the sentence `doing` tells."""
     kind, text, pid, status, pickled = cause or _UNKNOWN
     if kind == m.CAUSE_MEMORY:
         return OutOfMemoryError(text)
@@ -68,6 +68,8 @@ def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: s
         reason += f" The process (pid {pid}) {how}."
     if method is not None:
         reason += f" It was running, or about to run, {class_name}.{method}."
+    elif doing:
+        reason += f" {doing}"
     reason += _last_output(cause)
     return ActorDiedError.because(reason, actor_id=actor_id.hex(), class_name=class_name or None, pid=pid or None, status=status)
 

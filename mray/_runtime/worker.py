@@ -320,6 +320,9 @@ class Worker:
             connection.send((m.GRAPHED, number, True, service.handle(verb, payload, self.executor.instance)))
         except Exception as error:
             connection.send((m.GRAPHED, number, False, pickle_error(error)))
+        except KeyboardInterrupt:
+            text = f"{self.name} (pid {os.getpid()}) was interrupted at {verb!r} of a compiled graph."
+            connection.send((m.GRAPHED, number, False, pickle_error(TaskCancelledError(None, text))))
 
     # ------------------------------------------------------------------------------------ blocking
     def _block(self) -> Callable[[], None] | None:

@@ -1,0 +1,201 @@
+"""What a process does to itself when it has come into a phase of the crash matrix.
+
+The process that is in the phase calls `point`: it says so to the runner of the test, through a socket, and waits for an order. What the
+runner does from outside (signals) it does meanwhile; what a process can only do to itself is an order. Nothing sleeps: the order comes
+when the process is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+EXIT_CODE = 3
+MESSAGE = "this was to be"
+GO = "go"
+
+
+class Misbehaved(RuntimeError):
+    """What the manner "raise" raises."""
+
+
+# ------------------------------------------------------------------------------------------------ manners
+def _raise() -> None:
+    raise Misbehaved(MESSAGE)
+
+
+def _sys_exit() -> None:
+    sys.exit(EXIT_CODE)
+
+
+def _os_exit() -> None:
+    os._exit(EXIT_CODE)
+
+
+def _segfault() -> None:
+    ctypes.string_at(0)
+
+
+def _exhaust_memory() -> None:
+    """Take all the memory that this process may have; the limit stays."""
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[0])
+    _limits.setdefault(resource.RLIMIT_AS, resource.getrlimit(resource.RLIMIT_AS))
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (4 << 20), _limits[resource.RLIMIT_AS][1]))
+    taken = []
+    while True:
+        taken.append(bytearray(1 << 20))
+
+
+def _exhaust_files() -> None:
+    """No more descriptors for this process; the limit stays."""
+    _limits.setdefault(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, _limits[resource.RLIMIT_NOFILE][1]))
+    os.close(os.open("/dev/null", os.O_RDONLY))
+
+
+def _start_endless_thread() -> None:
+    threading.Thread(target=threading.Event().wait, name="endless").start()
+
+
+#: What the process in the phase can do to itself, by manner.
+ORDERS: dict[str, Callable[[], None]] = {
+    "raise": _raise,
+    "sys.exit": _sys_exit,
+    "os._exit": _os_exit,
+    "SIGSEGV": _segfault,
+    "memory": _exhaust_memory,
+    "thread": _start_endless_thread,
+    "files": _exhaust_files,
+    GO: lambda: None,
+}
+
+_limits: dict[int, tuple[int, int]] = {}
+
+
+def recover() -> None:
+    """Take the limits back that an order has left."""
+    for kind, limits in _limits.items():
+        resource.setrlimit(kind, limits)
+    _limits.clear()
+
+
+# ------------------------------------------------------------------------------------------------- points
+def ask(where: str) -> str:
+    """Say that the phase is reached; the order. Where nobody listens any more: to go on."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            sock.connect(where)
+        except OSError:
+            return GO
+        try:
+            sock.sendall(json.dumps({"pid": os.getpid(), "process": _process()}).encode() + b"\n")
+            return sock.recv(64).decode() or GO
+        except ConnectionError:
+            return GO
+
+
+def point(where: str) -> None:
+    """The phase is reached, in this thread."""
+    ORDERS[ask(where)]()
+
+
+def _process() -> str:
+    """The name of this process in its session; "" while it has none."""
+    current = sys.modules.get("mray._api.current")
+    backend: Any = None if current is None else current._backend
+    return "" if backend is None else str(backend.client.process)
+
+
+@contextlib.contextmanager
+def point_inside(where: str, inside: Callable[[set[str]], bool]) -> Iterator[None]:
+    """The phase is reached once `inside` is true of the files that the main thread is in; orders are carried out there, by a handler."""
+    over = threading.Event()
+    order = ""
+
+    def obey(*_: Any) -> None:
+        if not over.is_set():
+            ORDERS[order]()
+
+    def reached() -> None:
+        nonlocal order
+        order = ask(where)
+        if order != GO:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, obey)
+    _watch(reached, inside, over)
+    try:
+        yield
+    finally:
+        over.set()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def point_beside(where: str, inside: Callable[[set[str]], bool]) -> None:
+    """As `point_inside`, for what follows; orders are carried out by another thread."""
+    _watch(lambda: point(where), inside, threading.Event())
+
+
+def _watch(reached: Callable[[], None], inside: Callable[[set[str]], bool], over: threading.Event) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def watch() -> None:
+        while not inside(_files_of(main)):
+            if over.is_set():
+                return
+        reached()
+
+    threading.Thread(target=watch, name="watch", daemon=True).start()
+
+
+def _files_of(thread: int) -> set[str]:
+    """The files of the functions that a thread is in, by the ends of their names."""
+    found = set()
+    frame: Any = sys._current_frames()[thread]
+    while frame is not None:
+        name = frame.f_code.co_filename
+        found |= {name, name[name.rfind("/mray/") :]}
+        frame = frame.f_back
+    return found
+
+
+def _rebuild(where: str, when: str) -> str:
+    if when == "unpickle":
+        point(where)
+    return "rebuilt"
+
+
+class Traveller:
+    """A value that brings whoever pickles it, or unpickles it, into the phase."""
+
+    def __init__(self, where: str, when: str) -> None:
+        self.where = where
+        self.when = when
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.when == "pickle":
+            point(self.where)
+        return _rebuild, (self.where, self.when)
+
+
+class Keepsake:
+    """A value whose end, in any process but the one that made it, is the phase."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.maker = os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() != self.maker:
+            point(self.where)

@@ -1,0 +1,206 @@
+"""The crash matrix: phases x manners x victims, and what comes of each.
+
+A row brings a process of a session, the *seat*, into a phase, and harms the victims there: the seat itself or others. It says what
+whoever waits is told; that everything else goes on, that all resources are free again, and that nothing is left of the dead is asked of
+each row alike (see `test_matrix.py`). What is no row is excluded, with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tests.crash.harm import EXIT_CODE, MESSAGE
+
+PHASES = (
+    "pickle_argument", "unpickle_argument", "run", "pickle_result", "unpickle_result", "put", "get", "view", "spill", "construct",
+    "start_worker", "compile", "between", "read", "compute", "write", "collective", "teardown", "shutdown",
+)  # fmt: skip
+MANNERS = ("raise", "sys.exit", "os._exit", "SIGSEGV", "SIGKILL", "SIGTERM", "SIGINT", "stopped", "memory", "thread", "files")
+SINGLE = ("worker", "actor", "driver", "node", "zygote")
+#: Two at once: both are stopped before either is killed, so that neither can look at the other's end.
+PAIRS = ("seat+zygote", "seat+node", "seat+driver", "node+driver", "node+zygote", "zygote+driver")
+VICTIMS = (*SINGLE, *PAIRS)
+
+GRAPH = ("compile", "between", "read", "compute", "write", "collective", "teardown")
+#: What only the process itself can do to itself.
+INNER = ("raise", "sys.exit", "os._exit", "memory", "thread", "files")
+#: How an error's text tells the end of a process.
+HOW = {
+    "os._exit": f"exited with exit code {EXIT_CODE}",
+    "SIGSEGV": "was killed by SIGSEGV (signal 11)",
+    "SIGKILL": "was killed by SIGKILL (signal 9)",
+    "SIGTERM": "was killed by SIGTERM (signal 15)",
+    "stopped": "was killed by SIGKILL (signal 9)",
+}
+LARGE = 1 << 20
+
+
+class Told(NamedTuple):
+    """What somebody who waits gets: a value, or an error of this class (or one derived from it) whose text says all of this."""
+
+    error: str = ""
+    words: tuple[str, ...] = ()
+    value: Any = None
+
+
+class Row(NamedTuple):
+    """One row. `told`: what those get who wait, in order; `status`: how the driver ends, None if it goes on."""
+
+    victim: str
+    phase: str
+    manner: str
+    seat: str
+    told: tuple[Told, ...]
+    status: int | None = None
+
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """Who is harmed."""
+        return tuple(self.seat if victim == "seat" else victim for victim in self.victim.split("+"))
+
+    @property
+    def session_is_over(self) -> bool:
+        """Whether the row needs a session of its own, which ends with it."""
+        return not {"driver", "node"}.isdisjoint(self.victims) or self.seat == "driver"
+
+    def __str__(self) -> str:
+        return f"{self.victim}-{self.phase}-{self.manner}"
+
+
+# ------------------------------------------------------------------------------------- what a phase gives
+#: The value of a phase that comes to its end, by the seat.
+VALUES: dict[str, Any] = {
+    "pickle_argument": "rebuilt", "unpickle_argument": "rebuilt", "run": "done", "pickle_result": "rebuilt", "unpickle_result": "rebuilt",
+    "put": LARGE, "get": "late", "view": LARGE, "spill": LARGE, "construct": "done", "start_worker": "done", "shutdown": "done",
+}  # fmt: skip
+OF_CALLER = {"compile": True, "between": True, "read": "rebuilt", "write": "rebuilt", "teardown": "done"}
+OF_MEMBER = {"compile": "same", "between": "same", "read": "rebuilt", "compute": "same", "write": "rebuilt", "teardown": "same"}
+
+
+def value_of(seat: str, phase: str) -> Told:
+    """What whoever waits gets if nothing happens."""
+    if phase == "collective":
+        return Told(value=[[2.0] * 4, [2.0] * 4])
+    return Told(value=(VALUES | (OF_MEMBER if seat == "actor" else OF_CALLER))[phase])
+
+
+def raised(manner: str, *, bare: bool = False) -> Told:
+    """The error of what user code raised; `bare`: where it is raised it is caught, not in another process."""
+    kind, text = {
+        "raise": ("Misbehaved", MESSAGE),
+        "memory": ("MemoryError", ""),
+        "files": ("OSError", "Too many open files"),
+    }[manner]
+    return Told(kind, (text,) if bare else (text, "pid={pid}"))
+
+
+# ------------------------------------------------------------------------------------------------- victims
+def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
+    """The worker of a task is in the phase."""
+    task = "echo" if phase in ("unpickle_argument", "start_worker") else "act"
+    who = ("pid {pid}", f"It was running {task}.")
+    value = value_of("worker", phase)
+    if phase == "shutdown" or manner == "thread":
+        return (value,)
+    if manner in HOW:
+        return (Told("WorkerCrashedError", (*who, HOW[manner])),)
+    if phase == "start_worker":
+        if manner in ("sys.exit", "SIGINT"):
+            code = EXIT_CODE if manner == "sys.exit" else 1
+            return (Told("WorkerCrashedError", (*who, f"exited with exit code {code}")),)
+        return (Told("RuntimeEnvSetupError", ("its runtime_env could not be set up", *raised(manner, bare=True).words)),)
+    if manner == "sys.exit":
+        return (Told("WorkerCrashedError", (*who, f"exited with exit code {EXIT_CODE}", f"raised SystemExit({EXIT_CODE})")),)
+    if manner == "SIGINT":
+        # A result that is being pickled is there: the interrupt has come too late.
+        return (value if phase == "pickle_result" else Told("TaskCancelledError"),)
+    return (raised(manner),)
+
+
+def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
+    """An actor is in the phase: in a method, in its constructor, or as one of a graph. The second wait is for a call behind it."""
+    value = value_of("actor", phase)
+    who = ("class_name: Seat", "pid: {pid}")
+    if phase in GRAPH:
+        part = {"compile": (), "teardown": ()}.get(phase, ("It took part in a compiled graph",))
+        alive, goes_on = Told(value="after"), manner == "thread"
+        if phase == "teardown":
+            goes_on = manner not in HOW
+        elif phase == "between":  # a call of its own, whose error is told to its caller alone
+            goes_on = manner not in HOW and manner != "sys.exit"
+        elif phase == "collective":
+            # Nothing of the user's runs on the main thread: an interrupt is nobody's.
+            goes_on = manner in ("memory", "files", "thread", "SIGINT")
+    else:
+        part = ()
+        alive, goes_on = Told(value="queued"), manner == "thread"
+    if phase == "shutdown":
+        return value, Told("ActorDiedError", (*who, "exit_actor() was called"))
+    if goes_on:
+        return (value,) if phase in ("construct", "start_worker") else (value, alive)
+    if manner in HOW:
+        dead = Told("ActorDiedError", (*who, HOW[manner]))
+        if phase == "teardown":
+            return value, dead
+        return (dead,) if phase in ("construct", "start_worker") else (Told("ActorDiedError", (*dead.words, *part)), dead)
+    if phase == "start_worker":
+        if manner in ("sys.exit", "SIGINT"):
+            return (Told("ActorDiedError", (*who, f"exited with exit code {EXIT_CODE if manner == 'sys.exit' else 1}")),)
+        return (Told("RuntimeEnvSetupError", ("its runtime_env could not be set up", *raised(manner, bare=True).words)),)
+    if phase == "construct":
+        if manner == "sys.exit":
+            return (Told("ActorDiedError", (*who, f"exited with exit code {EXIT_CODE}")),)
+        text = "KeyboardInterrupt" if manner == "SIGINT" else raised(manner, bare=True).words[0]
+        return (Told("ActorDiedError", ("an error raised in its creation task", "pid={pid}", text)),)
+    if manner == "sys.exit" or (manner == "SIGINT" and phase in ("read", "compute", "write")):
+        how = f"exited with exit code {EXIT_CODE if manner == 'sys.exit' else 1}"
+        if phase not in GRAPH or phase == "between":
+            how = f"raised SystemExit({EXIT_CODE}), which is what exit_actor() does"
+        dead = Told("ActorDiedError", (*who, how))
+        return Told("ActorDiedError", (*dead.words, *part)), dead
+    if manner == "SIGINT":
+        words = ("pid {pid}", "was interrupted at 'allocate' of a compiled graph") if phase == "compile" else ()
+        return Told("TaskCancelledError", words), alive
+    return raised(manner, bare=phase == "compile"), alive
+
+
+def zygote_row(seat: str, phase: str) -> tuple[Told, ...]:
+    """The zygote is harmed while somebody else is in the phase: nobody notices."""
+    after = {"construct": (), "start_worker": (), "shutdown": ()}.get(phase, (Told(value="after" if phase in GRAPH else "queued"),))
+    return (value_of(seat, phase), *(after if seat == "actor" else ()))
+
+
+#: Where the phase takes place when somebody else is the victim.
+SEATS = {phase: "actor" if phase in (*GRAPH, "construct") else "driver" if phase == "shutdown" else "worker" for phase in PHASES}
+
+# ---------------------------------------------------------------------------------------------- exclusions
+NO_CONSTRUCTOR = "whoever constructs an actor is one"
+NOT_A_MEMBER = "who has compiled a graph and is none of its actors computes nothing in it, and takes no part in its collectives"
+NO_USER_CODE = "no user code runs in this process in this phase, and nobody else can do that to it"
+ONLY_THAT_THREAD = "no user code runs on the main thread there, and in another thread it ends that thread alone"
+
+
+def excluded(victim: str, phase: str, manner: str) -> str:
+    """Why there is no such row; "" if there is one."""
+    if victim == "worker":
+        return NO_CONSTRUCTOR if phase == "construct" else NOT_A_MEMBER if phase in ("compute", "collective") else ""
+    if victim == "actor":
+        return ONLY_THAT_THREAD if phase == "collective" and manner in ("raise", "sys.exit") else ""
+    if victim == "zygote":
+        return NO_USER_CODE if manner in INNER else ""
+    return "rows of this victim are not written yet"
+
+
+def row_of(victim: str, phase: str, manner: str) -> Row:
+    """The row; ask `excluded` first."""
+    if victim == "worker":
+        return Row(victim, phase, manner, "worker", worker_row(phase, manner))
+    if victim == "actor":
+        return Row(victim, phase, manner, "actor", actor_row(phase, manner))
+    seat = SEATS[phase]
+    return Row(victim, phase, manner, seat, zygote_row(seat, phase))
+
+
+ALL = [(victim, phase, manner) for victim in VICTIMS for phase in PHASES for manner in MANNERS]
+EXCLUDED = {combination: why for combination in ALL if (why := excluded(*combination))}
+ROWS = [row_of(*combination) for combination in ALL if combination not in EXCLUDED]

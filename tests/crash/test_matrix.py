@@ -1,0 +1,101 @@
+"""Whatever dies, however, wherever in its work: whoever waits is told who and how, the rest goes on, nothing is left.
+
+The rows are in `matrix.py`. What is harmed while its session goes on shares a session with the other rows of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.crash.matrix import ALL, EXCLUDED, ROWS, Row, Told
+from tests.crash.matrix_scene import Drive, Nursery, is_gone, until
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """What drivers are forked from."""
+    nursery = Nursery({})
+    yield nursery
+    nursery.close()
+
+
+class Shared:
+    """The driver whose session goes on from row to row; another one when a row has failed."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
+        self.drive: Drive | None = None
+
+    def get(self) -> Drive:
+        if self.drive is None:
+            self.drive = Drive(self._nursery)
+            self.drive.ask("prepare")
+        return self.drive
+
+    def give_up(self) -> None:
+        if self.drive is not None:
+            self.drive.close()
+            self.drive = None
+
+
+@pytest.fixture(scope="module")
+def shared(nursery: Nursery, shared_session: Any) -> Iterator[Shared]:
+    shared = Shared(nursery)
+    shared_session.running = True
+    yield shared
+    shared_session.running = False
+    if shared.drive is not None:
+        try:
+            left = shared.drive.end()
+            assert left == {"threads": [], "files": []}
+        finally:
+            shared.drive.close()
+
+
+def check(told: Told, wait: dict[str, Any], pid: int) -> None:
+    """What somebody got is what they were to be told."""
+    if not told.error:
+        assert "error" not in wait, f"{wait['trace']}\nfor {told}"
+        assert wait["value"] == told.value
+        return
+    assert "error" in wait, f"the value {wait['value']!r} for {told}"
+    assert told.error in wait["error"], wait["trace"]
+    for word in told.words:
+        assert word.format(pid=pid) in wait["text"], f"{word.format(pid=pid)!r} is not in\n{wait['text']}"
+
+
+def play(drive: Drive, row: Row) -> dict[str, Any]:
+    """Have it happen, and check what those were told who waited."""
+    facts, answer = drive.play(row.seat, row.phase, row.manner, row.victims, opens=not row.told[0].error)
+    if row.status is not None:
+        assert answer is None, answer
+        assert drive.wait() == row.status, drive.story()
+        return facts
+    assert answer is not None, drive.story()
+    for told, wait in zip(row.told, answer["waits"], strict=True):
+        check(told, wait, facts["pid"])
+    return facts
+
+
+def test_every_combination_is_a_row_or_excluded_for_a_reason() -> None:
+    rows = {(row.victim, row.phase, row.manner) for row in ROWS}
+    assert len(rows) == len(ROWS)
+    assert rows.isdisjoint(EXCLUDED)
+    assert rows | set(EXCLUDED) == set(ALL)
+    assert all(len(why.split()) > 3 for why in EXCLUDED.values())
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.session_is_over], ids=str)
+def test_a_death_is_told_and_the_session_goes_on(shared: Shared, row: Row) -> None:
+    drive = shared.get()
+    try:
+        facts = play(drive, row)
+        if is_gone(facts["pid"]) and facts["process"]:
+            until(lambda: not drive.left_of(facts["process"]), "nothing is left of the dead", drive.story)
+        drive.ask("rest", facts["process"] if is_gone(facts["pid"]) else "")
+    except BaseException:
+        shared.give_up()
+        raise
