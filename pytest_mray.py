@@ -87,8 +87,15 @@ class EveryTest:
         yield from request.config.stash[PLUGIN].loaded.leaving_nothing(request.node)
 
 
+@pytest.fixture(scope="session")
+def _mray_shared(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ends the session that tests share with the last test: before pytest-cov sums up what ran in it."""
+    yield
+    request.config.stash[PLUGIN].loaded.end_shared()
+
+
 @pytest.fixture
-def mray_session(request: pytest.FixtureRequest) -> Iterator[Any]:
+def mray_session(request: pytest.FixtureRequest, _mray_shared: None) -> Iterator[Any]:
     """The module `mray`, with a session that all tests of the run share. After each test it is reset: nothing of the test is left."""
     yield from request.config.stash[PLUGIN].loaded.shared(request.node)
 

@@ -12,9 +12,10 @@ from typing import Any
 from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
 from mray._backends.native import NativeBackend
-from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER
+from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE
 from mray._ipc.process import prefer_as_victim
-from mray._runtime import stack_signal
+from mray._ipc.reaper import session_of
+from mray._runtime import line_coverage, stack_signal
 from mray._runtime.breakpoints import Breakpoints
 from mray._runtime.client import Client
 from mray._runtime.environments import set_up
@@ -24,7 +25,11 @@ from mray._runtime.worker import Worker
 
 def worker_main(start: dict[str, Any]) -> int:
     """Join the session and serve until told to end."""
+    asked = start["options"]["coverage"]
+    save = None if asked is None else line_coverage.begin(asked, session_of(start["session_dir"]))
     client = Client(start["session_dir"], start["process"], ROLE_WORKER)
+    if save is not None:
+        client._node_words[SAVE] = lambda _node: line_coverage.save_and_die(save)
     worker = Worker(client)
     client.join()
     prefer_as_victim(client.facts["oom_score"])

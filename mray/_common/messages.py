@@ -133,6 +133,7 @@ TRIM_NOW = 89  # -
 ACTOR_START = 90  # actor id, spec, incarnation               to a worker: become this actor
 EXIT = 91  # cause kind, text                                to a worker: finish what is queued and end
 WORKER_GONE = 92  # process, text, pid, status                a process of the session died: its borrows and objects go
+SAVE = 93  # -                                              to a worker whose lines are counted: write them, and die at once
 LEFT = 98  # -                                              to a driver of several that said SHUTDOWN: nothing of its work runs any more
 ENDING = 99  # text                                          to drivers: the session ends, and why
 

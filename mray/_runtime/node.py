@@ -36,6 +36,7 @@ from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import is_published, remove_session, segment_prefix, session_of, unlink_owned, withdraw
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime import snapshot
+from mray._runtime.farewell import Farewell
 from mray._runtime.jobs import Job, Jobs
 from mray._runtime.key_values import KeyValues
 from mray._runtime.memory_monitor import MemoryMonitor
@@ -91,6 +92,9 @@ class Node:
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._key_values = KeyValues()
         self._renewal = Renewal(self)
+        #: Where workers are to write something before they end.
+        self._farewell = Farewell(self) if options["coverage"] is not None else None
+        self._kill = self._supervisor.kill if self._farewell is None else self._farewell.kill
         self._held_output: list[tuple[Any, ...]] = []
         #: The user is told when so many bytes have gone to disk.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
@@ -423,7 +427,7 @@ class Node:
         elif isinstance(instruction, SpawnWorker):
             self._supervisor.spawn(instruction.process, dict(instruction.environment))
         elif isinstance(instruction, KillWorker):
-            self._supervisor.kill(instruction.process)
+            self._kill(instruction.process)
         elif isinstance(instruction, RemoveObjects):
             unlink_owned(self._session_dir, instruction.owner)
         elif isinstance(instruction, AwaitCreation):
@@ -470,6 +474,8 @@ class Node:
             for job in self.jobs.there():
                 assert job.connection is not None
                 job.connection.send((m.ENDING, self.ending or "the node is at fault"))
+        if self._farewell is not None:
+            self._farewell.end_all()
         self._supervisor.end_all()
         # POINT workers ended
         kept = remove_session(self._session_dir)

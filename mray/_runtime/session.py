@@ -28,7 +28,7 @@ from mray._common.memory_options import monitor_options, retry_options
 from mray._device import discovery
 from mray._ipc import reaper
 from mray._ipc.process import describe_exit, kill
-from mray._runtime import failed_calls
+from mray._runtime import failed_calls, line_coverage
 from mray._runtime.breakpoints import has_terminal
 from mray._runtime.client import Client
 from mray._runtime.deaths import RESET, node_error, reset_error
@@ -96,6 +96,8 @@ class Session(SessionHold):
         super().__init__(directory, client)
         self.node_pid = node_pid
         self._lock = lock
+        #: How this process's lines are counted, and so the workers' (see `mray._runtime.line_coverage`).
+        self.coverage: dict[str, Any] | None = None
 
     def end(self) -> None:
         if not self._holds():
@@ -108,6 +110,8 @@ class Session(SessionHold):
         else:
             # Names that this process made while the node was cleaning.
             reaper.unlink_segments(reaper.session_of(self.directory))
+        if self.coverage is not None:
+            line_coverage.collect(self.coverage, reaper.session_of(self.directory))
         os.close(self._lock)
 
     def renew(self) -> Client:
@@ -155,11 +159,15 @@ def start_session(options: SessionOptions) -> Session:
     """
     check_preload(options)
     allow_descriptors()
-    directory, lock, pid = launch_node(options.temp_dir, choose_options(options))
+    environment = dict(os.environ)
+    chosen = choose_options(options)
+    chosen["coverage"] = line_coverage.request(environment)
+    directory, lock, pid = launch_node(options.temp_dir, chosen, environment)
     try:
         failed_calls.clear()
         client = Client(directory, os.urandom(8).hex(), m.ROLE_DRIVER)
         session = Session(directory, pid, lock, client)
+        session.coverage = chosen["coverage"]
     except BaseException:
         end_node(directory, lock, pid)
         raise
@@ -185,7 +193,7 @@ def check_preload(options: SessionOptions) -> None:
             raise ImportError(f"init(preload=...): there is no module named {module!r}")
 
 
-def launch_node(temp_dir: str | None, chosen: dict[str, Any]) -> tuple[str, int, int]:
+def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str]) -> tuple[str, int, int]:
     """Make a session's directory and start its node; the directory, the descriptor of its lock, and the node's pid.
 
     The node's socket takes connections from now on; they are answered when it is there.
@@ -203,7 +211,7 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any]) -> tuple[str, int,
             write_options(directory, chosen)
             log = os.open(os.path.join(directory, "logs", "node.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            environment = {**os.environ, reaper.SESSION_VARIABLE: directory}
+            environment = {**environment, reaper.SESSION_VARIABLE: directory}
             try:
                 pid = launch("node", directory, "-", environment, {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock})
                 # POINT node launched
@@ -277,6 +285,7 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
         "env": {} if job is None else job["env"],
         "job": job,
         "persistent": persistent,
+        "coverage": None,
         "object_spilling_directory": options.object_spilling_directory,
         "preload": [*settings.PRELOAD.get(), *options.preload],
         "facts": {

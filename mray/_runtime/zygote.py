@@ -75,6 +75,9 @@ class Zygote:
                     return _work(worker_main, start)
 
     def _preload(self) -> None:
+        if self._options.get("coverage") is not None:
+            with contextlib.suppress(ImportError):
+                importlib.import_module("coverage")
         for module in self._options.get("preload", ()):
             try:
                 importlib.import_module(module)

@@ -28,6 +28,8 @@ import pytest
 MARK = "MRAY_TEST_MARK"
 #: Seconds that what a test ended may take to be gone.
 PATIENCE = 20.0
+#: Seconds that it must have been seen for: others of this user come and go.
+LASTING = 1.0
 #: Bytes of device memory that a test may keep more than before: libraries allocate work space when they are first used.
 GPU_SLACK = 64 << 20
 
@@ -217,7 +219,7 @@ def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
             if not left:
                 return
         if now > deadline:
-            lasting = [item for item in left if now - seen[item] > 1]
+            lasting = [item for item in left if now - seen[item] > LASTING]
             if not lasting:
                 return
             pytest.fail("left behind:\n  " + "\n  ".join(lasting), pytrace=False)

@@ -35,7 +35,7 @@ class Run:
 
     def end(self) -> None:
         """The run is over."""
-        self._end_shared()
+        self.end_shared()
         self._watch.end()
         if "_territory" in self.__dict__:
             self._territory.leave()
@@ -50,12 +50,13 @@ class Run:
         """`mray` with the session that tests share; reset when the test is over."""
         _ = self._territory
         if next(item.iter_markers("mray"), None) is not None:
-            raise pytest.UsageError(f"{item.nodeid}: the marker `mray` is for `mray_fresh`; all tests with `mray_session` share one")
+            pytest.fail(f"{item.nodeid}: the marker `mray` is for `mray_fresh`; all tests with `mray_session` share one", pytrace=False)
         if self._shared is None or backend_if_started() is not self._shared:
             mray.shutdown()  # somebody else's
             self._start({})
         with self._leaving_nothing(shared=True):
             yield mray
+            self._watch.settle()
             # What the test's frames held has gone by now, or is held for longer.
             gc.collect()
             if backend_if_started() is None:
@@ -67,7 +68,7 @@ class Run:
     def fresh(self, item: pytest.Item) -> Iterator[ModuleType]:
         """`mray` with a session for this test, which ends with it."""
         _ = self._territory
-        self._end_shared()
+        self.end_shared()
         options: dict[str, Any] = {}
         for marker in item.iter_markers("mray"):  # the closest first
             options = {**marker.kwargs, **options}
@@ -76,6 +77,7 @@ class Run:
             try:
                 yield mray
             finally:
+                self._watch.settle()
                 gc.collect()
                 mray.shutdown()
 
@@ -106,7 +108,7 @@ class Run:
             found["preload"] = [name.strip() for name in option("preload").split(",")]
         return found
 
-    def _end_shared(self) -> None:
+    def end_shared(self) -> None:
         """Nobody shares a session any more: this process can have only one."""
         if self._shared is not None and backend_if_started() is self._shared:
             mray.shutdown()

@@ -35,6 +35,7 @@ class Watch:
         self._due: tuple[float, str] | None = None
         self._thread: threading.Thread | None = None
         self._ended = False
+        self._prints = False
 
     @contextlib.contextmanager
     def over(self, item: pytest.Item) -> Iterator[None]:
@@ -55,13 +56,19 @@ class Watch:
     def _set(self, due: tuple[float, str] | None) -> None:
         with self._changed:
             self._due = due
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Let what is being printed be printed, before its processes go."""
+        with self._changed:
+            while self._prints:
+                self._changed.wait()
 
     def end(self) -> None:
         """The run is over."""
         with self._changed:
             self._ended = True
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
 
@@ -75,7 +82,13 @@ class Watch:
                 assert self._due is not None
                 test = self._due[1]
                 self._due = None
-            self._print(test)
+                self._prints = True
+            try:
+                self._print(test)
+            finally:
+                with self._changed:
+                    self._prints = False
+                    self._changed.notify_all()
 
     def _print(self, test: str) -> None:
         backend = backend_if_started()

@@ -1,0 +1,64 @@
+"""Workers that are measured have a moment to write their lines before they are ended (see `mray._runtime.line_coverage`).
+
+In the node, on its one thread, and only where the driver is measured: everywhere else SIGKILL is the first thing that a worker hears.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from mray._common import messages as m
+from mray._runtime.line_coverage import SAVE_SECONDS
+
+if TYPE_CHECKING:
+    from mray._runtime.node import Node
+
+
+class Farewell:
+    """Asks workers to write and die, and ends those that do not."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._asked: set[str] = set()
+
+    def kill(self, process: str) -> None:
+        """End a worker, soon."""
+        supervisor = self._node._supervisor
+        if process in self._asked:
+            return
+        if self._ask(process):
+            self._node.reactor.call_later(SAVE_SECONDS, lambda: supervisor.kill(process))
+        else:
+            supervisor.kill(process)
+
+    def _ask(self, process: str) -> bool:
+        connection = self._node._connections.get(process)
+        if connection is None or connection.closed or connection.role != m.ROLE_WORKER:
+            return False
+        self._asked.add(process)
+        connection.send((m.SAVE,))
+        return True
+
+    def end_all(self) -> None:
+        """The session ends: ask everyone, and wait until they are dead, or have had their time."""
+        waiting = {}
+        for process, worker in self._node._supervisor.workers.items():
+            if worker.pid and (process in self._asked or self._ask(process)):
+                try:
+                    waiting[os.pidfd_open(worker.pid)] = worker
+                except OSError:
+                    continue
+        poll = select.poll()
+        for fd in waiting:
+            poll.register(fd, select.POLLIN)
+        deadline = monotonic() + SAVE_SECONDS
+        while waiting and (left := deadline - monotonic()) > 0:
+            for fd, _events in poll.poll(left * 1000):
+                poll.unregister(fd)
+                os.close(fd)
+                del waiting[fd]
+        for fd in waiting:
+            os.close(fd)

@@ -1,0 +1,436 @@
+"""The pytest plugin, as a guest: small projects that run pytest in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: pytest-asyncio asks for a choice, whether or not a test is a coroutine.
+INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\nasyncio_mode = strict\n"
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Run:
+    """``project({name: text}, *words)``: write the files, run ``python -m WORDS`` (pytest without any) there."""
+
+    def run(files: dict[str, str], *words: str, module: str = "pytest", plugin: bool = True) -> subprocess.CompletedProcess[str]:
+        for name, text in {"pytest.ini": INI, **files}.items():
+            (tmp_path / name).write_text(textwrap.dedent(text))
+        command = [sys.executable, "-m", module]
+        if module == "pytest":
+            command += ["-p", "no:cacheprovider", *(["-p", "pytest_mray"] if plugin else [])]
+        own = ("PYTEST_", "COV", "MRAY_NULL")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+        environment["PYTHONPATH"] = str(REPOSITORY)
+        return subprocess.run(
+            [*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    return run
+
+
+def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """What pytest's last line counts."""
+    found = re.findall(r"(\d+) (passed|failed|errors?)", done.stdout.strip().splitlines()[-1])
+    return {word.rstrip("s"): int(count) for count, word in found}
+
+
+def test_tests_share_a_session_and_see_nothing_of_each_other(project):
+    done = project(
+        {
+            "test_shared.py": """
+                import os
+                import pytest
+
+                seen, sessions, workers = [], set(), set()
+
+                @pytest.mark.parametrize("number", range(4))
+                def test_alone(mray_session, number):
+                    ray = mray_session
+                    assert ray.cluster_resources()["CPU"] == 3
+                    assert ray.cluster_resources()["GPU"] == 2
+                    assert ray.cluster_resources()["x"] == 2
+                    assert ray.available_resources() == ray.cluster_resources()
+                    for ref in seen:
+                        with pytest.raises(ValueError, match="reset"):
+                            ray.get(ref)
+
+                    @ray.remote(num_gpus=1, lifetime="detached", name="same")
+                    class A:
+                        def ping(self):
+                            return number
+
+                    @ray.remote
+                    def pid():
+                        return os.getpid()
+
+                    actor = A.remote()
+                    assert ray.get(actor.ping.remote()) == number
+                    workers.add(ray.get(pid.remote()))
+                    seen.append(ray.put(number))
+                    sessions.add(ray.get_runtime_context().get_node_id())
+                    assert len(sessions) == 1
+
+                @pytest.mark.mray(num_cpus=1, resources={"y": 2})
+                def test_fresh(mray_fresh):
+                    assert mray_fresh.cluster_resources()["y"] == 2
+                    assert mray_fresh.cluster_resources()["CPU"] == 1
+                    assert "x" not in mray_fresh.cluster_resources()
+                    assert mray_fresh.get_runtime_context().get_node_id() not in sessions
+
+                @pytest.mark.mray(engine="local")
+                def test_local(mray_fresh):
+                    assert mray_fresh.get(mray_fresh.remote(lambda: os.getpid()).remote()) == os.getpid()
+
+                def test_after_it_ended_the_session(mray_session):
+                    mray_session.shutdown()
+
+                def test_another_session(mray_session):
+                    assert mray_session.get(mray_session.put(1)) == 1
+
+                @pytest.mark.mray(num_cpus=1)
+                def test_wrong(mray_session):
+                    pass
+            """,
+            "pytest.ini": INI + "mray_cpus = 8\nmray_resources = x=2\n",
+        },
+        "--mray-cpus=3",
+        "--mray-gpus=2",
+        "--strict-markers",
+        "--strict-config",
+    )
+    assert outcomes(done) == {"passed": 8, "error": 1}, done.stdout + done.stderr
+    assert "the marker `mray` is for `mray_fresh`" in done.stdout
+
+
+def test_what_a_test_leaves_behind_fails_it(project):
+    files = {
+        "test_leaks.py": """
+            import os, subprocess, sys, threading
+            from mray.pytest_plugin import leaks
+
+            leaks.PATIENCE, leaks.LASTING = 0.5, 0.2
+            kept = []
+
+            def leave(what):
+                if what == "process":
+                    kept.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]))
+                elif what == "thread":
+                    event = threading.Event()
+                    thread = threading.Thread(target=event.wait, name="kept-thread", daemon=True)
+                    thread.start()
+                    kept.append((event, thread))
+                elif what == "file":
+                    kept.append(open(__file__))
+                elif what == "name":
+                    open("/dev/shm/mray-kept-%d" % os.getpid(), "w").close()
+
+            def test_process(mray_session):
+                leave("process")
+
+            def test_process_of_a_worker(mray_session):
+                def sleep():
+                    return subprocess.Popen(["sleep", "1000"]).pid
+
+                kept.append(mray_session.get(mray_session.remote(sleep).remote()))
+
+            def test_thread(mray_fresh):
+                leave("thread")
+
+            def test_file(mray_session):
+                leave("file")
+
+            def test_name(mray_fresh):
+                leave("name")
+
+            def test_nothing(mray_session):
+                mray_session.get(mray_session.remote(lambda: 1).remote())
+
+            def test_without_mray():
+                leave("thread")
+
+            def test_clean_up():
+                for each in kept:
+                    if isinstance(each, subprocess.Popen):
+                        each.kill()
+                        each.wait()
+                    elif isinstance(each, tuple):
+                        each[0].set()
+                        each[1].join()
+                    elif isinstance(each, int):
+                        try:
+                            os.kill(each, 9)
+                        except ProcessLookupError:  # it went with its session
+                            pass
+                    else:
+                        each.close()
+                os.unlink("/dev/shm/mray-kept-%d" % os.getpid())
+        """
+    }
+    done = project(files)
+    assert outcomes(done) == {"passed": 8, "error": 5}, done.stdout + done.stderr
+    for text in (r"process \d+: python", r"process \d+: sleep", "thread kept-thread", "-> .*test_leaks.py", "shared memory mray-kept"):
+        assert re.search(text, done.stdout), f"{text}\n{done.stdout}"
+    done = project(files, "--mray-leaks=off", "-k", "name or clean_up")
+    assert outcomes(done) == {"passed": 2}, done.stdout + done.stderr
+    done = project(files, "--mray-leaks=all", "-k", "without_mray or name or clean_up")
+    assert outcomes(done) == {"passed": 3, "error": 2}, done.stdout + done.stderr
+
+
+def test_runs_that_do_not_use_it_do_not_import_mray(project):
+    done = project({"test_plain.py": "import sys\n\ndef test_plain():\n    assert not [name for name in sys.modules if name.startswith('mray')]\n"})
+    assert outcomes(done) == {"passed": 1}, done.stdout + done.stderr
+
+
+def test_xdist_runs_have_a_session_in_each_process(project):
+    done = project(
+        {
+            "test_many.py": """
+                import os, pytest
+
+                @pytest.mark.parametrize("number", range(12))
+                def test_each(mray_session, number):
+                    ray = mray_session
+
+                    @ray.remote(name="same")
+                    class A:
+                        def parent(self):
+                            return os.environ["PYTEST_XDIST_WORKER"]
+
+                    actor = A.remote()
+                    assert ray.get(actor.parent.remote()) == os.environ["PYTEST_XDIST_WORKER"]
+                    large = ray.put(bytes(1 << 20))
+                    assert len(ray.get(large)) == 1 << 20
+
+                @pytest.mark.parametrize("number", range(2))
+                def test_fresh(mray_fresh, number):
+                    assert mray_fresh.get(mray_fresh.remote(lambda: 1).remote()) == 1
+            """
+        },
+        "-n2",
+        "--mray-leaks=all",
+    )
+    assert outcomes(done) == {"passed": 14}, done.stdout + done.stderr
+
+
+def test_coroutines_await_refs(project):
+    pytest.importorskip("pytest_asyncio")
+    done = project(
+        {
+            "test_async.py": """
+                import asyncio, pytest
+
+                @pytest.mark.asyncio
+                @pytest.mark.parametrize("number", range(3))
+                async def test_await(mray_session, number):
+                    @mray_session.remote
+                    class A:
+                        async def double(self, x):
+                            await asyncio.sleep(0)
+                            return 2 * x
+
+                    actor = A.remote()
+                    assert await actor.double.remote(2) == 4
+                    assert sorted(await asyncio.gather(*(actor.double.remote(x) for x in range(5)))) == [0, 2, 4, 6, 8]
+            """
+        },
+        "--mray-leaks=all",
+        "-W",
+        "error",
+    )
+    assert outcomes(done) == {"passed": 3}, done.stdout + done.stderr
+
+
+HANGS = """
+    import threading, pytest
+
+    class A:
+        def hangs_in_here(self):
+            threading.Event().wait()
+
+    def test_starts(mray_session):
+        pass
+
+    @pytest.mark.timeout(6)
+    def test_hangs(mray_session):
+        mray_session.get(mray_session.remote(A).remote().hangs_in_here.remote())
+
+    def test_after_it(mray_session):
+        assert mray_session.get(mray_session.put(1)) == 1
+"""
+
+
+def test_a_timeout_shows_what_every_process_is_doing(project):
+    done = project({"test_hangs.py": HANGS}, "--timeout=100", "--timeout-method=signal")
+    assert outcomes(done) == {"failed": 1, "passed": 2}, done.stdout + done.stderr
+    assert "test_hangs has nearly used up its time" in done.stderr
+    assert "hangs_in_here" in done.stderr
+    assert re.search(r"=== node pid \d+", done.stderr)
+
+
+COUNTED = {
+    "work.py": """
+        import time
+
+        def in_a_task(x):
+            return (x +
+                    1)
+
+        def never():
+            return 1
+
+        class A:
+            def method(self):
+                y = 3
+                return y
+
+            def killed_while_it_runs(self, event):
+                n = 0
+                import mray
+                event.set.remote()
+                while True:
+                    n += 1
+                    time.sleep(0.01)
+
+            def ends_itself(self):
+                import mray
+                mray.actor.exit_actor()
+
+        class Event:
+            def __init__(self):
+                import asyncio
+                self.event = asyncio.Event()
+
+            async def set(self):
+                self.event.set()
+
+            async def wait(self):
+                await self.event.wait()
+    """,
+    "use.py": """
+        import work
+
+        def use(ray):
+            assert ray.get(ray.remote(work.in_a_task).remote(1)) == 2
+            actor = ray.remote(work.A).remote()
+            event = ray.remote(work.Event).remote()
+            assert ray.get(actor.method.remote()) == 3
+            actor.killed_while_it_runs.remote(event)
+            ray.get(event.wait.remote())
+            ray.kill(actor)
+            ending = ray.remote(work.A).remote()
+            try:
+                ray.get(ending.ends_itself.remote())
+            except ray.exceptions.RayActorError:
+                pass
+            return event
+    """,
+}
+
+
+def missing_lines(report: str) -> set[str]:
+    """Lines of work.py that no process has run, as a report lists them."""
+    (row,) = [line.split() for line in report.splitlines() if line.startswith("work.py")]
+    return set("".join(row[4:]).split(",")) - {""}
+
+
+def test_pytest_cov_counts_lines_of_workers_however_they_end(project, tmp_path):
+    pytest.importorskip("pytest_cov")
+    files = {
+        **COUNTED,
+        "test_counted.py": """
+            from use import use
+
+            def test_shared(mray_session):
+                use(mray_session)
+
+            def test_fresh(mray_fresh):
+                use(mray_fresh)
+        """,
+    }
+    for words in ((), ("-n1",)):
+        done = project(files, "--cov=work", "--cov-report=term-missing", *words)
+        assert outcomes(done)["passed"] == 2, done.stdout + done.stderr
+        assert missing_lines(done.stdout) == {"9"}, done.stdout
+        assert [path.name for path in tmp_path.glob(".coverage*")] == [".coverage"]
+
+
+@pytest.mark.parametrize("config", ["[run]\nsource = .\n", "[run]\nsource = .\npatch = subprocess\n"])
+def test_coverage_run_counts_lines_of_workers(project, tmp_path, config):
+    pytest.importorskip("coverage")
+    files = {
+        **COUNTED,
+        ".coveragerc": config,
+        "program.py": "import mray\nfrom use import use\nmray.init(num_cpus=2)\nevent = use(mray)\n",
+    }
+    done = project(files, "run", "program.py", module="coverage")
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "patch" in config:
+        done = project(files, "combine", module="coverage")
+    done = project(files, "report", "-m", module="coverage")
+    assert missing_lines(done.stdout) == {"9"}, done.stdout + done.stderr
+    assert [path.name for path in tmp_path.glob(".coverage*") if path.name != ".coveragerc"] == [".coverage"]
+
+
+def test_unittest_needs_no_plugin(project):
+    done = project(
+        {
+            "test_unit.py": """
+                import os, unittest
+                import mray
+                from mray.util.testing import reset
+
+                class Shared(unittest.TestCase):
+                    @classmethod
+                    def setUpClass(cls):
+                        mray.init(num_cpus=2, logging_level="ERROR")
+
+                    @classmethod
+                    def tearDownClass(cls):
+                        mray.shutdown()
+
+                    def tearDown(self):
+                        reset()
+
+                    def test_one(self):
+                        self.actor = mray.remote(A).options(name="a").remote()
+                        self.assertEqual(mray.get(self.actor.ping.remote()), 1)
+
+                    def test_two(self):
+                        self.test_one()
+
+                class Own(unittest.TestCase):
+                    def test_with(self):
+                        with mray.init(num_cpus=1, logging_level="ERROR"):
+                            self.assertEqual(mray.get(mray.remote(A).remote().ping.remote()), 1)
+                        self.assertFalse(mray.is_initialized())
+
+                    def test_after_an_exception(self):
+                        with self.assertRaises(ZeroDivisionError), mray.init(num_cpus=1, logging_level="ERROR") as context:
+                            kept = mray.remote(A).remote()
+                            mray.get(kept.ping.remote())
+                            1 / 0
+                        self.assertFalse(mray.is_initialized())
+                        self.assertFalse(os.path.exists(context["session_dir"]))
+
+                class A:
+                    def ping(self):
+                        return 1
+            """
+        },
+        "-v",
+        module="unittest",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Ran 4 tests" in done.stderr
+    assert "Warning" not in done.stderr
