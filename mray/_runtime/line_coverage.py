@@ -7,9 +7,9 @@ alike, and has a moment to write what it knows before it is ended::
     driver: request() ──options──▶ worker: Measurement.begin … runs … SAVE, or its own end ──▶ writes its file
        collect() ◀─────────────── the files, beside the driver's, once the session is over
 
-What the files say is added to what the driver has measured itself: reports need no `coverage combine`, and pytest-cov shows it. Lines are lost
-of a worker that crashes, or that runs no byte code of Python for `SAVE_SECONDS` while it is asked to end; all of them when the node is
-killed. The files stay where coverage is stopped before the session ends, or the driver is killed: `coverage combine` takes them.
+What the files say is added to what the driver has measured itself: reports need no `coverage combine`, and pytest-cov shows it. Lines are
+lost of a worker that crashes, or that runs no byte code of Python for `SAVE_SECONDS` while it is asked to end; all of them when the node
+is killed. The files stay where coverage is stopped before the session ends, or the driver is killed: `coverage combine` takes them.
 
 Any process; nothing here is imported before coverage is seen to be there. It needs coverage 7.10.
 """

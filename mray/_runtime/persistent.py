@@ -85,7 +85,7 @@ def start_persistent(options: SessionOptions) -> Address:
         there = running_in(parent)
         if there is not None:
             raise AlreadyRunningError(there)
-        directory, lock, pid = launch_node(options.temp_dir, choose_options(options, persistent=True), dict(os.environ))
+        directory, lock, pid = launch_node(options.temp_dir, choose_options(options, persistent=True))
         try:
             ask_node(directory, "snapshot", _FOR_EVER)
             publish(directory, pid)

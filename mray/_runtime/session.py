@@ -193,7 +193,7 @@ def check_preload(options: SessionOptions) -> None:
             raise ImportError(f"init(preload=...): there is no module named {module!r}")
 
 
-def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str]) -> tuple[str, int, int]:
+def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None = None) -> tuple[str, int, int]:
     """Make a session's directory and start its node; the directory, the descriptor of its lock, and the node's pid.
 
     The node's socket takes connections from now on; they are answered when it is there.
@@ -211,9 +211,9 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[
             write_options(directory, chosen)
             log = os.open(os.path.join(directory, "logs", "node.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            environment = {**environment, reaper.SESSION_VARIABLE: directory}
+            own = {**(os.environ if environment is None else environment), reaper.SESSION_VARIABLE: directory}
             try:
-                pid = launch("node", directory, "-", environment, {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock})
+                pid = launch("node", directory, "-", own, {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock})
                 # POINT node launched
             finally:
                 os.close(log)

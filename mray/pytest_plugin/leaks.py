@@ -35,6 +35,7 @@ GPU_SLACK = 64 << 20
 
 SHARED_MEMORY = Path("/dev/shm")
 NAME_PATTERN = re.compile(r"^(sem\.)?mray-")
+_LOCAL = re.compile(r"mray-local_(\d+)_")
 _NUMBERED = re.compile(r"\[\d+\]")
 
 
@@ -91,15 +92,20 @@ def shared_names() -> set[str]:
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a living process that is not of this test run has this name mapped or open."""
-    target = str(SHARED_MEMORY / name)
+    """Whether a living process that is not of this test run has this name, or another one of its session, mapped or open."""
+    start, _dash, rest = name.removeprefix("sem.").partition("-")
+    session = f"{start}-{rest.partition('-')[0]}-"
+    if (match := _LOCAL.match(session)) is not None:  # a session in one process, whose pid it names
+        pid = int(match[1])
+        return pid != os.getpid() and pid in running() and not is_marked(pid)
+    target = str(SHARED_MEMORY / session)
     for pid in running() - {os.getpid()}:
         if is_marked(pid):
             continue
         try:
             if target in Path(f"/proc/{pid}/maps").read_text():
                 return True
-            if any(os.readlink(fd) == target for fd in Path(f"/proc/{pid}/fd").iterdir()):
+            if any(os.readlink(fd).startswith(target) for fd in Path(f"/proc/{pid}/fd").iterdir()):
                 return True
         except OSError:
             continue

@@ -90,7 +90,10 @@ def test_tests_share_a_session_and_see_nothing_of_each_other(project):
 
                 @pytest.mark.mray(engine="local")
                 def test_local(mray_fresh):
-                    assert mray_fresh.get(mray_fresh.remote(lambda: os.getpid()).remote()) == os.getpid()
+                    from mray._api.current import current_backend
+
+                    assert type(current_backend()).__name__ == "LocalBackend"
+                    assert mray_fresh.get(mray_fresh.remote(lambda: 1).remote()) == 1
 
                 def test_after_it_ended_the_session(mray_session):
                     mray_session.shutdown()
@@ -188,7 +191,8 @@ def test_what_a_test_leaves_behind_fails_it(project):
 
 
 def test_runs_that_do_not_use_it_do_not_import_mray(project):
-    done = project({"test_plain.py": "import sys\n\ndef test_plain():\n    assert not [name for name in sys.modules if name.startswith('mray')]\n"})
+    text = "import sys\n\ndef test_plain():\n    assert not [name for name in sys.modules if name.startswith('mray')]\n"
+    done = project({"test_plain.py": text})
     assert outcomes(done) == {"passed": 1}, done.stdout + done.stderr
 
 
