@@ -1,0 +1,81 @@
+"""What a test run holds of the machine, compared (`mray.pytest_plugin.leaks`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from mray.pytest_plugin import leaks
+from mray.pytest_plugin.leaks import Belongings
+
+
+@pytest.fixture
+def nothing():
+    return Belongings(set(), {}, set(), set(), {}, set(), 0)
+
+
+def test_what_was_there_before_is_not_left_behind():
+    before = Belongings.now()
+    assert Belongings.now().more_than(before) == []
+
+
+def test_a_marked_process_is_found_by_its_environment_and_others_are_not(nothing):
+    program = "import sys; print(flush=True); sys.stdin.read()"
+    unmarked = {name: value for name, value in os.environ.items() if name != leaks.MARK}
+    start = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with (
+        subprocess.Popen([sys.executable, "-c", program], **start) as ours,
+        subprocess.Popen([sys.executable, "-c", program], env=unmarked, **start) as other,
+    ):
+        assert ours.stdout.readline() and other.stdout.readline()
+        # As if neither were a child: their parents are dead.
+        now = dataclasses.replace(nothing, processes={ours.pid, other.pid})
+        (found,) = now.more_than(nothing)
+        ours.stdin.close()
+        other.stdin.close()
+    assert found.startswith(f"process {ours.pid}: ")
+    assert "sys.stdin.read" in found
+
+
+def test_descriptors_are_compared_by_what_they_lead_to(nothing):
+    before = dataclasses.replace(nothing, files={3: "socket:[1]", 4: "/a", 5: "pipe:[7]"})
+    after = dataclasses.replace(nothing, files={6: "socket:[2]", 4: "/b", 5: "pipe:[7]", 8: "pipe:[9]"})
+    assert after.more_than(before) == ["file descriptor 8 -> pipe:[9]", "file descriptor 4 -> /b"]
+
+
+def test_threads_of_a_session_that_goes_on_may_change(nothing):
+    session, own = threading.Thread(name="mray-relief"), threading.Thread(name="own")
+    after = dataclasses.replace(nothing, threads={session, own})
+    assert sorted(after.more_than(nothing)) == ["thread mray-relief", "thread own"]
+    assert after.more_than(nothing, node_pid=1) == ["thread own"]
+
+
+def test_device_memory_above_the_slack_is_left_behind(nothing):
+    after = dataclasses.replace(nothing, device_memory=leaks.GPU_SLACK + (1 << 20))
+    assert after.more_than(nothing) == ["GPU memory: 65 MiB of tensors"]
+    assert dataclasses.replace(nothing, device_memory=leaks.GPU_SLACK).more_than(nothing) == []
+
+
+@pytest.mark.parametrize(("used", "expected"), [(True, 30), (False, 0)])
+def test_device_memory_is_asked_of_torch_only_where_it_is_used(monkeypatch, used, expected):
+    cuda = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: used, device_count=lambda: 2, memory_allocated=lambda device: 10 * (device + 1)
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert leaks.gpu_memory() == expected
+
+
+def test_a_name_belongs_to_the_session_that_somebody_else_has_mapped():
+    assert not leaks.is_foreign(f"mray-local_{os.getpid()}_0-object")
+    assert not leaks.is_foreign("mray-00000000nobody-object")
+    unmarked = {name: value for name, value in os.environ.items() if name != leaks.MARK}
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], env=unmarked, stdin=subprocess.PIPE) as other:
+        assert leaks.is_foreign(f"mray-local_{other.pid}_0-object")
+        other.stdin.close()
+    assert not leaks.is_foreign(f"mray-local_{other.pid}_0-object")
