@@ -30,8 +30,8 @@ class Run:
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin
         self._watch = Watch(plugin.stderr)
-        #: The backend of the session that tests share, while there is one.
-        self._shared: Any = None
+        #: The directory of the session that tests share, while there is one.
+        self._shared: str | None = None
 
     def end(self) -> None:
         """The run is over."""
@@ -51,19 +51,20 @@ class Run:
         _ = self._territory
         if next(item.iter_markers("mray"), None) is not None:
             pytest.fail(f"{item.nodeid}: the marker `mray` is for `mray_fresh`; all tests with `mray_session` share one", pytrace=False)
-        if self._shared is None or backend_if_started() is not self._shared:
-            mray.shutdown()  # somebody else's
-            self._start({})
+        if not self._is_shared():
+            self._init({})  # which raises if somebody else has started one
+            self._shared = _current()
         with self._leaving_nothing(shared=True):
             yield mray
             self._watch.settle()
             # What the test's frames held has gone by now, or is held for longer.
             gc.collect()
-            if backend_if_started() is None:
-                self._shared = None
-            else:
+            if self._is_shared():
                 reset()
-                self._shared = backend_if_started()
+                self._shared = _current()
+            else:  # the test has ended it
+                mray.shutdown()
+                self._shared = None
 
     def fresh(self, item: pytest.Item) -> Iterator[ModuleType]:
         """`mray` with a session for this test, which ends with it."""
@@ -81,9 +82,9 @@ class Run:
                 gc.collect()
                 mray.shutdown()
 
-    def _start(self, options: dict[str, Any]) -> None:
-        self._init(options)
-        self._shared = backend_if_started()
+    def _is_shared(self) -> bool:
+        """Whether the session that runs is the one that tests share."""
+        return self._shared is not None and self._shared == _current()
 
     def _init(self, options: dict[str, Any]) -> None:
         mray.init(**{**self._options(options.pop("engine", self._plugin.option("engine"))), **options})
@@ -110,7 +111,7 @@ class Run:
 
     def end_shared(self) -> None:
         """Nobody shares a session any more: this process can have only one."""
-        if self._shared is not None and backend_if_started() is self._shared:
+        if self._is_shared():
             mray.shutdown()
         self._shared = None
 
@@ -120,7 +121,8 @@ class Run:
         if self._plugin.option("leaks") == "off":
             yield
             return
-        node_pid = self._shared.facts().get("node_pid", 0) if shared else 0
+        backend = backend_if_started() if shared else None
+        node_pid = backend.facts().get("node_pid", 0) if backend is not None else 0
         before = Belongings.now()
         yield
         if shared and self._shared is None:
@@ -135,10 +137,16 @@ class Run:
         _ = self._territory
         before = Belongings.now()
         yield
-        if self._shared is None or backend_if_started() is self._shared:
+        if self._shared is None or self._is_shared():
             assert_nothing_left(before)
 
     # ------------------------------------------------------------------------------------ time
     def watching(self, item: pytest.Item) -> contextlib.AbstractContextManager[None]:
         """While this is entered the time of a test runs."""
         return self._watch.over(item)
+
+
+def _current() -> str | None:
+    """The directory of the session that this process has."""
+    backend = backend_if_started()
+    return None if backend is None else str(backend.facts().get("session_dir"))
