@@ -81,6 +81,11 @@ def cluster() -> Iterator[Machines]:
             os.environ["PYTHONPATH"] = path
 
 
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> None:
+    """The cluster and its workers outlive each test; `cluster` sees to it that nothing of them outlives the file."""
+
+
 def wait_for_the_end_of(directory: str) -> None:
     """Until no process has the cluster's directory in its command line."""
     needle = directory.encode()
