@@ -47,7 +47,7 @@ class GraphRef(ABC):
 
     @abstractmethod
     def get_until(self, deadline: float, timeout: float) -> Any:
-        """The result, once; `deadline` is the moment (of `time.monotonic`) at which `timeout` seconds have passed."""
+        """The result, once; `deadline` is the moment (of `mray._common.clock`) at which `timeout` seconds have passed."""
 
     @abstractmethod
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:

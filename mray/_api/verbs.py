@@ -6,7 +6,6 @@ session start one when there is none (`current_backend`).
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Any
 
 from mray._api.actor import ActorHandle
@@ -14,6 +13,7 @@ from mray._api.current import backend_if_started, current_backend, started_backe
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import ObjectRefGenerator
+from mray._common.clock import now
 from mray._common.options import check_namespace
 from mray._common.tensor_transports import tensor_transport
 
@@ -75,7 +75,7 @@ def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
         )
     if not timeout or timeout < 0:
         return [ref.get(timeout) for ref in refs]
-    deadline = monotonic() + timeout
+    deadline = now() + timeout
     return [ref.get_until(deadline, timeout) for ref in refs]
 
 

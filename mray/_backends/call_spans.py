@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import FIRST
-from mray._trace.span import ARGUMENTS, CALL, EXECUTE, GET, REPLY, SUBMIT, Buffer, clock, shelf
+from mray._trace.span import ARGUMENTS, CALL, EXECUTE, GET, REPLY, SUBMIT, Buffer, clock, own_shelf
 
 if TYPE_CHECKING:
     from mray._runtime.running import RunningCall
@@ -39,15 +39,15 @@ class CallSpans:
         """One more who wants spans, or one less: it is handed what there is."""
         with self._lock:
             if on:
-                if not shelf.wanted:
-                    self._buffer = shelf.calls = Buffer()
+                if not own_shelf.get().wanted:
+                    self._buffer = own_shelf.get().calls = Buffer()
                     self._cover()
-                shelf.wanted.add(who)
+                own_shelf.get().wanted.add(who)
                 return None
-            if who not in shelf.wanted:
+            if who not in own_shelf.get().wanted:
                 return None
-            shelf.wanted.discard(who)
-            if not shelf.wanted:
+            own_shelf.get().wanted.discard(who)
+            if not own_shelf.get().wanted:
                 while self._covered:
                     thing, name = self._covered.pop()
                     thing.__dict__.pop(name, None)

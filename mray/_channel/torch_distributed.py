@@ -25,6 +25,7 @@ from mray._api.current import current_backend
 from mray._channel.membership import join
 from mray._channel.stream_group import PATIENCE, StreamGroup
 from mray._common import settings
+from mray._common.own import is_simulated
 from mray.exceptions import RayChannelError
 
 #: Slow is not dead: deaths are told by the runtime.
@@ -63,6 +64,11 @@ class TorchDistributedCommunicator(Communicator):
         """
         if self._group is not None:
             raise RuntimeError(f"This process is rank {self._group.rank} of the group already.")
+        if is_simulated():
+            raise NotImplementedError(
+                "torch.distributed has one rank in a process, and with init(local_mode=True) all ranks are in one. CPUCommunicator has the "
+                "same collectives."
+            )
         self._check_backend()
         name = f"torch {self._id}"
         group = join(name, len(self._actor_handles), rank, actors=[actor._id for actor in self._actor_handles], kind=StreamGroup)

@@ -21,6 +21,11 @@ def use(whose: Callable[[], Any] | None) -> None:
     _whose = whose
 
 
+def is_simulated() -> bool:
+    """Whether this process is all of its session's."""
+    return _whose is not None
+
+
 class Own(Generic[T]):
     """A value that is made when a process first asks for it."""
 

@@ -206,7 +206,7 @@ class LoopDoor:
 
     def _told(self) -> None:
         """Any thread, the one that reads: has something happened?"""
-        if self._asked or not any(completions.ready() for completions in tuple(self._awaited)):
+        if self._asked or not (self._is_rung() or any(completions.ready() for completions in tuple(self._awaited))):
             return
         self._asked = True
         loop = self._loop()
@@ -216,6 +216,11 @@ class LoopDoor:
             loop.call_soon_threadsafe(self._on_told)
         except RuntimeError:  # it is closed: nobody waits any more
             self._host.unattend(self._told)
+
+    def _is_rung(self) -> bool:
+        """Where nobody rings: whether an actor in this very process would get anywhere, and its main thread is the loop's."""
+        service = self._host.service
+        return not self._host.bells and service is not None and service.ready()
 
     def _on_told(self) -> None:
         self._asked = False

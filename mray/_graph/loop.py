@@ -56,10 +56,12 @@ class Program:
         self.assignment = assignment
         self.ends = ends
         self._profilers = profilers
-        self._probes = probes if profilers is None else (*profilers.probes, *probes)
+        self._probes = () if profilers is None else profilers.probes
+        #: Who looks on whoever else does, from outside.
+        self._always = probes
         self._compile = partial(compile_program, assignment, instance, ends.readers, ends.writers, constants, ends.communicators, failure)
         #: The program as it is when nobody but `profilers` looks on.
-        self._code = code = self._compile(self._probes)
+        self._code = code = self._compile((*self._probes, *probes))
         self._actions = code.actions
         self._waits = code.waits
         self._inlets = code.inlets
@@ -146,7 +148,7 @@ class Program:
             if self._place or self.closed or "run" not in self.__dict__:
                 return
             probe = self._wanted
-            code = self._code if probe is None else self._compile((*self._probes, probe), self._cells)
+            code = self._code if probe is None else self._compile((*self._probes, probe, *self._always), self._cells)
             # The first step may have gathered a part of what it needs; what is owed is owed for long.
             for inlet, before in zip(code.inlets, self._inlets, strict=True):
                 inlet.came, inlet.owed = before.came, before.owed

@@ -29,7 +29,7 @@ from mray._graph.probes import Probe, SpanProbe, probed_writers
 from mray._graph.profiled import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, Wish
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, spans_of
-from mray._trace.span import Buffer, Span, clock, shelf
+from mray._trace.span import Buffer, Span, clock, own_shelf
 
 if TYPE_CHECKING:
     from mray._graph.compiled import CompiledGraph
@@ -100,7 +100,7 @@ class Profile:
                 self.notes.append(f"{name}: no torch profiler: {why}")
         if wish.calls:
             graph._host.look_at_calls(wish.token, True)
-        buffer = shelf.open(wish.graph_id, DRIVER, wish.limit)
+        buffer = own_shelf.get().open(wish.graph_id, DRIVER, wish.limit)
         self._buffer = buffer
         own = [channel for channel in graph._plan.channels if DRIVER in (channel.writer, *channel.readers)]
         self._marks = marks = device_marks(own, buffer)

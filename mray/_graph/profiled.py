@@ -17,9 +17,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mray._common.own import Own
 from mray._graph.device_spans import device_marks
 from mray._graph.probes import SpanProbe
-from mray._trace.span import Buffer, shelf
+from mray._trace.span import Buffer, own_shelf
 from mray._trace.torch_profiler import TorchProfiler
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class _Running:
 
 
 #: (graph, endpoint) -> its profile.
-_running: dict[tuple[str, str], _Running] = {}
+_own_running: Own[dict[tuple[str, str], _Running]] = Own(dict)
 
 
 def graph_track(graph_id: str) -> str:
@@ -77,16 +78,16 @@ def profile(host: GraphHost, programs: Iterable[Program], payload: bytes) -> byt
         if program.assignment.graph_id != wish.graph_id:
             continue
         key = wish.graph_id, program.assignment.actor
-        before = _running.pop(key, None)
+        before = _own_running.get().pop(key, None)
         if before is not None and before.torch is not None:
             before.torch.stop()
-        buffer = shelf.open(*key, wish.limit)
+        buffer = own_shelf.get().open(*key, wish.limit)
         marks = device_marks(program.assignment.channels, buffer)
         torch = None
         if wish.torch:
             torch = TorchProfiler()
             why = torch.start()
-        _running[key] = _Running(wish.token, buffer, marks, torch if not why else None)
+        _own_running.get()[key] = _Running(wish.token, buffer, marks, torch if not why else None)
         program.look_on(SpanProbe(buffer, graph_track(wish.graph_id), marks))
     if wish.calls:
         host.look_at_calls(wish.token, True)
@@ -102,10 +103,10 @@ def unprofile(host: GraphHost, programs: Iterable[Program], payload: bytes, *, a
     calls = host.look_at_calls(token, False)
     sheets: list[dict[str, Any]] = []
     taking_part = {program.assignment.actor: program for program in programs if program.assignment.graph_id == graph_id}
-    for key, running in list(_running.items()):
+    for key, running in list(_own_running.get().items()):
         if key[0] != graph_id or running.token != token:
             continue
-        del _running[key]
+        del _own_running.get()[key]
         endpoint = key[1]
         if endpoint in taking_part:  # else the actor has left the graph, and tells what it did before
             taking_part[endpoint].look_on(None)

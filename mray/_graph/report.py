@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from mray._channel.base import ChannelReader, WrappedReader
 from mray._graph.plan import COMPUTE, READ, Channel, Operation, Plan, Source
 
 if TYPE_CHECKING:
@@ -90,9 +91,18 @@ def _missing(program: Program, place: int) -> tuple[int, ...]:
         if operation.kind != READ or operation.step != operations[place].step:
             break
         reader = program.ends.readers.get(operation.channel)
-        if not any(inlet.reader is reader and inlet.came for inlet in program._inlets):
+        if not any(inlet.came and _reads_by(inlet.reader, reader) for inlet in program._inlets):
             missing.append(operation.channel)
     return tuple(missing)
+
+
+def _reads_by(reader: ChannelReader, wanted: ChannelReader | None) -> bool:
+    """Whether a reader is the one that is wanted, perhaps with others around it."""
+    while reader is not wanted:
+        if not isinstance(reader, WrappedReader):
+            return False
+        reader = reader._inner
+    return True
 
 
 def _stack_of(thread: int) -> list[FrameType]:

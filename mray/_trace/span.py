@@ -10,6 +10,8 @@ import itertools
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
+from mray._common.own import Own
+
 #: Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 clock = monotonic_ns
 
@@ -112,4 +114,4 @@ class Shelf:
 
 
 #: This process's.
-shelf = Shelf()
+own_shelf: Own[Shelf] = Own(Shelf)

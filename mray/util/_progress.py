@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import monotonic
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import get, wait
+from mray._common.clock import now
 from mray.exceptions import GetTimeoutError
 from mray.experimental.tqdm_ray import tqdm
 
@@ -22,16 +22,16 @@ def progress(refs: Sequence[ObjectRef], desc: str | None = None, *, timeout: flo
     GetTimeoutError when they are not all there by then. In tasks and actors the bar is drawn by the driver.
     """
     refs = list(refs)
-    until = None if timeout is None else monotonic() + timeout
+    until = None if timeout is None else now() + timeout
     pending = list(dict.fromkeys(refs))
     total = len(pending)
     with tqdm(desc=desc, total=total, unit=unit, flush_interval_s=_STEP) as bar:
         bar.refresh()
         while pending:
-            left = _STEP if until is None else min(_STEP, max(0.0, until - monotonic()))
+            left = _STEP if until is None else min(_STEP, max(0.0, until - now()))
             ready, pending = wait(pending, num_returns=len(pending), timeout=left)
             bar.update(len(ready))
-            if pending and until is not None and monotonic() >= until:
+            if pending and until is not None and now() >= until:
                 raise GetTimeoutError(f"Get timed out: {len(pending)} of {total} object(s) not ready after {timeout} s.")
     values: list[Any] = get(refs)
     return values

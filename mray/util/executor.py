@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool, _RemoteTraceback  # type: ignore[attr-defined, unused-ignore]
-from time import monotonic
 from typing import Any
 
 from mray._api.init import init
 from mray._api.verbs import cluster_resources, is_initialized
+from mray._common.clock import now
 from mray.exceptions import RayActorError
 from mray.util._crew import Code, Crew, Job, call_of, pack, unpack
 
@@ -95,7 +95,7 @@ class Executor(concurrent.futures.Executor):
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
-        end = None if timeout is None else monotonic() + timeout
+        end = None if timeout is None else now() + timeout
         code = self._code_of(fn)
         futures: list[Future[Any]] = []
         jobs = []
@@ -127,7 +127,7 @@ def _results(futures: list[Future[Any]], end: float | None) -> Iterator[Any]:
     futures.reverse()
     try:
         while futures:
-            values = futures.pop().result(None if end is None else max(0.0, end - monotonic()))
+            values = futures.pop().result(None if end is None else max(0.0, end - now()))
             values.reverse()
             # Nothing here holds a value that was handed out.
             while values:

@@ -440,7 +440,7 @@ def test_a_ref_is_awaited_by_many_and_more_than_once(ray_session: Any) -> None:
     assert asyncio.run(ask()) == [[1, 2]] * 8
 
 
-@pytest.mark.only("mray")  # Ray runs graphs and calls of async actors on threads of their own
+@pytest.mark.only("mray", "local")  # Ray runs graphs and calls of async actors on threads of their own
 def test_a_graph_and_ordinary_calls_share_the_loop_and_hold_each_other_up_only_shortly(ray_session: Any) -> None:
     ray = ray_session
 
@@ -480,6 +480,7 @@ def test_a_graph_and_ordinary_calls_share_the_loop_and_hold_each_other_up_only_s
     graph.teardown()
 
 
+@pytest.mark.only("mray", "mray-on-ray", "ray")  # in one process the level of the driver's log is the actor's
 def test_get_inside_a_coroutine_works_and_warns_once(ray_session: Any, capfd: Any, eventually: Any) -> None:
     ray = ray_session
 
@@ -505,7 +506,7 @@ def test_get_inside_a_coroutine_works_and_warns_once(ray_session: Any, capfd: An
     assert said.count("Using blocking ray.get") == 1
 
 
-@pytest.mark.only("mray")  # Ray lists tasks through its dashboard, which tests do not start
+@pytest.mark.only("mray")  # asks from another process; Ray lists tasks through its dashboard, which tests do not start
 def test_what_runs_is_listed_as_running(ray_session: Any, eventually: Any) -> None:
     ray = ray_session
     state = importlib.import_module("mray.util.state")

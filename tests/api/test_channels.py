@@ -133,7 +133,7 @@ def test_a_value_that_cannot_be_pickled_is_refused_and_the_channel_lives_on(to_d
     assert to_driver.read() == 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_values_that_are_held_stay_as_they_are(to_driver):
     held = []
     for number in range(20):
@@ -183,7 +183,7 @@ def test_an_actor_writes_and_the_driver_reads(ray_session, actor):
         assert channel.read() == value
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_the_driver_may_be_declared_as_none(ray_session, channels, actor):
     ray = ray_session
     writer = actor()
@@ -202,7 +202,7 @@ def test_more_readers_than_declared(ray_session, actor):
         ray.get(reads)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_only_the_process_that_made_a_channel_writes_it(ray_session, channels, actor):
     ray = ray_session
     other = actor()
@@ -214,7 +214,7 @@ def test_only_the_process_that_made_a_channel_writes_it(ray_session, channels, a
         channels.Channel(other, readers_of(ray, actor()))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("readers", [[], ["somebody"], [("somebody", "")]])
 def test_readers_that_are_none(ray_session, channels, readers):
     with pytest.raises(TypeError if readers else ValueError):
@@ -308,7 +308,7 @@ def test_close_wakes_the_writer(ray_session, to_driver):
     assert len(outcome) == 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_reader_closes_for_everybody(ray_session, channels, actor):
     ray = ray_session
     one, two = actor(), actor()
@@ -325,7 +325,7 @@ def test_a_reader_closes_for_everybody(ray_session, channels, actor):
         channel.write(2, LONG)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_the_writer_is_told_that_a_reader_has_died(ray_session, channels, actor):
     ray = ray_session
     one, two = actor(), actor()
@@ -339,7 +339,7 @@ def test_the_writer_is_told_that_a_reader_has_died(ray_session, channels, actor)
     assert isinstance(caught.value.__cause__, ray.exceptions.ActorDiedError)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("joined", [True, False], ids=["while it waits", "before it has read anything"])
 def test_a_reader_is_told_that_the_writer_has_died(ray_session, actor, joined):
     ray = ray_session
@@ -354,7 +354,7 @@ def test_a_reader_is_told_that_the_writer_has_died(ray_session, actor, joined):
             channel.read()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_channel_that_nobody_else_has_goes_with_its_handle(ray_session, channels, actor, eventually):
     channel = channels.Channel(None, readers_of(ray_session, actor()))
     names = [path for path in Path("/dev/shm").iterdir() if f"/dev/shm{channel._facts.prefix}" in str(path)]
@@ -363,7 +363,7 @@ def test_a_channel_that_nobody_else_has_goes_with_its_handle(ray_session, channe
     eventually(lambda: not any(path.exists() for path in names))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_channels_that_were_closed_elsewhere_cost_a_reader_nothing(ray_session, channels, actor):
     ray = ray_session
     reader = actor()
@@ -380,7 +380,7 @@ def test_channels_that_were_closed_elsewhere_cost_a_reader_nothing(ray_session, 
         assert files <= before + 2
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_task_has_no_channels(ray_session, channels, actor):
     @ray_session.remote
     def make(readers):
@@ -587,7 +587,7 @@ def test_reading_and_writing_in_an_event_loop(ray_session, channels, pair):
     assert asyncio.run(talk()) == [[0, 0], [1, 2], [2, 4]]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_future_gets_the_news_that_the_channel_was_closed(ray_session, channels, pair):
     async def talk():
         queue = asyncio.Queue()
@@ -642,7 +642,7 @@ def test_a_device_that_torch_does_not_know(accelerators, channels):
         accelerators.register_accelerator_context("abacus", channels.Communicator)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("what", [None, object, "nccl"])
 def test_a_communicator_that_is_none(accelerators, what):
     with pytest.raises(TypeError, match="derived from Communicator"):

@@ -380,7 +380,7 @@ def test_a_backend_can_be_brought_along(ray_session, members, collective):
 
 
 # -------------------------------------------------------------------------------- what mray does otherwise
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_nccl_is_refused_where_there_is_none_with_what_to_use_instead(ray_session, members, collective):
     if collective.nccl_available():
         pytest.skip("there is NCCL here")
@@ -391,14 +391,14 @@ def test_nccl_is_refused_where_there_is_none_with_what_to_use_instead(ray_sessio
         collective.create_collective_group([member], 1, [0])
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("what", ["allreduce", "broadcast", "reduce", "allgather", "reducescatter", "send", "recv"])
 def test_several_gpus_of_one_process_are_refused(collective, what):
     with pytest.raises(RuntimeError, match="Multigpu calls requires NCCL and Cupy"):
         getattr(collective, what + "_multigpu")([np.zeros(1)])
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_who_is_missing_is_named(ray_session, members):
     first, second = members(2)
     late = [first.join.remote(4, 0, gloo_timeout=300), second.join.remote(4, 2, gloo_timeout=300)]
@@ -409,7 +409,7 @@ def test_who_is_missing_is_named(ray_session, members):
     ray_session.get([first.join.remote(2, 0), second.join.remote(2, 1)])
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray")  # taking turns, the first to see it is gone before the other looks
 def test_members_that_disagree_on_the_world_are_told(ray_session, members):
     first, second = members(2)
     joining = [first.join.remote(2, 0, gloo_timeout=20_000), second.join.remote(3, 1, gloo_timeout=20_000)]
@@ -418,7 +418,7 @@ def test_members_that_disagree_on_the_world_are_told(ray_session, members):
             ray_session.get(ref)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_members_that_call_different_collectives_are_told(ray_session, group):
     first, second = group(2)
     calls = [first.call.remote("allreduce", [torch.zeros(4)]), second.call.remote("allreduce", [torch.zeros(5)])]
@@ -429,7 +429,7 @@ def test_members_that_call_different_collectives_are_told(ray_session, group):
         ray_session.get(first.call.remote("barrier", []))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_what_is_received_must_be_what_was_sent(ray_session, group):
     first, second = group(2)
     ray_session.get(first.call.remote("send", [torch.zeros(4)], 1))
@@ -437,7 +437,7 @@ def test_what_is_received_must_be_what_was_sent(ray_session, group):
         ray_session.get(second.call.remote("recv", [torch.zeros(3)], 0))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_tensors_that_are_not_contiguous_are_reduced_in_place(ray_session, group):
     def work(actor, rank):
         import numpy
@@ -469,7 +469,7 @@ def test_tensors_that_are_not_contiguous_are_reduced_in_place(ray_session, group
         assert grad
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_array_that_cannot_be_written_to_is_refused(ray_session, group):
     def work(actor, array):
         actor.collective.allreduce(array)
@@ -479,7 +479,7 @@ def test_an_array_that_cannot_be_written_to_is_refused(ray_session, group):
         ray_session.get(member.__ray_call__.remote(work, np.zeros(1 << 16)))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_every_dtype_and_operation_gives_the_same_bits_everywhere(ray_session, group):
     trio = group(3)
     generator = torch.Generator().manual_seed(3)
@@ -493,7 +493,7 @@ def test_every_dtype_and_operation_gives_the_same_bits_everywhere(ray_session, g
                 assert torch.equal(first, shares[0] + shares[1] + shares[2])
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_members_may_be_ahead_of_each_other(ray_session, group, ranks):
     def work(actor, rank, ranks):
@@ -524,10 +524,12 @@ def test_members_may_be_ahead_of_each_other(ray_session, group, ranks):
                     wrong.append(number)
         return wrong
 
-    assert ray_session.get([member.__ray_call__.remote(work, rank, ranks) for rank, member in enumerate(group(ranks))]) == [[]] * ranks
+    # Who is done before the others must not end for want of handles.
+    members = group(ranks)
+    assert ray_session.get([member.__ray_call__.remote(work, rank, ranks) for rank, member in enumerate(members)]) == [[]] * ranks
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_tensors_of_any_dtype_are_sent(ray_session, group):
     first, second = group(2)
     for dtype in (torch.bool, torch.uint8, torch.bfloat16, torch.float16, torch.complex64):
@@ -540,7 +542,7 @@ def test_tensors_of_any_dtype_are_sent(ray_session, group):
             ray_session.get(sent)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_several_messages_wait_for_their_receiver(ray_session, group):
     first, second = group(2)
     sizes = [1, 100_000, 3, 500_000]
@@ -550,7 +552,7 @@ def test_several_messages_wait_for_their_receiver(ray_session, group):
         assert torch.equal(tensor, torch.full((size,), float(size)))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_sender_far_ahead_waits_for_its_receiver(ray_session, group):
     first, second = group(2)
     sent = [first.call.remote("send", [torch.tensor([number])], 1) for number in range(40)]

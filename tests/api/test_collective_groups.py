@@ -123,14 +123,14 @@ def test_a_group_with_a_dead_member_can_be_destroyed(ray_session, groups, member
     assert groups.get_collective_groups([actors[1]]) == []
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_name_is_used_once(groups, member):
     groups.create_collective_group([member()], backend="gloo", name="unique")
     with pytest.raises(ValueError, match="There is a group with name unique already"):
         groups.create_collective_group([member()], backend="gloo", name="unique")
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_what_could_not_be_made_leaves_its_actors_free(ray_session, groups, member, kill_and_wait):
     ray = ray_session
     living, dead = member(), member()

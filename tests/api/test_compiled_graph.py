@@ -224,7 +224,7 @@ def test_an_actor_in_a_graph_answers_ordinary_calls(ray_session, actor, compiled
         assert ray_session.get(a.add.remote(turn, 1)) == turn + 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_two_graphs_share_an_actor(ray_session, actor, compiled):
     a, b = actor(), actor()
     with ray_session.dag.InputNode() as inp:
@@ -262,7 +262,7 @@ def test_sizes_may_change_with_every_execution(ray_session, actor, compiled):
         assert ray_session.get(graph.execute(size)).nbytes == size
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_arrays_that_are_kept_never_change_and_block_nobody(ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -273,7 +273,7 @@ def test_arrays_that_are_kept_never_change_and_block_nobody(ray_session, actor, 
         assert array.sum() == 200_000 * (number % 250)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_array_outlives_its_graph(ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -415,7 +415,7 @@ def test_get_with_timeout(ray_session, actor, compiled):
         ray_session.get(graph.execute(0), timeout=0)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_ref_can_be_got_after_a_timeout(ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -501,7 +501,7 @@ def test_a_value_that_cannot_be_pickled_is_an_error_of_the_method(ray_session, a
         ray_session.get(graph.execute(1))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_input_that_cannot_be_pickled_is_refused_and_the_graph_lives_on(ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -522,7 +522,7 @@ def _explode():
     raise RuntimeError("not again")
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_value_that_cannot_be_unpickled_is_an_error_and_the_graph_lives_on(ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -532,7 +532,7 @@ def test_a_value_that_cannot_be_unpickled_is_an_error_and_the_graph_lives_on(ray
     assert ray_session.get(graph.execute(1)) == 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_wrong_number_of_returns_is_an_error(ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -570,7 +570,7 @@ def test_a_survivor_joins_a_new_graph(ray_session, actor, compiled):
     assert ray_session.get(other.execute(1)) == before + 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_every_thread_that_waits_learns_of_a_death(ray_session, actor, compiled):
     a, b = actor(), actor()
     with ray_session.dag.InputNode() as inp:
@@ -596,7 +596,7 @@ def test_every_thread_that_waits_learns_of_a_death(ray_session, actor, compiled)
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_threads_execute_and_get_at_once(ray_session, actor, compiled):
     a, b = actor(), actor()
     with ray_session.dag.InputNode() as inp:
@@ -618,7 +618,7 @@ def test_threads_execute_and_get_at_once(ray_session, actor, compiled):
     assert graph._result_buffer == {}
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_interrupt_ends_the_wait_and_not_the_graph(ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -657,7 +657,7 @@ def test_teardown_can_kill_the_actors(ray_session, actor, compiled):
         ray_session.get(a.echo.remote(1))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_dropped_graph_frees_its_actors(ray_session, actor, eventually):
     a = actor()
     before = {name for name in os.listdir("/dev/shm") if name.startswith("mray-")}
@@ -674,7 +674,7 @@ def test_a_dropped_graph_frees_its_actors(ray_session, actor, eventually):
     other.teardown()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_teardown_while_executions_are_in_flight(ray_session, actor, compiled):
     a, b = actor(), actor()
     with ray_session.dag.InputNode() as inp:
@@ -687,7 +687,7 @@ def test_teardown_while_executions_are_in_flight(ray_session, actor, compiled):
 
 
 # ---------------------------------------------------------------------------------- graphs in an actor
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_graph_is_compiled_and_run_inside_an_actor(ray_session, actor):
     ray = ray_session
 
@@ -703,7 +703,7 @@ def test_a_graph_is_compiled_and_run_inside_an_actor(ray_session, actor):
     assert ray.get(Driver.remote().run.remote(actor())) == list(range(10))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_actor_runs_a_graph_over_itself(ray_session, actor):
     ray = ray_session
 
@@ -765,7 +765,7 @@ def test_bind_checks_the_signature(ray_session, actor):
         a.echo.bind(inp, y=1)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_failed_compilation_leaves_nothing_behind(ray_session, actor, kill_and_wait):
     a, b = actor(), actor()
     before = {name for name in os.listdir("/dev/shm") if name.startswith("mray-")}
@@ -780,7 +780,7 @@ def test_a_failed_compilation_leaves_nothing_behind(ray_session, actor, kill_and
 
 
 # -------------------------------------------------------------------------------------------- endings
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_shutdown_ends_graphs(init, fresh):
     init(num_cpus=1)
 
@@ -801,7 +801,7 @@ def test_shutdown_ends_graphs(init, fresh):
     assert array.sum() == 100_000
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_actor_leaves_the_graph_of_an_actor_that_died(ray_session, actor, eventually):
     ray = ray_session
 

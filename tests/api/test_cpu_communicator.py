@@ -88,7 +88,7 @@ def test_the_driver_knows_the_members_and_is_none(ray_session, group, communicat
     assert communicators.CPUCommunicator.generate_communicator_id() != communicators.CPUCommunicator.generate_communicator_id()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_gathering_scattering_and_sending(ray_session, group):
     members, _communicator = group(3)
 
@@ -117,7 +117,7 @@ def test_gathering_scattering_and_sending(ray_session, group):
         assert received.tolist() == [(rank - 1) % 3, 7]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_what_is_received_without_an_allocator_is_a_new_tensor(ray_session, group):
     members, _communicator = group(2)
     sent = members[0].do.remote(lambda communicator: communicator.send(torch.ones(2, 3, dtype=torch.bfloat16), 1))
@@ -126,7 +126,7 @@ def test_what_is_received_without_an_allocator_is_a_new_tensor(ray_session, grou
     ray_session.get(sent)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_misuse_is_refused(ray_session, group, communicators):
     (member,), communicator = group(1)
     with pytest.raises(ValueError, match="Expected 2 different actors"):
@@ -151,7 +151,7 @@ def test_misuse_is_refused(ray_session, group, communicators):
     ray_session.get(member.do.remote(lambda own: own.allreduce(torch.zeros(1), torch.zeros(1))))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_leaving_ends_the_others_waits_and_a_copy_is_a_new_member(ray_session, group):
     members, communicator = group(2)
     waiting = members[0].do.remote(lambda own: own.allreduce(torch.zeros(1), torch.zeros(1)))
@@ -163,7 +163,7 @@ def test_leaving_ends_the_others_waits_and_a_copy_is_a_new_member(ray_session, g
     ray_session.get([member.initialize.remote(again, rank) for rank, member in enumerate(members)])
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_graphs_reduce_over_it(ray_session, ray, communicators):
     collective = importlib.import_module(f"{ray.__name__}.experimental.collective")
     kind = make_member(ray_session)

@@ -249,7 +249,7 @@ def test_the_context_of_graphs(ray):
     assert context.teardown_timeout == 30
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_nodes_travel(ray_session, things):
     node = things.add.bind(1, 2)
     assert pickle.loads(pickle.dumps(node.get_args())) == node.get_args()

@@ -230,7 +230,7 @@ def test_many_coroutines_get_their_own_results(run, engine, ray_session, actor, 
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_other_coroutines_run_while_one_waits(run, actor, ray_session, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -247,7 +247,7 @@ def test_other_coroutines_run_while_one_waits(run, actor, ray_session, compiled,
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_coroutine_that_never_waits_lets_others_run(run, echo):
     async def main():
         stop = False
@@ -266,7 +266,7 @@ def test_a_coroutine_that_never_waits_lets_others_run(run, echo):
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_several_event_loops_in_several_threads_use_one_graph(echo):
     failures = []
 
@@ -290,7 +290,7 @@ def test_several_event_loops_in_several_threads_use_one_graph(echo):
     assert failures == []
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_future_is_awaited_in_another_event_loop(echo):
     async def submit():
         return await echo.execute_async(5)
@@ -302,7 +302,7 @@ def test_a_future_is_awaited_in_another_event_loop(echo):
     assert asyncio.run(fetch(future)) == 5
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_several_graphs_are_awaited_at_once(run, ray_session, actor, compiled):
     graphs = []
     for _ in range(3):
@@ -320,7 +320,7 @@ def test_several_graphs_are_awaited_at_once(run, ray_session, actor, compiled):
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_result_that_another_thread_has_read_reaches_the_coroutine(ray_session, actor, compiled):
     """Two loops: the one that awaits the later execution reads the earlier one's result too."""
     a = actor()
@@ -342,7 +342,7 @@ def test_a_result_that_another_thread_has_read_reaches_the_coroutine(ray_session
     assert got == [0.05]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_coroutines_and_threads_share_a_process(run, ray_session, actor, echo):
     """Threads that wait for other graphs and tasks read, and stop reading, while the loop waits."""
     a = actor()
@@ -379,7 +379,7 @@ def test_coroutines_and_threads_share_a_process(run, ray_session, actor, echo):
 
 
 # ---------------------------------------------------------------------------------------- cancellation
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_wait_for_that_times_out_loses_nothing(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -397,7 +397,7 @@ def test_wait_for_that_times_out_loses_nothing(run, ray_session, actor, compiled
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_cancelled_wait_leaves_the_future_and_the_others_alone(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -417,7 +417,7 @@ def test_a_cancelled_wait_leaves_the_future_and_the_others_alone(run, ray_sessio
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_two_coroutines_cannot_await_one_future(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -451,7 +451,7 @@ def test_futures_that_are_dropped_free_their_results(engine, run, echo):
     assert echo._result_buffer == {}
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_execute_async_that_waits_for_long_says_so_in_the_log(run, engine, ray_session, actor, compiled, monkeypatch, caplog, tmp_path):
     monkeypatch.setattr(importlib.import_module(f"{engine}._graph.future"), "PATIENCE", 0.05)
     caplog.set_level(logging.WARNING, logger=engine)
@@ -471,7 +471,7 @@ def test_execute_async_that_waits_for_long_says_so_in_the_log(run, engine, ray_s
     assert caplog.text.count("execute() has waited") == 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_session_ends_and_begins_in_one_event_loop(fresh, init, run):
     async def use(graph):
         return [await (await graph.execute_async(number)) for number in range(200)]
@@ -491,7 +491,7 @@ def test_a_session_ends_and_begins_in_one_event_loop(fresh, init, run):
         fresh.shutdown()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_loop_that_ends_in_the_middle_leaves_the_graph_usable(ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -527,7 +527,7 @@ def test_one_execution_too_many_is_refused(run, ray_session, actor, compiled):
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_execute_async_waits_for_room_when_asked_to(run, ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -542,7 +542,7 @@ def test_execute_async_waits_for_room_when_asked_to(run, ray_session, actor, com
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_execute_async_that_waits_in_vain_says_who_waits_for_whom(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -559,7 +559,7 @@ def test_execute_async_that_waits_in_vain_says_who_waits_for_whom(run, ray_sessi
 
 
 # ------------------------------------------------------------------------------------------- streams
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_stream_gives_the_results_in_the_order_of_its_inputs(run, echo):
     async def numbers():
         for number in range(30):
@@ -573,7 +573,7 @@ def test_a_stream_gives_the_results_in_the_order_of_its_inputs(run, echo):
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_stream_is_left_in_the_middle(run, echo):
     async def main():
         async for value in echo.stream(range(1000)):
@@ -584,7 +584,7 @@ def test_a_stream_is_left_in_the_middle(run, echo):
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_streams_share_the_limit_of_their_graph(run, echo):
     async def main():
         async def total(start):
@@ -595,7 +595,7 @@ def test_streams_share_the_limit_of_their_graph(run, echo):
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_stream_raises_what_a_method_raises(run, ray_session, actor, compiled):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -610,7 +610,7 @@ def test_a_stream_raises_what_a_method_raises(run, ray_session, actor, compiled)
 
 
 # -------------------------------------------------------------------------------------------- endings
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_failed_operation_that_actors_share_ends_the_graph(run, engine, ray_session, actor, compiled):
     """The await raises it, once; other awaits and submissions are told that the graph has ended."""
     ray = ray_session
@@ -633,7 +633,7 @@ def test_a_failed_operation_that_actors_share_ends_the_graph(run, engine, ray_se
     assert ray.get([each.echo.remote(1) for each in actors]) == [1, 1]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_await_ends_when_an_actor_dies(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     pid = ray_session.get(a.pid.remote())
@@ -653,7 +653,7 @@ def test_an_await_ends_when_an_actor_dies(run, ray_session, actor, compiled, tmp
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_await_ends_with_teardown(run, ray_session, actor, compiled, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -675,7 +675,7 @@ def test_an_await_ends_with_teardown(run, ray_session, actor, compiled, tmp_path
     run(main())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_actor_awaits_a_graph_that_it_takes_part_in(ray_session, actor):
     ray = ray_session
 

@@ -158,7 +158,7 @@ def test_wait_tells_which_results_are_there(engine, ray_session, graph_of, tmp_p
     assert ray_session.get([first, second]) == [str(tmp_path / "there"), str(tmp_path / "later")]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_wait_takes_results_of_several_graphs_and_objects_together(ray_session, graph_of, tmp_path):
     ray = ray_session
     one, two = graph_of("wait_for"), graph_of("echo")
@@ -177,7 +177,7 @@ def test_wait_takes_results_of_several_graphs_and_objects_together(ray_session, 
     assert ray.get([slow, fast]) == [str(tmp_path / "a"), 1]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_wait_counts_failures_and_ends_as_ready(ray_session, graph_of, tmp_path):
     failing, waiting = graph_of("fail"), graph_of("wait_for")
     ref = failing.execute(1)
@@ -190,7 +190,7 @@ def test_wait_counts_failures_and_ends_as_ready(ray_session, graph_of, tmp_path)
     assert ray_session.wait([ref]) == ([ref], [])
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_wait_checks_its_arguments(ray_session, graph_of):
     graph = graph_of("echo")
     ref = graph.execute(1)
@@ -201,7 +201,7 @@ def test_wait_checks_its_arguments(ray_session, graph_of):
     assert ref.get() == 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_wait_in_one_thread_while_another_gets(ray_session, graph_of):
     graph = graph_of("sleep")
     early, late = graph.execute(0.05), graph.execute(0.05)
@@ -212,7 +212,7 @@ def test_wait_in_one_thread_while_another_gets(ray_session, graph_of):
     assert early.get() == 0.05
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_the_timeout_of_get_is_for_the_whole_list(ray_session, graph_of):
     graph = graph_of("sleep")
     refs = [graph.execute(0.2) for _ in range(3)]
@@ -222,13 +222,13 @@ def test_the_timeout_of_get_is_for_the_whole_list(ray_session, graph_of):
 
 
 # --------------------------------------------------------------------------------------------- limits
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_execute_waits_for_room_and_keeps_results(ray_session, graph_of):
     graph = graph_of("echo", _max_inflight_executions=2, _when_full="wait")
     assert ray_session.get([graph.execute(number) for number in range(50)]) == list(range(50))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_execute_waits_until_another_thread_has_read(ray_session, graph_of):
     graph = graph_of("echo", _max_inflight_executions=2, _max_buffered_results=2, _when_full="wait")
     refs = []
@@ -247,7 +247,7 @@ def test_execute_waits_until_another_thread_has_read(ray_session, graph_of):
     thread.join()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_execute_waits_until_another_thread_has_dropped(ray_session, graph_of):
     graph = graph_of("echo", _max_inflight_executions=1, _max_buffered_results=1, _when_full="wait")
     held = [graph.execute(0), graph.execute(1)]
@@ -264,7 +264,7 @@ def test_execute_waits_until_another_thread_has_dropped(ray_session, graph_of):
     thread.join()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_thread_that_would_wait_for_itself_is_told(ray_session, run_program):
     said = run_program(
         """
@@ -292,7 +292,7 @@ def test_a_thread_that_would_wait_for_itself_is_told(ray_session, run_program):
     assert "[0, 1, 2, 3, 4]\n6\n" in said
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_execute_that_waits_in_vain_says_who_waits_for_whom(ray_session, graph_of, tmp_path):
     graph = graph_of("wait_for", _max_inflight_executions=1, _submit_timeout=0.3, _when_full="wait")
     ref = graph.execute(str(tmp_path / "go"))
@@ -302,7 +302,7 @@ def test_execute_that_waits_in_vain_says_who_waits_for_whom(ray_session, graph_o
     assert ref.get() == str(tmp_path / "go")
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_execute_that_waits_ends_with_the_graph(ray_session, actor, compiled, eventually, tmp_path):
     a = actor()
     pid = ray_session.get(a.pid.remote())
@@ -327,7 +327,7 @@ def test_execute_that_waits_ends_with_the_graph(ray_session, actor, compiled, ev
         ref.get()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_execute_that_waits_for_long_says_so_in_the_log(engine, graph_of, monkeypatch, caplog, eventually, tmp_path):
     monkeypatch.setattr(importlib.import_module(f"{engine}._graph.pressure"), "PATIENCE", 0.05)
     caplog.set_level(logging.WARNING, logger=engine)
@@ -343,7 +343,7 @@ def test_execute_that_waits_for_long_says_so_in_the_log(engine, graph_of, monkey
     assert "computes wait_for() (COMPUTE)" in caplog.text
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_when_full_is_checked(ray_session, actor):
     a = actor()
     with ray_session.dag.InputNode() as inp, pytest.raises(ValueError, match="`_when_full` must be 'raise' or 'wait'"):
@@ -351,7 +351,7 @@ def test_when_full_is_checked(ray_session, actor):
 
 
 # -------------------------------------------------------------------------------------------- reports
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_time_out_says_who_waits_for_whom(ray_session, actor, compiled, tmp_path):
     a, b, c = actor(), actor(), actor()
     with ray_session.dag.InputNode() as inp:
@@ -371,7 +371,7 @@ def test_a_time_out_says_who_waits_for_whom(ray_session, actor, compiled, tmp_pa
     assert ref.get() == 2 * str(tmp_path / "go")
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_report_tells_of_several_steps_and_of_ordinary_calls(ray_session, actor, compiled, eventually, tmp_path):
     a = actor()
     with ray_session.dag.InputNode() as inp:
@@ -387,7 +387,7 @@ def test_a_report_tells_of_several_steps_and_of_ordinary_calls(ray_session, acto
     assert "busy" not in graph.report()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray")  # stops a process
 def test_a_report_does_not_wait_for_an_actor_that_is_stopped(ray_session, actor, compiled):
     a, b = actor(), actor()
     pid = ray_session.get(a.pid.remote())
@@ -404,7 +404,7 @@ def test_a_report_does_not_wait_for_an_actor_that_is_stopped(ray_session, actor,
     assert ref.get() == 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_poll_asks_nobody(ray_session, graph_of, tmp_path):
     graph = graph_of("wait_for")
     ref = graph.execute(str(tmp_path / "go"))
@@ -416,7 +416,7 @@ def test_a_poll_asks_nobody(ray_session, graph_of, tmp_path):
     assert ref.get() == str(tmp_path / "go")
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_report_of_a_dead_or_ended_graph(ray_session, actor, compiled, eventually):
     a = actor()
     pid = ray_session.get(a.pid.remote())
@@ -440,7 +440,7 @@ def test_a_slow_first_step_is_not_dead(ray_session, actor, compiled, monkeypatch
     assert ray_session.get(graph.execute(0)) == 0
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_nothing_limits_the_time_of_a_method_unless_told(ray_session):
     assert ray_session.dag.DAGContext().get_timeout is None
 
@@ -463,7 +463,7 @@ def _in_threads(count, work):
     assert failures == []
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("when_full", ["raise", "wait"])
 def test_eight_threads_get_their_own_results(ray_session, actor, compiled, when_full):
     a, b = actor(), actor()
@@ -485,7 +485,7 @@ def test_eight_threads_get_their_own_results(ray_session, actor, compiled, when_
     assert graph._result_buffer == {}
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_eight_threads_that_wait_for_room(ray_session, graph_of):
     graph = graph_of("echo", _max_inflight_executions=2, _max_buffered_results=3, _when_full="wait")
 
@@ -496,7 +496,7 @@ def test_eight_threads_that_wait_for_room(ray_session, graph_of):
     _in_threads(8, work)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_eight_threads_and_several_outputs(ray_session, actor, compiled):
     a, b = actor(), actor()
     with ray_session.dag.InputNode() as inp:
@@ -524,7 +524,7 @@ def test_a_graph_is_executed_in_a_process_that_it_was_handed_to(engine, ray_sess
     assert ray_session.get(graph.execute(1)) == 2
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_task_executes_a_graph_with_large_values_and_refs(ray_session, graph_of):
     ray = ray_session
     graph = graph_of("echo")
@@ -540,7 +540,7 @@ def test_a_task_executes_a_graph_with_large_values_and_refs(ray_session, graph_o
     assert ray.get(task.remote(graph)) == (True, "inside", 200_000.0)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_several_processes_and_the_owner_share_a_graph(ray_session, graph_of, user):
     graph = graph_of("add_one", _max_inflight_executions=4)
     users = [user() for _ in range(3)]
@@ -556,7 +556,7 @@ def test_several_processes_and_the_owner_share_a_graph(ray_session, graph_of, us
     assert ray_session.get(pending) == [list(range(1000 * n + 1, 1000 * n + 101)) for n in range(3)]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_errors_and_outputs_of_a_graph_in_another_process(ray_session, actor, compiled, graph_of, user):
     ray = ray_session
     u = user()
@@ -572,7 +572,7 @@ def test_errors_and_outputs_of_a_graph_in_another_process(ray_session, actor, co
         ray.get(u.run.remote(two, [1]))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_graph_for_asyncio_in_another_process(ray_session, graph_of, user):
     graph = graph_of("add_one", enable_asyncio=True)
     u = user()
@@ -581,7 +581,7 @@ def test_a_graph_for_asyncio_in_another_process(ray_session, graph_of, user):
         ray_session.get(u.run.remote(graph, [1]))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_wait_and_limits_in_another_process(ray_session, graph_of, user, tmp_path):
     ray = ray_session
     u = user()
@@ -594,7 +594,7 @@ def test_wait_and_limits_in_another_process(ray_session, graph_of, user, tmp_pat
     assert ray.get(u.run_at_once.remote(waits, range(30))) == list(range(30))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_time_out_in_another_process_says_who_waits_for_whom(ray_session, graph_of, user, tmp_path):
     graph = graph_of("wait_for")
     u = user()
@@ -603,7 +603,7 @@ def test_a_time_out_in_another_process_says_who_waits_for_whom(ray_session, grap
     (tmp_path / "go").touch()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_results_that_another_process_drops_are_freed(ray_session, graph_of, user, eventually):
     graph = graph_of("echo")
     assert ray_session.get(user().drop.remote(graph, 9)) == b"last"
@@ -611,21 +611,21 @@ def test_results_that_another_process_drops_are_freed(ray_session, graph_of, use
     assert graph._result_buffer == {}
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_process_stops_using_a_graph_without_ending_it(ray_session, graph_of, user):
     graph = graph_of("echo")
     assert ray_session.get(user().close.remote(graph)) == (True, "System error: Channel closed.")
     assert graph.execute(1).get() == 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_graph_that_comes_back_is_the_graph(ray_session, graph_of, user):
     graph = graph_of("echo")
     assert ray_session.get(user().give_back.remote(graph)) [0] is graph
     assert pickle.loads(pickle.dumps(graph)) is graph
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_graph_that_was_torn_down_is_closed_everywhere(ray_session, graph_of, user):
     graph = graph_of("echo")
     u = user()
@@ -635,7 +635,7 @@ def test_a_graph_that_was_torn_down_is_closed_everywhere(ray_session, graph_of, 
         ray_session.get(u.run.remote(graph, [1]))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_teardown_ends_the_waits_of_other_processes(ray_session, graph_of, user, eventually, tmp_path):
     graph = graph_of("wait_for")
     u = user()
@@ -648,7 +648,7 @@ def test_teardown_ends_the_waits_of_other_processes(ray_session, graph_of, user,
         ray_session.get(pending)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_the_death_of_an_actor_is_told_in_other_processes(ray_session, actor, compiled, user, eventually, tmp_path):
     ray = ray_session
     a, u = actor(), user()
@@ -663,7 +663,7 @@ def test_the_death_of_an_actor_is_told_in_other_processes(ray_session, actor, co
         ray.get(pending)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_failed_operation_that_actors_share_ends_the_graph_for_everybody(engine, ray_session, actor, compiled, user):
     ray = ray_session
     u, actors = user(), [actor(), actor()]
@@ -678,7 +678,7 @@ def test_a_failed_operation_that_actors_share_ends_the_graph_for_everybody(engin
             use()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_the_death_of_the_owner_is_told(ray_session, actor, user, eventually, tmp_path):
     ray = ray_session
 
@@ -707,7 +707,7 @@ def test_the_death_of_the_owner_is_told(ray_session, actor, user, eventually, tm
     (tmp_path / "never").touch()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_actor_of_the_graph_is_handed_the_graph(ray_session, user, compiled):
     """Its main thread runs its part of the graph while it waits for the whole."""
     ray = ray_session
@@ -718,7 +718,7 @@ def test_an_actor_of_the_graph_is_handed_the_graph(ray_session, user, compiled):
 
 
 # -------------------------------------------------------------------------------- memory of one's own
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_get_receives_into_an_array(graph_of, ray_session):
     graph = graph_of("make")
     out = np.zeros(200_000, dtype=np.int64)
@@ -734,7 +734,7 @@ def test_get_receives_into_an_array(graph_of, ray_session):
     assert strided.sum() == 700
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_get_receives_into_a_tensor(graph_of):
     torch = pytest.importorskip("torch")
     graph = graph_of("make_tensor")
@@ -745,7 +745,7 @@ def test_get_receives_into_a_tensor(graph_of):
         graph.execute(100_000).get(out=torch.zeros(100_000, dtype=torch.int32))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_what_does_not_fit_is_refused_and_not_lost(graph_of):
     graph = graph_of("make")
     ref = graph.execute(3)
@@ -768,7 +768,7 @@ def test_what_does_not_fit_is_refused_and_not_lost(graph_of):
 
 
 # --------------------------------------------------------------------------------- results kept for long
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_results_that_are_kept_neither_block_nor_change(graph_of):
     graph = graph_of("echo", _max_inflight_executions=2)
     size = 50_000
@@ -789,7 +789,7 @@ def test_results_that_are_kept_neither_block_nor_change(graph_of):
         assert counters["in_use"] <= counters["slots"]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_statistics_tell_what_has_been_done(graph_of):
     graph = graph_of("echo")
     refs = [graph.execute(number) for number in range(3)]

@@ -114,7 +114,7 @@ REDUCTIONS = {
 }
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_allreduce(ray_session, collective, operations, members, compiled, name, count):
@@ -129,7 +129,7 @@ def test_allreduce(ray_session, collective, operations, members, compiled, name,
             torch.testing.assert_close(result, wanted)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_allgather_and_reducescatter(ray_session, collective, members, compiled):
     actors = members(2)
     with ray_session.dag.InputNode() as inp:
@@ -141,7 +141,7 @@ def test_allgather_and_reducescatter(ray_session, collective, members, compiled)
     assert ray_session.get(graph.execute((4, 2))) == [everything, everything, total[:2].tolist(), total[2:].tolist()]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("name", ["allreduce", "allgather", "reducescatter"])
 def test_lists_of_tensors(ray_session, collective, members, compiled, name):
     actors = members(2)
@@ -161,7 +161,7 @@ def test_lists_of_tensors(ray_session, collective, members, compiled, name):
     assert got == [tensor.tolist() for tensor in wanted[name]]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32", "int64", "complex64"])
 def test_dtypes(ray_session, collective, members, compiled, dtype):
     actors = members(2)
@@ -173,7 +173,7 @@ def test_dtypes(ray_session, collective, members, compiled, dtype):
         assert torch.equal(result, torch.tensor([1, 3, 5, 7]).to(result.dtype))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize(("method", "text"), [("mixed_dtype", "same dtype"), ("mixed_shape", "same shape")])
 def test_tensors_that_do_not_fit_are_an_error_and_the_graph_lives_on(ray_session, collective, members, compiled, method, text):
     actors = members(2)
@@ -185,7 +185,7 @@ def test_tensors_that_do_not_fit_are_an_error_and_the_graph_lives_on(ray_session
             ray_session.get(graph.execute(0))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_the_error_of_one_member_reaches_everybody_and_the_graph_lives_on(ray_session, collective, members, compiled):
     actors = members(3)
     with ray_session.dag.InputNode() as inp:
@@ -196,7 +196,7 @@ def test_the_error_of_one_member_reaches_everybody_and_the_graph_lives_on(ray_se
     assert ray_session.get(graph.execute(-1)) == [[3.0, 3.0]] * 3
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_collective_whose_result_one_member_ignores(ray_session, collective, members, compiled):
     actors = members(2)
     with ray_session.dag.InputNode() as inp:
@@ -213,7 +213,7 @@ def communicator(ray_session, engine):
     return lambda actors: module.CPUCommunicator(len(actors), actors)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("count", [2, 3])
 def test_collectives_through_a_communicator(ray_session, collective, members, compiled, communicator, count):
     actors = members(count)
@@ -231,7 +231,7 @@ def test_collectives_through_a_communicator(ray_session, collective, members, co
         assert [number for part in got[2 * count :] for number in part] == total.tolist()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_the_default_communicator_carries_collectives(ray_session, collective, members, compiled, communicator):
     actors = members(2)
     with ray_session.dag.InputNode() as inp:
@@ -240,7 +240,7 @@ def test_the_default_communicator_carries_collectives(ray_session, collective, m
     assert ray_session.get(graph.execute((2,))) == [[1.0, 3.0]] * 2
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_tensors_travel_through_a_communicator(ray_session, members, compiled, communicator):
     actors = members(3)
     group = communicator(actors)
@@ -252,7 +252,7 @@ def test_tensors_travel_through_a_communicator(ray_session, members, compiled, c
         assert ray_session.get(graph.execute(shape)) == [(2 * of_rank(0, shape)).tolist()] * 2
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_crossing_edges_over_a_communicator_do_not_deadlock(ray_session, members, compiled, communicator):
     a, b = members(2)
     group = communicator([a, b])
@@ -264,7 +264,7 @@ def test_crossing_edges_over_a_communicator_do_not_deadlock(ray_session, members
         assert ray_session.get(graph.execute((2,))) == [[0.0, 1.0], [1.0, 2.0]]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_failed_operation_of_a_communicator_ends_the_graph(ray_session, members, compiled, communicator):
     actors = members(2)
     with ray_session.dag.InputNode() as inp:
@@ -278,7 +278,7 @@ def test_a_failed_operation_of_a_communicator_ends_the_graph(ray_session, member
     assert ray_session.get(actors[1].look.remote(2)) == 2
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_registered_accelerator_carries_what_asks_for_one(ray_session, engine, collective, members, compiled, monkeypatch):
     channel = importlib.import_module(f"{engine}.experimental.channel.cpu_communicator")
     context = importlib.import_module(f"{engine}.experimental.channel.accelerator_context")
@@ -305,7 +305,7 @@ def test_a_registered_accelerator_carries_what_asks_for_one(ray_session, engine,
 
 
 # --------------------------------------------------------------------------------------------- refusals
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_transports_that_cannot_work_are_refused(ray_session, collective, members, communicator):
     a, b, c = members(3)
     group = communicator([a, b])

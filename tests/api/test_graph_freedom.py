@@ -133,7 +133,7 @@ def test_a_failing_function_is_an_error_under_its_name(ray_session, outcome):
         assert ray.get(graph.execute(4)) == 0.25
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_workers_of_functions_end_with_the_graph(ray_session, eventually):
     ray = ray_session
 
@@ -148,7 +148,7 @@ def test_workers_of_functions_end_with_the_graph(ray_session, eventually):
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), what=f"the end of worker {pid}")
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_the_death_of_a_functions_worker_is_told(ray_session):
     ray = ray_session
 
@@ -304,7 +304,7 @@ def test_one_of_several_values_may_go_unread(ray_session, actor, outcome):
 
 
 # ------------------------------------------------------------------------------------------------ failures
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_step_does_not_wait_for_slow_values_beside_a_failed_one(ray_session, actor, tmp_path):
     slow, failing, last = actor(), actor(), actor()
     path = tmp_path / "go"
@@ -372,7 +372,7 @@ def test_methods_run_on_the_main_thread(ray_session, actor, engine):
 
 
 # --------------------------------------------------------------------------------------------- async methods
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_async_methods_run_in_one_event_loop(ray_session):
     import asyncio
 

@@ -115,7 +115,7 @@ def test_tensors_come_back_as_they_were(ray_session, actor, compiled, kind):
             assert torch.equal(back, sent)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"])
 def test_newer_dtypes_come_back_too(ray_session, actor, compiled, name):
     """Real Ray ends the graph: torch's own pickle, which it uses, knows these not."""
@@ -153,7 +153,7 @@ def test_tensors_that_require_grad(ray_session, actor, compiled, engine):
     assert torch.equal(ray.get(graph.execute(leaf.detach())), torch.ones(3))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_method_that_returns_a_tensor_with_grad_fails_and_the_graph_goes_on(ray_session, actor, compiled):
     ray = ray_session
     graph = compiled(actor.remote().make.bind)
@@ -188,7 +188,7 @@ def test_what_one_actor_writes_another_does_not_see(ray_session, actor, compiled
     assert ray.get(keeper.sums.remote()) == [number * size for number in range(4)]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("size", [4, LARGE])
 def test_a_result_that_was_passed_on_may_be_written_to_by_all(ray_session, actor, compiled, size):
     """On Ray, a graph whose results are kept cannot be torn down."""
@@ -200,7 +200,7 @@ def test_a_result_that_was_passed_on_may_be_written_to_by_all(ray_session, actor
     assert [float(result[-1]) for result in results] == [101.0, *[float(number + 1) for number in range(1, 12)]]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_results_that_are_kept_never_change_and_block_nothing(ray_session, actor, compiled):
     ray = ray_session
     graph = compiled(actor.remote().echo.bind)
@@ -216,7 +216,7 @@ def counters(graph) -> tuple[int, int]:
     return statistics["passed_on"], statistics["bytes"]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray")  # in one process objects lie on the heap, where no mapping leads
 @pytest.mark.parametrize("make", [lambda: np.arange(LARGE), lambda: torch.arange(LARGE)], ids=["array", "tensor"])
 def test_objects_are_inputs_without_a_copy(ray_session, actor, compiled, make):
     ray = ray_session
@@ -230,7 +230,7 @@ def test_objects_are_inputs_without_a_copy(ray_session, actor, compiled, make):
     assert counters(graph) == (4, 0)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("make", [lambda: np.arange(LARGE), lambda: torch.arange(LARGE)], ids=["array", "tensor"])
 def test_results_of_a_graph_are_inputs_of_another_without_a_copy(ray_session, actor, compiled, make):
     ray = ray_session
@@ -286,7 +286,7 @@ def test_sizes_may_change_with_every_execution(ray_session, actor, compiled):
         assert bool((back == exponent).all())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_result_outlives_the_actor_and_the_graph(ray_session, actor, compiled):
     ray = ray_session
     member = actor.remote()
@@ -335,7 +335,7 @@ ray.shutdown()
 """
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray")  # one process imports what any of its actors does
 def test_who_gets_no_tensor_imports_no_torch_and_who_does_hears_no_warning(engine, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM.format(engine=engine)))

@@ -12,7 +12,7 @@ import pytest
 from mray._trace.chrome import spans_by_track
 from mray._trace.span import CALL, COMPUTE, DESERIALIZE, EXECUTE, READ_WAIT, SERIALIZE, SUBMIT
 
-pytestmark = pytest.mark.only("mray")
+pytestmark = pytest.mark.only("mray", "local")
 
 #: Microseconds by which times in a file may be rounded.
 ROUNDING = 0.01

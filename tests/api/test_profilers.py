@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.only("mray")
+pytestmark = pytest.mark.only("mray")  # a process has one torch profiler
 
 TORCH = """
     import sys, time

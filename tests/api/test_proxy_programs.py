@@ -25,7 +25,7 @@ def run(*words: str, env: dict[str, str] | None = None) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.only("mray")  # `mray run` is mray's
+@pytest.mark.only("mray", "local")  # `mray run` is mray's
 def test_a_program_for_ray_proxy_runs_unchanged(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -72,7 +72,7 @@ def test_a_cell_runs_at_the_interpreter_that_it_names(ray_session: ModuleType) -
     shell.user_ns.clear()
 
 
-@pytest.mark.only("mray")  # sessions that stay are started by `mray start`
+@pytest.mark.only("mray")  # several programs share a session; sessions that stay are started by `mray start`
 def test_a_detached_interpreter_keeps_its_variables_from_program_to_program() -> None:
     begin = """
 import mray as ray
@@ -98,7 +98,7 @@ env = rif.get_or_create("model", lifetime="detached", num_cpus=0)
     assert last == "[10, 2, 3] ['weights']"
 
 
-@pytest.mark.only("mray")  # starts sessions of its own
+@pytest.mark.only("mray", "local")  # starts sessions of its own
 def test_a_program_does_not_wait_for_interpreters_that_it_has_ended() -> None:
     program = """
 import mray

@@ -33,7 +33,7 @@ def test_calls_run_beside_each_other_on_at_most_so_many_threads_that_are_kept(ra
     assert sorted(calls for thread, calls in rounds[-1]) == [4, 4, 4]
 
 
-@pytest.mark.only("mray")  # Ray begins them all at once, and dies of so many
+@pytest.mark.only("mray", "local")  # Ray begins them all at once, and dies of so many
 def test_threads_begin_when_they_are_needed(ray_session: Any) -> None:
     ray = ray_session
 
@@ -197,7 +197,7 @@ def test_exit_actor_in_a_thread_that_a_method_started_ends_the_actor(ray_session
         ray.get([actor.ping.remote() for _ in range(3)], timeout=30)
 
 
-@pytest.mark.only("mray")  # Ray ends those of `multiprocessing`, which exit when their handler raises
+@pytest.mark.only("mray", "local")  # Ray ends those of `multiprocessing`, which exit when their handler raises
 def test_a_child_that_a_method_forks_is_ended_by_sigterm(ray_session: Any) -> None:
     ray = ray_session
 

@@ -18,7 +18,7 @@ from mray._channel.torch_distributed import TorchDistributedCommunicator  # noqa
 from mray.exceptions import ActorDiedError, RayChannelError  # noqa: E402
 
 pytestmark = [
-    pytest.mark.only("mray"),
+    pytest.mark.only("mray"),  # torch.distributed has one rank in a process: in one process it is refused
     pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo"),
 ]
 

@@ -12,8 +12,9 @@ and how errors travel is the same. So a seed fixes the interleaving of the opera
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.current import current_backend
@@ -126,6 +127,9 @@ class LocalHost(Host):
         if self.service is not None:
             self.service.close_all()
 
+    def look_at_calls(self, who: str, on: bool) -> None:
+        """Spans of ordinary calls are not taken: all processes have the same verbs."""
+
     def bell_of(self, process: str) -> Doorbell:
         return _bell
 
@@ -163,14 +167,23 @@ class LocalGraph(CompiledGraph):
         super().__init__(*args, **kwargs)
         self._spinner = self._host.spinner
 
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """A scheduling point, unless the session is over."""
+        baton = self._host.baton
+        if baton.closed:
+            yield
+            return
+        with baton.turn():
+            baton.pause()
+            yield
+
     def execute(self, *args: Any, **kwargs: Any) -> Any:
-        with self._host.baton.turn():
-            self._host.baton.pause()
+        with self._turn():
             return super().execute(*args, **kwargs)
 
     def _fetch(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
-        with self._host.baton.turn():
-            self._host.baton.pause()
+        with self._turn():
             return super()._fetch(ref, index, output, timeout, deadline)
 
     def _wait(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
@@ -188,5 +201,5 @@ class LocalGraph(CompiledGraph):
             self._made.release()
 
     def _end(self, patience: float, kill_actors: bool) -> None:
-        with self._host.baton.turn():
+        with self._turn():
             super()._end(patience, kill_actors)

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import TimeoutError
 from multiprocessing.pool import CLOSE, RUN, TERMINATE, RemoteTraceback  # type: ignore[attr-defined]
-from time import monotonic
 from typing import Any
 
 from mray._api.init import init
 from mray._api.verbs import cluster_resources, is_initialized
+from mray._common.clock import now
 from mray._common.log import logger
 from mray.util._crew import Code, Crew, Job, Worker, call_of, pack, unpack
 from mray.util.debug import log_once
@@ -400,13 +400,13 @@ class IMapIterator:
 
     def next(self, timeout: float | None = None) -> Any:
         """The next value; TimeoutError after `timeout` seconds, StopIteration at the end."""
-        deadline = None if timeout is None else monotonic() + timeout
+        deadline = None if timeout is None else now() + timeout
         while not self._values:
             if self._taken == self._submitted:
                 raise StopIteration
             index = self._next_chunk()
             if index is None:
-                left = None if deadline is None else max(0.0, deadline - monotonic())
+                left = None if deadline is None else max(0.0, deadline - now())
                 self._crew.wait_until(lambda: self._next_chunk() is not None, left)
                 index = self._next_chunk()
                 if index is None:
