@@ -409,7 +409,8 @@ def test_who_is_missing_is_named(ray_session, members):
     ray_session.get([first.join.remote(2, 0), second.join.remote(2, 1)])
 
 
-@pytest.mark.only("mray")  # taking turns, the first to see it is gone before the other looks
+@pytest.mark.processes("in turns, the first to see it is gone before the other looks")
+@pytest.mark.only("mray")
 def test_members_that_disagree_on_the_world_are_told(ray_session, members):
     first, second = members(2)
     joining = [first.join.remote(2, 0, gloo_timeout=20_000), second.join.remote(3, 1, gloo_timeout=20_000)]

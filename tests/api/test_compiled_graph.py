@@ -208,6 +208,7 @@ def test_two_returns_and_one_actor(ray_session, actor, compiled):
     assert ray_session.get(graph.execute(1)) == 3
 
 
+@pytest.mark.processes("has one main thread for all")
 def test_methods_run_on_the_main_thread(ray_session, actor, compiled, engine):
     a = actor()
     with ray_session.dag.InputNode() as inp:

@@ -387,7 +387,8 @@ def test_a_report_tells_of_several_steps_and_of_ordinary_calls(ray_session, acto
     assert "busy" not in graph.report()
 
 
-@pytest.mark.only("mray")  # stops a process
+@pytest.mark.processes("stops one")
+@pytest.mark.only("mray")
 def test_a_report_does_not_wait_for_an_actor_that_is_stopped(ray_session, actor, compiled):
     a, b = actor(), actor()
     pid = ray_session.get(a.pid.remote())

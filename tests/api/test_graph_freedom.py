@@ -358,6 +358,7 @@ def test_a_dag_is_compiled_again_after_teardown(ray_session, actor):
         again.teardown()
 
 
+@pytest.mark.processes("has one main thread for all")
 @pytest.mark.differs("methods run on the actor's main thread")
 def test_methods_run_on_the_main_thread(ray_session, actor, engine):
     a = actor()

@@ -216,7 +216,8 @@ def counters(graph) -> tuple[int, int]:
     return statistics["passed_on"], statistics["bytes"]
 
 
-@pytest.mark.only("mray")  # in one process objects lie on the heap, where no mapping leads
+@pytest.mark.processes("objects lie on the heap, where no mapping leads")
+@pytest.mark.only("mray")
 @pytest.mark.parametrize("make", [lambda: np.arange(LARGE), lambda: torch.arange(LARGE)], ids=["array", "tensor"])
 def test_objects_are_inputs_without_a_copy(ray_session, actor, compiled, make):
     ray = ray_session
@@ -335,7 +336,8 @@ ray.shutdown()
 """
 
 
-@pytest.mark.only("mray")  # one process imports what any of its actors does
+@pytest.mark.processes("what one actor imports is imported for all")
+@pytest.mark.only("mray")
 def test_who_gets_no_tensor_imports_no_torch_and_who_does_hears_no_warning(engine, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM.format(engine=engine)))

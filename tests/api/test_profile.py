@@ -201,6 +201,7 @@ def test_sums_agree_with_the_clock_on_the_wall(ray_session, worker, compiled, tm
     check(profile, tmp_path)
 
 
+@pytest.mark.processes("spans of ordinary calls are not taken")
 def test_ordinary_calls_of_the_actors_are_in_it_too(ray_session, worker, compiled, tmp_path: Path) -> None:
     root, (a, _b) = chain(ray_session, worker)
     graph = compiled(root)
@@ -227,6 +228,7 @@ def test_without_calls_there_are_only_those_of_the_graph(ray_session, worker, co
     assert not {CALL, SUBMIT} & {span.kind for span in profile.spans}
 
 
+@pytest.mark.processes("spans of ordinary calls are not taken")
 def test_nothing_covers_calls_when_no_profile_wants_them_any_more(ray_session, worker, compiled) -> None:
     from mray._api.current import current_backend
 
@@ -386,6 +388,7 @@ def test_an_actor_that_dies_while_profiled_is_missing_and_nobody_waits(ray_sessi
     assert count(profile, SERIALIZE) >= 1
 
 
+@pytest.mark.processes("computes, and gives nobody a turn")
 def test_an_actor_that_computes_tells_what_it_has_so_far(ray_session, worker, compiled, tmp_path: Path, monkeypatch, eventually) -> None:
     monkeypatch.setattr("mray._graph.profile.PATIENCE", 0.3)
     a, b = worker(), worker()
@@ -406,6 +409,7 @@ def test_an_actor_that_computes_tells_what_it_has_so_far(ray_session, worker, co
     assert count(again, COMPUTE, "Worker.wait_for") == 1
 
 
+@pytest.mark.processes("the timeline is asked of processes")
 def test_the_timeline_shows_what_a_profile_has_left(ray_session, worker, compiled) -> None:
     root, (a, _b) = chain(ray_session, worker)
     graph = compiled(root)
@@ -456,6 +460,7 @@ def test_edges_of_steps_of_the_same_method_have_counters_of_their_own(ray_sessio
     assert sum("echo() of Worker" in name for name in channels) == 2
 
 
+@pytest.mark.processes("memory of a device is lent to other processes")
 # ----------------------------------------------------------------------------------------------- devices
 def test_edges_of_devices_are_spans_on_their_streams(run_program, tmp_path: Path) -> None:
     run_program(

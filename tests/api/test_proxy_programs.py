@@ -72,7 +72,8 @@ def test_a_cell_runs_at_the_interpreter_that_it_names(ray_session: ModuleType) -
     shell.user_ns.clear()
 
 
-@pytest.mark.only("mray")  # several programs share a session; sessions that stay are started by `mray start`
+@pytest.mark.processes("several programs share a session")
+@pytest.mark.only("mray")
 def test_a_detached_interpreter_keeps_its_variables_from_program_to_program() -> None:
     begin = """
 import mray as ray

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.current import current_backend
 from mray._backends.graph_host import Host
 from mray._backends.local.transport import LocalReactor
-from mray._channel.base import ChannelReader, ChannelWriter
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter
 from mray._graph.compiled import CompiledGraph
 from mray._graph.host import GraphHost
 from mray._graph.loop import GraphService
@@ -75,9 +75,11 @@ class Pace:
         self._pause = pause
 
     def read(self, channel: Channel, reader: ChannelReader) -> Read:
-        pause, try_read = self._pause, reader.try_read
+        pause, ready, try_read = self._pause, reader.ready, reader.try_read
 
         def read() -> Any:
+            if not ready():
+                return NOTHING  # back to the actor's calls
             pause()
             return try_read()
 
