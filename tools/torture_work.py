@@ -54,7 +54,7 @@ STORE = 96 << 20
 CPUS = 4
 #: Events that are remembered.
 EVENTS = 300
-#: Options of actors that `ray.kill` ends: in processes of their own kind. Others may have run tasks before, and own what those have put.
+#: Options of actors that `ray.kill` ends, and of tasks that are cancelled by force: in processes of their own kind. Others may have run tasks before, and own what those have put.
 DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORTURE_DOOMED": "1"}}}
 #: What deaths explain.
 DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError)
@@ -134,14 +134,41 @@ def count_up(first: int, count: int) -> Any:
 
 
 @ray.remote
-def sleep_for(seconds: float, killed: str = "") -> str:
-    if killed:  # by force: with all that its process owns
-        with open(killed, "ab", buffering=0) as log:
-            log.write(b"%d force\n" % os.getpid())
+def sleep_for(seconds: float) -> str:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(0.002)
     return "slept"
+
+
+@ray.remote(max_retries=-1, num_returns=3)
+def three(number: int) -> Any:
+    return make(number), number, make(number + 1)
+
+
+@ray.remote(max_retries=-1, retry_exceptions=[KeyError])
+def raise_first(path: str, times: int) -> int:
+    with open(path, "ab", buffering=0) as journal:
+        journal.write(b".")
+    ran = os.path.getsize(path)
+    if ran <= times:
+        raise KeyError(ran)
+    return ran
+
+
+@ray.remote(max_retries=-1)
+def call(actor: Any, caller: str, number: int) -> Any:
+    """Calls an actor whose handle it was given; the driver holds another."""
+    try:
+        return ray.get(actor.add.remote(caller, number))
+    except ActorDiedError as error:
+        return str(error)
+
+
+@ray.remote(max_retries=-1)
+def hire() -> Any:
+    """An actor that a worker owns: it ends with that."""
+    return ray.remote(Counter).options(num_cpus=0).remote()
 
 
 @ray.remote(max_retries=-1)
@@ -448,8 +475,8 @@ def errors(me: Thread) -> None:
 def cancels(me: Thread) -> None:
     """A cancelled task ends as cancelled or with its value."""
     force = me.random.random() < 0.3
-    killed = str(me.torment.folder / "killed") if force else ""
-    refs = [sleep_for.remote(me.random.random() * 0.1, killed) for _ in range(me.random.randint(1, 5))]
+    sleep = sleep_for.options(runtime_env=DOOMED["runtime_env"]) if force else sleep_for
+    refs = [sleep.remote(me.random.random() * 0.1) for _ in range(me.random.randint(1, 5))]
     time.sleep(me.random.random() * 0.05)
     for ref in refs:
         ray.cancel(ref, force=force)
@@ -627,6 +654,53 @@ def groups(me: Thread) -> None:
         remove_placement_group(group)
 
 
+def several(me: Thread) -> None:
+    """Tasks with several return values."""
+    number = me.random.randrange(1 << 20)
+    first, second, third = ray.get(three.remote(number))
+    me.expect(same(first, number) and second == number and same(third, number + 1), f"one of three values of {number} is another")
+
+
+def retried(me: Thread) -> None:
+    """Errors that are to be retried are, until there is none."""
+    journal, times = me.torment.folder / f"raised-{me.number}", me.random.randint(0, 3)
+    ran = ray.get(raise_first.remote(str(journal), times))
+    me.expect(ran > times, f"a task that raises {times} times returned at run {ran}")
+    journal.unlink()
+
+
+def handles(me: Thread) -> None:
+    """Others call an actor whose handle they are given."""
+    actor = ray.remote(Counter).options(num_cpus=0).remote()
+    answers = ray.get([call.remote(actor, f"task {number}", number) for number in range(me.random.randint(1, 4))])
+    for answer in answers:
+        if isinstance(answer, str):
+            me.torment.explain(ActorDiedError.because(answer))
+        else:
+            me.expect(answer[2] >= 1, f"an actor answered {answer!r}")
+
+
+def hired(me: Thread) -> None:
+    """Actors that workers own."""
+    actor = ray.get(hire.remote())
+    for number in range(me.random.randint(1, 4)):
+        there, value = me.get(actor.add.remote("a", number))
+        me.expect(not there or value[1:] == (number - 1, number + 1), f"a new actor has another past: {value!r}")
+        if not there:
+            return
+
+
+def awaited(me: Thread) -> None:
+    """Refs are awaited in an event loop."""
+    numbers = me.numbers(10)
+
+    async def wait_for_all() -> list[Any]:
+        return list(await asyncio.gather(*[produce.remote(number) for number in numbers]))
+
+    values = asyncio.run(wait_for_all())
+    me.expect(all(same(value, number) for number, value in zip(numbers, values, strict=True)), "an awaited value is another one")
+
+
 class Compiled:
     """A graph, what it makes of a number, and how many executions may be in flight."""
 
@@ -724,6 +798,11 @@ STORIES = (
     borrows,
     actor_generators,
     groups,
+    several,
+    retried,
+    handles,
+    hired,
+    awaited,
     graphs,
     proxies,
 )

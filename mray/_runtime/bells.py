@@ -9,6 +9,7 @@ when it is first asked for, by the writer or by a reader, whoever opens its end 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -87,7 +88,8 @@ class Bells:
         """BELL: somebody asks for one of ours."""
         reactor = self._client.reactor
         fd = self.group(key) if key else reactor.bell_fd
-        socket.send_fds(connection.socket, [str(reactor.row).encode()], [fd])
+        with contextlib.suppress(OSError):  # who asked has died since
+            socket.send_fds(connection.socket, [str(reactor.row).encode()], [fd])
         connection.close()
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ from mray._scheduler.policy import GRAVES, PRIVATE_VARIABLES, TOMBSTONES
 from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Ordered, Site, Tenant
 from mray._scheduler.resources import to_quantities
 from mray._scheduler.works import Works
+from mray.exceptions import describe_status
 
 KILL_TEXT = "The actor is dead because it was killed by `ray.kill`."
 OWNER_TEXT = "The actor is dead because its owner has died."
@@ -325,8 +326,11 @@ class Actors:
             self._floor.remove_objects(actor.id.hex())
         self._floor.actor_died(actor.id)
 
-    def member_died(self, member: Member) -> None:
-        """A process is dead: its actors die, its handles are gone."""
+    def member_died(self, member: Member, cause: Cause | None = None) -> None:
+        """A process is dead (or its work is over, without a cause): its actors die, its handles are gone."""
+        how = OWNER_TEXT
+        if cause is not None:
+            how += f" Its owner (pid {member.pid}) {describe_status(cause[3]) or 'has ended'}."
         for actor_id in tuple(member.watched):
             if actor_id in self.records:
                 self.records[actor_id].watchers.discard(member.process)
@@ -336,10 +340,10 @@ class Actors:
                 continue
             actor.restarts_left = 0
             if actor.worker is not None:
-                self._floor.kill(actor, CAUSE_OWNER, OWNER_TEXT)
+                self._floor.kill(actor, CAUSE_OWNER, how)
             else:
                 self._withdraw(actor)
-                self.bury(actor, (CAUSE_OWNER, OWNER_TEXT, 0, None, None))
+                self.bury(actor, (CAUSE_OWNER, how, 0, None, None))
         self.drop(member, list(member.held))
         for watchers, holders in self._early.values():
             watchers.discard(member.process)

@@ -143,7 +143,7 @@ class Scheduler:
         if member is not None:
             for lease in list(member.leases.values()):
                 self.abandon(lease)
-            self.actors.member_died(member)
+            self.actors.member_died(member, event.cause)
             self.groups.member_died(event.process)
             for process in self.members:
                 self.tell(process, (WORKER_GONE, event.process, event.cause[1], event.cause[2], event.cause[3]))

@@ -196,8 +196,10 @@ def test_the_owners_death_ends_its_actors_placed_or_not():
     stage.die(owner)
     assert stage.killed == [process]
     stage.join_all()
-    causes = {told: cause[0] for told, state, _, _, cause in stage.heard(m.ACTOR_STATE) if state == "dead"}
-    assert causes == {b"a": m.CAUSE_OWNER, b"b": m.CAUSE_OWNER}
+    causes = {told: cause for told, state, _, _, cause in stage.heard(m.ACTOR_STATE) if state == "dead"}
+    assert {told: cause[0] for told, cause in causes.items()} == {b"a": m.CAUSE_OWNER, b"b": m.CAUSE_OWNER}
+    for cause in causes.values():
+        assert f"its owner has died. Its owner (pid {100 + int(owner[1:])}) was killed by SIGKILL (signal 9)." in cause[1]
 
 
 def test_names_are_unique_per_namespace_and_free_after_death():
