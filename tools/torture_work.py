@@ -54,7 +54,8 @@ STORE = 96 << 20
 CPUS = 4
 #: Events that are remembered.
 EVENTS = 300
-#: Options of actors that `ray.kill` ends, and of tasks that are cancelled by force: in processes of their own kind. Others may have run tasks before, and own what those have put.
+#: Options of actors that `ray.kill` ends, and of tasks that are cancelled by force: in processes of their own kind. Others may have run
+#: tasks before, and own what those have put.
 DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORTURE_DOOMED": "1"}}}
 #: What deaths explain.
 DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError)
