@@ -124,13 +124,15 @@ class Driver:
 
 
 @pytest.fixture(scope="module")
-def session(belongings_of_module: None) -> Iterator[addresses.Address]:
+def session(belongings_of_module: None, shared_session: Any) -> Iterator[addresses.Address]:
     """A persistent session of four CPUs."""
     done = mray("start", "--head", "--num-cpus", "4")
     assert done.returncode == 0, done.stderr
     found = addresses.running()
     assert found is not None
+    shared_session.node_pid = found.node_pid
     yield found
+    shared_session.node_pid = 0
     done = mray("stop")
     assert done.returncode == 0 and "Stopped" in done.stdout, (done.stdout, done.stderr)
 
