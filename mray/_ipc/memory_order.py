@@ -13,8 +13,8 @@ What we rely on
 4. *The processor.* x86-64 keeps stores in order and loads in order; only a load may pass an earlier store.
    aarch64 keeps none of these without a barrier.
 
-``fence()`` is a full barrier made of what plain Python has: locks. A lock is a POSIX semaphore up to Python 3.13 and a byte of CPython's own
-since; taking a free one is one atomic read-modify-write either way (glibc's ``sem_trywait``, ``_Py_atomic_compare_exchange``).
+``fence()`` is a full barrier made of what plain Python has: locks. A lock is a POSIX semaphore up to Python 3.13 and a byte of CPython's
+own since; taking a free one is one atomic read-modify-write either way (glibc's ``sem_trywait``, ``_Py_atomic_compare_exchange``).
 
 * x86-64: that is a locked instruction (``lock cmpxchg`` in glibc's ``sem_trywait``), across which no load and no store moves (Intel SDM
   vol. 3, "Memory Ordering", 9.2.3.9 in 2023): a full barrier by itself.
@@ -40,14 +40,14 @@ sleeper sees the message or the writer sees the sleeper. It is the one pattern t
 What has been shown
 -------------------
 *Explored*: ``tests/interleavings`` runs the code of rings, slots, bells and the reactor's parking in every order of their steps, for one
-writer and up to three readers, with a crash of either side after any step. It does so in three orders of memory: one thing after
-another; stores held back in queues, which is x86-64; and, for one reader, stores that leave and loads that are answered in any order between
-two fences, with dependencies ordering nothing, which is weaker than aarch64 (two loads at most wait for their answers at a time). Each
-fence of the patterns above is taken away in turn, and what goes wrong is found: torn messages, overwritten slots, sleepers nobody wakes.
-*Measured* on x86-64: ``tests/stress/test_memory_order.py`` plays publish, park and ring, and whole words, between two processes. Without the
-fence one in ten rounds of park and ring ended with neither side seeing the other; with it none.
-*Only argued* for aarch64: that the words are single-copy atomic, and that the locks of the C library make a full barrier. Nothing here has
-run on such a processor. On none is it proved that a compiler will never merge two accesses through the buffer protocol (rule 3): the
+writer and up to three readers, with a crash of either side after any step. It does so in three orders of memory: one thing after another;
+stores held back in queues, which is x86-64; and, for one reader, stores that leave and loads that are answered in any order between two
+fences, with dependencies ordering nothing, which is weaker than aarch64 (two loads at most wait for their answers at a time). Each fence
+of the patterns above is taken away in turn, and what goes wrong is found: torn messages, overwritten slots, sleepers nobody wakes.
+*Measured* on x86-64: ``tests/stress/test_memory_order.py`` plays publish, park and ring, and whole words, between two processes. Without
+the fence one in ten rounds of park and ring ended with neither side seeing the other; with it none.
+*Only argued* for aarch64: that the words are single-copy atomic, and that the locks of the C library make a full barrier. Nothing here
+has run on such a processor. On none is it proved that a compiler will never merge two accesses through the buffer protocol (rule 3): the
 interpreter calls them through pointers that no compiler of today can see through.
 """
 
