@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._common.log import logger
+from mray._ipc.frames import MOST_BYTES, decode_unknown
 
 if TYPE_CHECKING:
     from mray._ipc.reactor import Reactor
@@ -68,6 +69,7 @@ class Connection:
         "reads",
         "role",
         "socket",
+        "wary",
     )
 
     def __init__(self, sock: socket.socket, reactor: Reactor, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
@@ -95,6 +97,8 @@ class Connection:
         self._partial = bytearray()
         #: Successful reads so far.
         self.reads = 0
+        #: The owner does not know yet who is at the other end (see `mray._ipc.frames`).
+        self.wary = False
 
     # ------------------------------------------------------------------------------------ writing
     def post(self, message: Message) -> None:
@@ -209,13 +213,20 @@ class Connection:
         messages = []
         start = 0
         broken = False
+        while self.wary and not self.closed:
+            length = self._meet(buffer[start:count])
+            start += max(length, 0)
+            if length <= 0:
+                broken = length < 0
+                count = start
+                break
         while start + 4 <= count:
             end = start + 4 + _HEADER.unpack_from(buffer, start)[0]
             if end > count:
                 break
             try:
                 messages.append(marshal.loads(buffer[start + 4 : end]))
-            except (EOFError, ValueError, TypeError):
+            except Exception:  # of any kind: it was not made for what it has not written
                 broken = True
                 break
             start = end
@@ -229,6 +240,26 @@ class Connection:
         if broken:
             self.hang_up()
         return start
+
+    def _meet(self, buffer: memoryview) -> int:
+        """Hand on one message of a peer that the owner does not know; its bytes, 0 if it is not all there, -1 if it is none of ours.
+
+        An unknown peer whose message fails, for whatever reason, is not listened to any further.
+        """
+        with buffer:
+            if len(buffer) < 4:
+                return 0
+            length = _HEADER.unpack_from(buffer)[0]
+            end: int = 4 + length
+            if length <= MOST_BYTES and end > len(buffer):
+                return 0
+            try:
+                self.on_message(self, decode_unknown(bytes(buffer[4 : min(end, 5 + MOST_BYTES)])))
+            except Exception as error:
+                logger.warning("a peer of process %d, not known yet, said what makes no sense: %r", os.getpid(), error)
+                return -1
+        self.wary = not (self.process or self.role)
+        return end
 
     # ------------------------------------------------------------------------------------ ending
     def hang_up(self) -> None:

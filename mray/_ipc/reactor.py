@@ -199,7 +199,9 @@ class Reactor:
                 if not peer_is_ours(sock):
                     sock.close()
                     continue
-                on_connection(self.register(sock, on_message, on_hangup))
+                connection = self.register(sock, on_message, on_hangup)
+                connection.wary = True
+                on_connection(connection)
 
         self.add_fd(listener.fileno(), accept)
         return listener

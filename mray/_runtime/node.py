@@ -143,7 +143,7 @@ class Node:
             except OSError:
                 return
             if peer_is_ours(sock):
-                self.reactor.register(sock, self._heard, self._hung_up)
+                self.reactor.register(sock, self._heard, self._hung_up).wary = True
             else:
                 sock.close()
 
@@ -186,6 +186,10 @@ class Node:
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
             sys.stderr.write(f"{connection!r} said {message!r}"[:2000] + "\n")
             sys.excepthook(*sys.exc_info())
+            if connection.role == m.ROLE_DRIVER and self.jobs.of_driver(connection) is None:
+                # It was not admitted: nobody will hear of its end.
+                self._connections.pop(connection.process, None)
+                self._forget_process(connection.process)
             connection.hang_up()
 
     def _understand(self, connection: Connection, message: Message) -> None:
@@ -219,7 +223,7 @@ class Node:
         else:
             only = self._only_job
             known = role == m.ROLE_DRIVER and (wishes is not None if only is None else only.connection is None)
-        if not known or process in self._connections:
+        if not known or process in self._connections or not process.isalnum():
             raise ValueError(f"no process of this session: {role} {process}")
         connection.role, connection.process, connection.pid = role, process, pid
         # POINT member known
