@@ -26,7 +26,7 @@ from mray._common import clock, own, settings
 from mray._common import messages as m
 from mray._common.log import logger
 from mray._runtime import failed_calls
-from mray._runtime.observer import parent_of
+from mray._runtime.observer import own_nodes, parent_of
 from mray._runtime.session import check_preload, choose_options
 from mray.exceptions import RaySystemError
 
@@ -84,6 +84,7 @@ class LocalBackend(Backend):
         failed_calls.clear()
         node = LocalNode(baton, directory, chosen, lambda process: ProcessBackend(process.client, None, process.worker))
         baton.explain = node.explain
+        own_nodes[directory] = node.answer
         backend = cls(baton, node)
         client = LocalClient(node, node.new_process(), m.ROLE_DRIVER)
         driver = backend.driver = Process(client, None, None, os.getpid())
@@ -141,6 +142,7 @@ class LocalBackend(Backend):
         if host is not None:
             host.settle()
         patches.uninstall()
+        own_nodes.pop(self.node.directory, None)
         self._loops.give_back()
         clock.use(None)
         own.use(None)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from mray._ipc.process import expand_all
 from mray._scheduler.policy import PRIVATE_VARIABLES
 
 #: What a task or actor can be given without a process of its own.
@@ -36,7 +37,7 @@ class Dress:
 
     def put_on(self) -> None:
         """The strand begins to run."""
-        for name, value in self._variables.items():
+        for name, value in expand_all(self._variables, os.environ).items():
             self._put_on(name, value)
 
     def _put_on(self, name: str, value: str) -> None:

@@ -243,6 +243,11 @@ class LocalNode:
             self.baton.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
 
     # ------------------------------------------------------------------------------------ for people
+    def answer(self, what: str) -> Any:
+        """What an observer in this process asks (see `mray._runtime.snapshot`)."""
+        self.baton.hear()
+        return [] if what == "stacks" else snapshot.answer(self, what)  # type: ignore[arg-type]
+
     def explain(self) -> str:
         """Who waits for what, a line for each; and what cannot be placed."""
         lines = []
