@@ -435,7 +435,7 @@ def test_resources_come_back_when_an_actor_ends(ray_session, eventually):
 
 
 @pytest.mark.processes("nothing interrupts a hook that computes")
-@pytest.mark.only("mray")  # Ray names the limit, and does not keep to it
+@pytest.mark.only("mray", "local")  # Ray names the limit, and does not keep to it
 def test_a_shutdown_hook_that_takes_too_long_is_ended_with_its_process(fresh, init, monkeypatch, tmp_path, eventually):
     monkeypatch.setenv("RAY_actor_graceful_shutdown_timeout_ms", "500")
     ray = fresh
@@ -549,7 +549,7 @@ def test_an_actor_whose_arguments_are_not_there_can_be_killed(ray_session, tmp_p
     ray.get(argument)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_actor_whose_handle_goes_before_its_arguments_come_is_never_made(ray_session, tmp_path, eventually):
     from mray._api.current import current_backend
 
@@ -567,7 +567,7 @@ def test_an_actor_whose_handle_goes_before_its_arguments_come_is_never_made(ray_
     assert len(current_backend().query("actors")) == before
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_nothing_is_kept_of_actors_that_are_dead(ray_session, eventually):
     from mray._api.current import current_backend
 

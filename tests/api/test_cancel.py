@@ -60,7 +60,7 @@ def cancelled(ray, ref):
 
 
 # ------------------------------------------------------------------------------------------ one task
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_task_that_sleeps_is_interrupted_in_its_sleep(ray_session, marks, eventually):
     """On Ray it is interrupted when the sleep is over."""
     ray = ray_session
@@ -126,7 +126,7 @@ def test_what_depends_on_a_cancelled_task_fails(ray_session, sleeper, marks, eve
         assert "TaskCancelledError" in repr(caught.value) + str(caught.value)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_task_that_waits_for_arguments_never_runs(ray_session, sleeper, marks, tmp_path):
     """On Ray it passes, and then a check of Ray's own aborts the driver now and then."""
     ray = ray_session
@@ -203,7 +203,7 @@ def test_a_cancelled_task_is_not_retried(ray_session, marks, eventually):
     assert len(marks()) == count
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_task_that_dies_on_its_cancellation_is_not_started_again(ray_session, marks, eventually):
     """Ray answers with the worker's death."""
     ray = ray_session
@@ -241,7 +241,7 @@ def test_a_task_may_ignore_the_interrupt_and_return(ray_session, marks, eventual
     assert ray.get(ref) == "finished"
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_task_that_ignored_one_interrupt_can_be_cancelled_again(ray_session, marks, eventually):
     ray = ray_session
 
@@ -263,7 +263,7 @@ def test_a_task_that_ignored_one_interrupt_can_be_cancelled_again(ray_session, m
     assert cancelled(ray, ref)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_force_ends_the_process_and_frees_what_the_task_held(fresh, init, marks, eventually):
     """On Ray it passes, and then a check of Ray's own aborts the driver now and then."""
     ray = fresh
@@ -290,7 +290,7 @@ def test_force_ends_the_process_and_frees_what_the_task_held(fresh, init, marks,
     assert len(marks()) == 2
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_thousands_are_cancelled_at_once(ray_session, sleeper, marks, tmp_path, eventually):
     """On Ray it takes a minute."""
     ray = ray_session
@@ -306,7 +306,7 @@ def test_thousands_are_cancelled_at_once(ray_session, sleeper, marks, tmp_path, 
     assert "beginqueued" not in marks()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_interrupt_meets_the_task_that_it_is_meant_for(ray_session):
     """Short tasks follow each other in a worker; one of them is cancelled, and no other one may be hit. (Ray: takes minutes.)"""
     import random
@@ -375,7 +375,7 @@ def test_without_recursion_children_go_on(ray_session, parent, marks, tmp_path, 
     assert "interruptedchild" not in marks()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_queued_and_waiting_children_are_cancelled(ray_session, sleeper, marks, tmp_path, eventually):
     ray = ray_session
     gate = tmp_path / "gate"
@@ -429,7 +429,7 @@ def test_other_tasks_of_the_same_worker_are_no_children(ray_session, sleeper, ma
     assert ray.get(left) == "left"
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_queued_calls_of_actors_that_a_cancelled_task_made_never_run(ray_session, marks, tmp_path, eventually):
     """Ray runs those that have reached the actor's process."""
     ray = ray_session
@@ -527,7 +527,7 @@ def test_a_borrower_can_cancel(ray_session, sleeper, marks, eventually):
     assert "interrupted" in marks()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_the_driver_can_cancel_what_a_task_owns(ray_session, sleeper, marks, eventually):
     """Ray has no owner to ask once the task is over."""
     ray = ray_session
@@ -542,7 +542,7 @@ def test_the_driver_can_cancel_what_a_task_owns(ray_session, sleeper, marks, eve
     assert cancelled(ray, ref)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_what_a_dead_process_owned_can_be_cancelled_without_effect(ray_session, sleeper, marks, eventually):
     """Ray aborts the driver now and then."""
     ray = ray_session
@@ -581,7 +581,7 @@ def interrupt_soon():
     return timer
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("way", ["get", "get_many", "wait"])
 def test_ctrl_c_cancels_the_tasks_that_the_driver_waits_for(ray_session, sleeper, marks, eventually, way):
     """Ray leaves them running."""
@@ -628,7 +628,7 @@ def test_ctrl_c_leaves_calls_of_actors_alone(ray_session, marks, tmp_path, event
     assert ray.get(ref) == 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_ctrl_c_may_be_told_to_leave_tasks_alone(ray_session, sleeper, marks, tmp_path, eventually, monkeypatch):
     ray = ray_session
     monkeypatch.setenv("MRAY_CANCEL_ON_INTERRUPT", "0")
@@ -672,7 +672,7 @@ def test_a_program_that_is_interrupted_ends_with_its_tasks(run_program):
 
 
 # ------------------------------------------------------------------------------------------ asking
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_task_can_ask_whether_it_is_cancelled(ray_session, marks, eventually):
     """Ray answers in calls of actors only."""
     ray = ray_session

@@ -392,7 +392,7 @@ def test_the_crash_of_a_worker_is_a_worker_crashed_error(ray_session):
         ray.get(f.remote())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_crash_names_the_signal_and_the_function(ray_session):
     ray = ray_session
 
@@ -522,7 +522,7 @@ def test_a_task_that_hangs_on_a_dead_actor_is_told(ray_session, signal):
 
 
 # -------------------------------------------------------------------------------------------- cancelling
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_queued_task_can_be_cancelled(ray_session, signal):
     """On Ray it passes, and then a check of Ray's own aborts the driver now and then."""
     ray = ray_session
@@ -564,7 +564,7 @@ def test_a_running_task_can_be_cancelled(ray_session, signal):
         ray.get(ref)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_running_task_can_be_cancelled_by_force(ray_session, signal):
     """On Ray it passes, and then a check of Ray's own aborts the driver now and then."""
     ray = ray_session
@@ -600,7 +600,7 @@ def test_cancelling_what_is_done_has_no_effect(ray_session):
     assert ray.get(ref) == 1
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_thread_that_waits_for_a_queued_task_hears_that_another_cancels_it(fresh, init, tmp_path):
     import threading
 
@@ -634,7 +634,7 @@ def test_a_thread_that_waits_for_a_queued_task_hears_that_another_cancels_it(fre
     ray.get(running)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_task_that_ends_as_it_is_cancelled_is_answered(ray_session):
     """The interrupt may meet the worker at any moment, also after the function has returned."""
     import random

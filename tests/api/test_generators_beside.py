@@ -109,7 +109,7 @@ def test_back_pressure_in_one_thread_holds_up_no_other(ray_session):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.only("mray")  # Ray runs a generator of a thread to its end
+@pytest.mark.only("mray", "local")  # Ray runs a generator of a thread to its end
 def test_cancelling_a_generator_of_a_thread_ends_it_at_its_next_yield(ray_session, threads):
     ray = ray_session
     actor = ray.remote(Threads).options(max_concurrency=threads).remote()
@@ -172,7 +172,7 @@ def test_what_an_async_generator_raises_is_its_last_item(ray_session):
         next(generator)
 
 
-@pytest.mark.only("mray")  # Ray runs what nobody reads to its end
+@pytest.mark.only("mray", "local")  # Ray runs what nobody reads to its end
 def test_dropping_the_generator_ends_an_async_one(ray_session, eventually):
     ray = ray_session
     actor = ray.remote(Loop).remote()
@@ -194,7 +194,7 @@ def test_cancelling_an_async_generator(ray_session, eventually):
     eventually(lambda: ray.get(actor.what_ended.remote()) == ["end"])
 
 
-@pytest.mark.only("mray")  # Ray's async actors have no back-pressure
+@pytest.mark.only("mray", "local")  # Ray's async actors have no back-pressure
 def test_back_pressure_of_an_async_generator(ray_session, eventually):
     ray = ray_session
     actor = ray.remote(Loop).remote()

@@ -20,7 +20,7 @@ def test_all_functions_of_the_face_are_there(ray):
     assert {name for name in FUNCTIONS if isinstance(getattr(ray, name, None), types.FunctionType)} == FUNCTIONS
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_all_names_in_dunder_all_exist(ray):
     assert [name for name in ray.__all__ if not hasattr(ray, name)] == []
 
@@ -281,7 +281,7 @@ def test_a_session_may_start_in_a_driver_with_threads(fresh, init):
         thread.join()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_session_may_start_in_another_thread(fresh, init):
     ray = fresh
     results = []
@@ -395,7 +395,7 @@ def test_an_object_id_is_an_object_ref(ray):
     assert ray.ObjectID is ray.ObjectRef
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_preloaded_modules_are_imported_before_any_task(fresh, init):
     init(num_cpus=1, preload=["colorsys"])
 
@@ -408,7 +408,7 @@ def test_preloaded_modules_are_imported_before_any_task(fresh, init):
     assert fresh.get(f.remote())
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_module_that_cannot_be_preloaded_is_named(fresh):
     with pytest.raises((RuntimeError, ImportError), match="no_such_module_here"):
         fresh.init(num_cpus=1, preload=["no_such_module_here"])

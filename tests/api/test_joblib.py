@@ -65,14 +65,14 @@ def test_all_cpus_are_those_of_the_session():
         assert Parallel()._effective_n_jobs() == 4
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_it_has_mrays_name_too(ray_session):
     importlib.import_module("mray.util.joblib").register_mray()
     with joblib.parallel_config("mray", n_jobs=2):
         assert Parallel()(delayed(abs)(-value) for value in range(5)) == list(range(5))
 
 
-@pytest.mark.only("mray")  # Ray makes a pool for each loop, and returns lists only
+@pytest.mark.only("mray", "local")  # Ray makes a pool for each loop, and returns lists only
 def test_actors_are_kept_for_the_next_loop_and_give_arrays_back(ray_session, eventually):
     import numpy
 
@@ -87,7 +87,7 @@ def test_actors_are_kept_for_the_next_loop_and_give_arrays_back(ray_session, eve
     assert all(not worker.jobs for worker in _backend._kept[0].workers)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_failure_ends_what_still_runs(ray_session, tmp_path, eventually):
     def work(value):
         if value == 1:
@@ -100,7 +100,7 @@ def test_a_failure_ends_what_still_runs(ray_session, tmp_path, eventually):
     eventually(lambda: not any(os.path.exists(f"/proc/{path.name}") for path in tmp_path.iterdir()))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_threads_of_libraries_are_limited():
     with joblib.parallel_config("ray", n_jobs=2, inner_max_num_threads=3):
         assert set(Parallel()(delayed(os.getenv)("OMP_NUM_THREADS") for _ in range(4))) == {"3"}

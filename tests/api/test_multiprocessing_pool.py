@@ -39,7 +39,7 @@ def pool(ray_session, pool_class):
 
 
 # ----------------------------------------------------------------------------------------------- CPython's
-@pytest.mark.only("mray")  # Ray's pool returns exceptions from imap, drops the cause, and has no lifetime of workers to look at
+@pytest.mark.only("mray", "local")  # Ray's pool returns exceptions from imap, drops the cause, and has no lifetime of workers to look at
 @pytest.mark.usefixtures("ray_session")
 class TestCPythons(cases._TestPool, unittest.TestCase):
     TYPE = "processes"
@@ -66,7 +66,7 @@ class TestCPythons(cases._TestPool, unittest.TestCase):
         self.pool.join()
 
 
-@pytest.mark.only("mray")  # as above
+@pytest.mark.only("mray", "local")  # as above
 @pytest.mark.usefixtures("ray_session")
 class TestCPythonsLifetimes(cases._TestPoolWorkerLifetime, unittest.TestCase):
     test_worker_finalization_via_atexit_handler_of_multiprocessing = None
@@ -79,7 +79,7 @@ class TestCPythonsLifetimes(cases._TestPoolWorkerLifetime, unittest.TestCase):
         self.addCleanup(patch.stop)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_pool_that_nobody_closes_ends_with_its_program(run_program):
     done = run_program("""
         from ENGINE.util.multiprocessing import Pool
@@ -158,7 +158,7 @@ def test_more_processes_than_cpus_are_refused(ray_session, pool_class):
 
 
 # -------------------------------------------------------------------------------------------------- mray's own
-@pytest.mark.only("mray")  # on Ray the call never ends
+@pytest.mark.only("mray", "local")  # on Ray the call never ends
 def test_a_call_whose_process_dies_fails_and_the_pool_goes_on(ray_session, pool):
     with pytest.raises(ray_session.exceptions.ActorDiedError):
         pool.apply(os._exit, (3,))
@@ -167,7 +167,7 @@ def test_a_call_whose_process_dies_fails_and_the_pool_goes_on(ray_session, pool)
         pool.apply(sys.exit, (3,))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_idle_process_that_dies_is_replaced(ray_session, pool, eventually):
     before = {worker.pid for worker in pool._pool}
     os.kill(min(before), 9)
@@ -175,7 +175,7 @@ def test_an_idle_process_that_dies_is_replaced(ray_session, pool, eventually):
     assert pool.map(abs, range(4), chunksize=1) == [0, 1, 2, 3]
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_an_initializer_that_fails_breaks_the_pool(ray_session, pool_class):
     def fail():
         raise KeyError("nothing there")
@@ -187,7 +187,7 @@ def test_an_initializer_that_fails_breaks_the_pool(ray_session, pool_class):
     pool.join()
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_calls_that_wait_for_each_other_meet_behind_many_short_ones(ray_session, pool, tmp_path):
     """Short calls are sent ahead; two that wait for each other must not end up behind one another."""
 
@@ -204,7 +204,7 @@ def test_calls_that_wait_for_each_other_meet_behind_many_short_ones(ray_session,
     assert [result.get(60) for result in short + after] == [1] * 200 + [2] * 20
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_large_arrays_come_through_shared_memory(ray_session, pool):
     import numpy
 
@@ -214,7 +214,7 @@ def test_large_arrays_come_through_shared_memory(ray_session, pool):
     assert not doubled[0].flags.writeable
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_closed_pool_still_reads_the_input_of_imap(ray_session, pool_class):
     pool = pool_class(2)
     iterator = pool.imap(abs, iter(range(-300, 0)))
@@ -223,7 +223,7 @@ def test_a_closed_pool_still_reads_the_input_of_imap(ray_session, pool_class):
     assert list(iterator) == list(range(300, 0, -1))
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_what_a_terminated_pool_was_asked_fails(ray_session, pool_class):
     pool = pool_class(1)
     results = [pool.apply_async(time.sleep, (1000,)) for _ in range(3)]
@@ -234,7 +234,7 @@ def test_what_a_terminated_pool_was_asked_fails(ray_session, pool_class):
             result.get(60)
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_pool_works_in_threads_and_in_tasks(ray_session, pool):
     found = {}
 

@@ -245,7 +245,7 @@ def test_torch_parameters_and_gradients_survive(ray_session):
     assert back.weight.requires_grad
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_a_large_torch_tensor_is_not_copied(ray_session):
     """Ray does so with RAY_ENABLE_ZERO_COPY_TORCH_TENSORS=1; mray always."""
     torch = pytest.importorskip("torch")

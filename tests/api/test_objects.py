@@ -319,7 +319,7 @@ def test_map_unordered_maps(ray_session):
     assert sorted(ray.util.map_unordered(f, range(10), backpressure_size=20, chunk_size=5)) == [2 * i for i in range(10)]
 
 
-@pytest.mark.only("mray")  # on Ray the thread that would bring the value is the one that waits for it
+@pytest.mark.only("mray", "local")  # on Ray the thread that would bring the value is the one that waits for it
 def test_a_callback_of_a_future_may_get_what_is_not_there_yet(ray_session):
     ray = ray_session
 

@@ -7,6 +7,7 @@ import importlib
 import os
 import pickle
 import signal as signals
+import time
 import warnings
 
 import pytest
@@ -375,7 +376,7 @@ def test_removal_ends_who_runs_and_who_waits(ray_session, reserve, signal, event
     def hold(gate):
         ray.get(gate.arrive.remote())
         while True:
-            pass
+            time.sleep(0.01)
 
     @ray.remote(num_cpus=1)
     class Actor:
@@ -409,7 +410,7 @@ def test_removal_ends_who_runs_and_who_waits(ray_session, reserve, signal, event
             ray.get(hold.options(scheduling_strategy=In(group)).remote(gate), timeout=30)
 
 
-@pytest.mark.only("mray")  # on Ray it lives as long as the driver
+@pytest.mark.only("mray", "local")  # on Ray it lives as long as the driver
 def test_a_group_ends_with_the_actor_that_made_it(ray_session, whole, eventually):
     ray = ray_session
 

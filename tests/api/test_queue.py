@@ -164,7 +164,7 @@ def test_who_waits_is_told_when_the_actor_dies(ray_session, make):
         ray_session.get(waiting)
 
 
-@pytest.mark.only("mray")  # Ray's actor is full after a thousand, and so hangs
+@pytest.mark.only("mray", "local")  # Ray's actor is full after a thousand, and so hangs
 def test_thousands_that_wait_for_items_leave_room_for_who_brings_them(ray_session, make):
     items = make()
     waiting = [items.actor.get.remote() for _ in range(1500)]

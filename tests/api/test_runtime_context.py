@@ -182,6 +182,7 @@ def test_actor_id_in_a_task_of_an_actor_is_none(ray_session):
     assert ray.get(A.remote().f.remote()) is None
 
 
+@pytest.mark.filterwarnings("ignore:This API is deprecated:DeprecationWarning")  # where the actor is in this process
 def test_was_current_actor_reconstructed_is_false_at_first(ray_session):
     ray = ray_session
 

@@ -146,6 +146,7 @@ def test_a_runtime_env_may_be_an_object(ray_session, variables):
     assert ray_session.get(variables.options(runtime_env=environment).remote("FROM_OBJECT")) == ["1"]
 
 
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
 def test_a_setup_hook_runs_in_every_worker_first(fresh, init):
     ray = fresh
 
@@ -171,6 +172,7 @@ def test_a_setup_hook_runs_in_every_worker_first(fresh, init):
     assert "HOOKED" not in os.environ
 
 
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
 def test_a_working_dir_is_the_workers_folder(fresh, init, tmp_path):
     ray = fresh
     (tmp_path / "there.py").write_text("VALUE = 7\n")
@@ -187,6 +189,7 @@ def test_a_working_dir_is_the_workers_folder(fresh, init, tmp_path):
     assert ray.get(f.remote()) == (7, "contents")
 
 
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
 def test_modules_of_py_modules_can_be_imported(fresh, init, tmp_path):
     ray = fresh
     package = tmp_path / "given_package"

@@ -164,6 +164,7 @@ def files():
     return files
 
 
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
 def test_excludes_are_patterns_as_of_gitignore(fresh, init, project, files):
     ray = fresh
     init(num_cpus=1, runtime_env={"working_dir": str(project), "excludes": ["*.bin", "!keep.bin", "/build", "data/keep.txt"]})
@@ -171,6 +172,7 @@ def test_excludes_are_patterns_as_of_gitignore(fresh, init, project, files):
     assert [name for name in seen if "__pycache__" not in name] == ["data/deep/keep.bin", "logs/build/keep.txt", "mray_there.py"]
 
 
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 def test_a_working_dir_may_be_an_archive(fresh, init, project, tmp_path, kind):
     ray = fresh
@@ -192,6 +194,7 @@ def test_a_working_dir_may_be_an_archive(fresh, init, project, tmp_path, kind):
     assert ray.get(f.remote()) == (7, True)
 
 
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
 @pytest.mark.only("mray")
 def test_each_task_and_actor_may_have_a_folder_of_its_own(ray_session, project, tmp_path):
     """On Ray local folders are for jobs only."""
@@ -211,12 +214,14 @@ def test_each_task_and_actor_may_have_a_folder_of_its_own(ray_session, project, 
     assert ray.get(f.remote()) == os.getcwd()
 
 
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
 def test_a_folder_that_is_not_there_is_named(fresh, init):
     with pytest.raises(ValueError, match="/no/such/folder"):
         init(num_cpus=1, runtime_env={"working_dir": "/no/such/folder"})
 
 
 # ------------------------------------------------------------------------------------------ hooks
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
 @pytest.mark.differs("Ray says that the worker has died, after all retries")
 def test_a_hook_that_raises_fails_what_waits_for_the_worker(fresh, init, engine):
     ray = fresh
@@ -249,6 +254,7 @@ def test_fields_can_be_pickled(RuntimeEnv):
     assert dict(pickle.loads(pickle.dumps(dict(environment)))) == environment
 
 
+@pytest.mark.processes("no process is started that could fail")
 @pytest.mark.only("mray")  # what Ray says of it is the output of its agent
 def test_who_cannot_be_started_is_told_of_without_what_the_variables_say(ray_session, capfd):
     ray = ray_session

@@ -97,7 +97,7 @@ def test_deep_structures_survive(ray_session):
     assert back == "bottom"
 
 
-@pytest.mark.only("mray")
+@pytest.mark.only("mray", "local")
 def test_shared_parts_stay_shared(ray_session):
     part = [1]
     back = roundtrip(ray_session, [part, part])

@@ -761,7 +761,7 @@ def test_short_tasks_do_not_wait_behind_a_long_one(ray_session, tmp_path):
     assert ray.get(running) == 2
 
 
-@pytest.mark.only("mray")  # on Ray the first thread that is done takes the CPU back, and the others wait for ever
+@pytest.mark.only("mray", "local")  # on Ray the first thread that is done takes the CPU back, and the others wait for ever
 def test_a_thread_of_a_task_that_is_done_waiting_leaves_the_others_their_cpu(fresh, init):
     ray = fresh
     init(num_cpus=1)

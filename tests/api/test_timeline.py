@@ -94,6 +94,7 @@ def test_tasks_of_workers_that_have_left_are_there(ran, eventually) -> None:
     eventually(lambda: len(slices(ray.timeline(), "task::once")) == 3)
 
 
+@pytest.mark.processes("who computes holds up everybody")
 @pytest.mark.only("mray")
 def test_a_worker_that_has_died_is_said_to_be_missing(ran, eventually) -> None:
     ray, actor = ran
@@ -106,6 +107,7 @@ def test_a_worker_that_has_died_is_said_to_be_missing(ran, eventually) -> None:
     eventually(told)
 
 
+@pytest.mark.processes("who computes holds up everybody")
 @pytest.mark.only("mray")
 def test_the_timeline_answers_while_workers_compute(ray_session, tmp_path: Path) -> None:
     ray = ray_session

@@ -133,6 +133,8 @@ class Baton:
         #: Threads that are no strands and may call mray.
         self.guests: set[threading.Thread] = set()
         self._succession = allocate_lock()
+        #: The debugger that steps through the driver.
+        self._driver_trace: Any = None
         #: Says who waits for what, when all do.
         self.explain: Callable[[], str] = lambda: ""
 
@@ -278,6 +280,8 @@ class Baton:
 
     def _turn(self, me: Strand) -> None:
         """Choose, hand over, return when this strand is chosen again."""
+        if me is self.driver:
+            self._driver_trace = sys.gettrace()
         while True:
             try:
                 chosen = self._choose()
@@ -341,6 +345,8 @@ class Baton:
 
     def _begin(self, me: Strand) -> None:
         """This strand runs from here on."""
+        if self._driver_trace is not None and me is not self.driver:
+            _trace_as(self._driver_trace)
         dress = getattr(me.process, "dress", None)
         if dress is not self._worn:
             if self._worn is not None:
@@ -537,10 +543,9 @@ def _survive(callback: Callable[[], None]) -> None:
         logger.exception("a callback failed")
 
 
-def trace_as_driver(driver_trace: Any) -> None:
+def _trace_as(driver_trace: Any) -> None:
     """Have a debugger that steps through the driver see this thread too; one that sees all threads does already."""
-    if driver_trace is not None and sys.gettrace() is None:
-        owner = getattr(driver_trace, "__self__", None)
+    if sys.gettrace() is None:
         bdb = sys.modules.get("bdb")
-        if bdb is not None and isinstance(owner, bdb.Bdb):
+        if bdb is not None and isinstance(getattr(driver_trace, "__self__", None), bdb.Bdb):
             sys.settrace(driver_trace)

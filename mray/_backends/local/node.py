@@ -118,6 +118,8 @@ class LocalNode:
             "env": dict(default),
             "preload": [],
             "persistent": False,
+            #: What is shown in workers is shown here.
+            "one_process": True,
             "node_pid": os.getpid(),
             "cpus": cpus,
         }

@@ -1,0 +1,217 @@
+"""One process: what is in it, what a debugger and a coverage run see of it, how simulated processes end, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import mray
+
+
+@pytest.fixture
+def session():
+    with mray.init(local_mode=True, num_cpus=4, logging_level="ERROR"):
+        yield mray
+
+
+def run(source: str, *words: str, stdin: str = "", **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *words, "-c", textwrap.dedent(source)] if not options.get("path") else [sys.executable, *words]
+    options.pop("path", None)
+    environment = {**os.environ, "PYTHONPATH": str(Path(mray.__file__).parents[1])}
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, env=environment, **options)
+
+
+def test_everything_is_in_this_process_and_nothing_stays(belongings):
+    now, check = belongings
+    before = now()
+    threads = threading.active_count()
+    with mray.init(local_mode=True, logging_level="ERROR"):
+
+        @mray.remote
+        class Actor:
+            def array(self):
+                import numpy
+
+                return numpy.zeros(10**6)
+
+        actor = Actor.remote()
+        assert mray.get(actor.array.remote()).sum() == 0
+        # Other test runs on this machine make names in shared memory meanwhile.
+        more = [item for item in now().more_than(before) if not item.startswith("shared memory")]
+        assert more
+        assert [item for item in more if not item.startswith("thread mray-")] == []
+    assert threading.active_count() == threads
+    check(before)
+
+
+def test_a_breakpoint_in_a_task_stops_in_the_drivers_debugger():
+    program = """
+        import mray
+        mray.init(local_mode=True, logging_level="ERROR")
+
+        @mray.remote
+        def task(secret):
+            breakpoint()
+            return secret + 1
+
+        print("result", mray.get(task.remote(41)))
+    """
+    done = run(program, stdin="p secret * 1000\nc\n")
+    assert "41000" in done.stdout, done
+    assert "result 42" in done.stdout
+
+
+def test_a_breakpoint_that_the_driver_has_set_stops_a_task(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import mray\n"
+        "mray.init(local_mode=True, logging_level='ERROR')\n"
+        "@mray.remote\n"
+        "def task(secret):\n"
+        "    doubled = secret * 2\n"
+        "    return doubled\n"
+        "print('result', mray.get(task.remote(21)))\n"
+    )
+    done = run("", "-m", "pdb", str(path), stdin="b 6\nc\np doubled * 1000\nc\nq\n", path=True)
+    assert "42000" in done.stdout, done
+    assert "result 42" in done.stdout
+
+
+def test_coverage_sees_the_lines_of_tasks(tmp_path):
+    pytest.importorskip("coverage")
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import mray\n"
+        "mray.init(local_mode=True, logging_level='ERROR')\n"
+        "@mray.remote\n"
+        "class Actor:\n"
+        "    def method(self, flag):\n"
+        "        if flag:\n"
+        "            return 1\n"
+        "        return 2\n"
+        "actor = Actor.remote()\n"
+        "assert mray.get(actor.method.remote(True)) == 1\n"
+    )
+    run("", "-m", "coverage", "run", str(path), path=True, cwd=tmp_path)
+    report = run("", "-m", "coverage", "report", "-m", "--include", str(path), path=True, cwd=tmp_path)
+    line = next(line for line in report.stdout.splitlines() if "program.py" in line)
+    assert line.split()[-1] == "8", report
+
+
+def test_the_environment_of_a_task_is_there_while_it_runs(session):
+    name = "MRAY_TEST_VARIABLE_OF_A_TASK"
+
+    @session.remote
+    def look(rounds):
+        seen = []
+        for _ in range(rounds):
+            seen.append(os.environ.get(name))
+            time.sleep(0.001)
+        return set(seen)
+
+    one = look.options(runtime_env={"env_vars": {name: "one"}}).remote(20)
+    two = look.options(runtime_env={"env_vars": {name: "two"}}).remote(20)
+    none = look.remote(20)
+    assert session.get([one, two, none]) == [{"one"}, {"two"}, {None}]
+    assert name not in os.environ
+
+
+def test_killing_the_pid_of_an_actor_ends_it_alone(session):
+    @session.remote(max_restarts=1)
+    class Actor:
+        def pid(self):
+            return os.getpid()
+
+    actor = Actor.remote()
+    pid = session.get(actor.pid.remote())
+    assert pid != os.getpid()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(session.exceptions.RayActorError, match="SIGKILL"):
+        session.get(actor.pid.remote())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_task_that_exits_ends_its_simulated_process(session):
+    @session.remote(max_retries=0)
+    def leave(status):
+        try:
+            os._exit(status)
+        except BaseException:
+            time.sleep(0)  # nobody goes on after that
+            session.get(session.put(1))
+            return "still here"
+
+    with pytest.raises(session.exceptions.WorkerCrashedError, match="3"):
+        session.get(leave.remote(3))
+
+
+def test_what_needs_a_process_is_refused_at_the_call(session):
+    @session.remote
+    def task():
+        """Never runs."""
+
+    with pytest.raises(NotImplementedError, match="process of its own"):
+        task.options(runtime_env={"pip": ["numpy"]}).remote()
+
+
+def test_a_thread_of_the_user_may_call(session):
+    @session.remote
+    def double(value):
+        return 2 * value
+
+    found = []
+    threads = [threading.Thread(target=lambda value=value: found.append(session.get(double.remote(value)))) for value in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [0, 2, 4, 6]
+
+
+def test_an_interrupt_reaches_a_driver_that_waits(tmp_path):
+    source = """
+        import mray, time
+        mray.init(local_mode=True, logging_level="ERROR")
+
+        @mray.remote
+        def sleeper():
+            time.sleep(1000)
+
+        ref = sleeper.remote()
+        print("go", flush=True)
+        mray.get(ref)
+    """
+    program = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with program:
+        assert program.stdout.readline() == "go\n"
+        program.send_signal(signal.SIGINT)
+        _out, error = program.communicate()
+    assert "KeyboardInterrupt" in error
+    assert program.returncode != 0
+
+
+def test_an_address_and_one_process_exclude_each_other():
+    with pytest.raises(ValueError, match="Invalid address format"):
+        mray.init("auto", local_mode=True)
+
+
+def test_a_fork_has_no_session(session):
+    pid = os.fork()
+    if not pid:
+        try:
+            mray.put(1)
+        except mray.exceptions.RaySystemError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
