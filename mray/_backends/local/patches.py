@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import signal
+import sys
 import threading
 import time
 from _thread import allocate_lock
@@ -149,12 +150,22 @@ def kill(pid: int, number: int, /) -> None:
 
 
 def register(function: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """`atexit.register`: at the end of the simulated process."""
+    """`atexit.register`: at the end of the simulated process, unless the hook is of what is left behind by it."""
     process = here.process
-    if process is None or _baton is None or process.worker is None:
+    if process is None or _baton is None or process.worker is None or _is_everybodys(function):
         return _register(function, *args, **kwargs)
     process.at_exit.append((function, args, kwargs))
     return function
+
+
+def _is_everybodys(function: Any) -> bool:
+    """Whether a hook is that of all finalizers (`weakref.finalize`), or of a module that is being imported, which stays."""
+    if getattr(function, "__module__", "") == "weakref":
+        return True
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 def unregister(function: Any, /) -> None:
