@@ -263,8 +263,7 @@ def test_locks_taken_in_two_orders_are_a_deadlock_in_some_orders_and_told_at_onc
         try:
             return mray.get([both.take.remote(0), both.take.remote(1)])
         except mray.exceptions.RaySystemError as error:
-            assert "a lock of threading" in str(error)
-            return "deadlock"
+            return "deadlock" if "a lock of threading" in str(error) else str(error)
 
     assert {str(outcome) for outcome in explore(program, range(30)).values()} == {"deadlock", "[0, 1]"}
 
