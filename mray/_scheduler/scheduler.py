@@ -242,18 +242,14 @@ class Scheduler:
 
     def _lease_cancelled(self, event: events.LeaseCancelled) -> None:
         member = self.members.get(event.process)
-        if member is None:
-            return
-        lease = member.requests.get(event.request)
-        if lease is not None:
+        if member is not None and event.request in member.requests:
+            lease = member.requests[event.request]
             self.withdraw(lease)
             self._forget(lease)
-            return
-        # The grant is under way to a client that will not use it: whatever ends before it says so must not take the worker along.
-        for granted in member.leases.values():
-            if granted.request == event.request:
+        elif member is not None:
+            # The grant is under way to a client that will not use it: whatever ends before it says so must not take the worker along.
+            for granted in [lease for lease in member.leases.values() if lease.request == event.request]:
                 self._end_lease(granted)
-                return
 
     def _lease_returned(self, event: events.LeaseReturned) -> None:
         lease = self.leases.get(event.lease)
@@ -475,7 +471,7 @@ class Scheduler:
 
     def _seat(self, tenant: Tenant) -> None:
         """Find a worker for a tenant that has its resources."""
-        worker = self.workers.take(tenant.environment, self._gpus_of(tenant))
+        worker = self.workers.take(tenant, self._gpus_of(tenant), self._suits)
         if worker is not None:
             self._assign(worker, tenant)
             return
@@ -503,7 +499,7 @@ class Scheduler:
             return
         if self.works.ended_before(worker):
             return
-        tenant = self.workers.next_tenant(worker, self._gpus_of)
+        tenant = self.workers.next_tenant(worker, self._gpus_of, self._suits)
         if tenant is not None:
             self._assign(worker, tenant)
             return
@@ -513,6 +509,10 @@ class Scheduler:
             limit *= max(1, self.works.jobs)
         for surplus in self.workers.surplus(limit, self._may_go):
             self._dismiss(surplus)
+
+    def _suits(self, worker: WorkerRecord, tenant: Tenant) -> bool:
+        """An actor's end is its process's: it lives in none on whose life other actors depend."""
+        return not (isinstance(tenant, ActorRecord) and self.members[worker.process].owned)
 
     def _may_go(self, worker: WorkerRecord) -> bool:
         """Whether neither actors nor tasks depend on the life of an idle worker."""

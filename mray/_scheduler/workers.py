@@ -34,16 +34,15 @@ class WorkerPool:
         self._waiting_count: dict[Environment, int] = {}
 
     # ------------------------------------------------------------------------------------ finding one
-    def take(self, environment: Environment, gpus: tuple[GpuId, ...]) -> WorkerRecord | None:
-        """An idle worker for this work, or ``None``."""
+    def take(self, tenant: Tenant, gpus: tuple[GpuId, ...], suits: Callable[[WorkerRecord, Tenant], bool]) -> WorkerRecord | None:
+        """An idle worker for this tenant, or ``None``."""
         for past in (gpus, None):
-            group = self._idle.get((environment, past))
-            if group:
-                _process, worker = group.popitem()
-                del self._idle_order[worker.process]
-                worker.state = BUSY
-                worker.gpus = gpus
-                return worker
+            for worker in reversed(self._idle.get((tenant.environment, past), {}).values()):
+                if suits(worker, tenant):
+                    self._no_longer_idle(worker)
+                    worker.state = BUSY
+                    worker.gpus = gpus
+                    return worker
         return None
 
     def wait(self, tenant: Tenant) -> None:
@@ -66,7 +65,9 @@ class WorkerPool:
         self._starting[environment] = self._starting.get(environment, 0) + 1
         return worker
 
-    def next_tenant(self, worker: WorkerRecord, gpus_of: Callable[[Tenant], tuple[GpuId, ...]]) -> Tenant | None:
+    def next_tenant(
+        self, worker: WorkerRecord, gpus_of: Callable[[Tenant], tuple[GpuId, ...]], suits: Callable[[WorkerRecord, Tenant], bool]
+    ) -> Tenant | None:
         """Take out the tenant that waits longest, if the worker suits it."""
         queue = self._waiting.get(worker.environment)
         while queue:
@@ -74,7 +75,7 @@ class WorkerPool:
             if tenant.over:
                 queue.popleft()
                 continue
-            if worker.gpus is not None and worker.gpus != gpus_of(tenant):
+            if (worker.gpus is not None and worker.gpus != gpus_of(tenant)) or not suits(worker, tenant):
                 return None
             queue.popleft()
             self._waiting_count[worker.environment] -= 1

@@ -183,6 +183,26 @@ def test_a_detached_actor_outlives_handles_and_owner():
     assert stage.scheduler.actors.records[b"a"].state == "alive"
 
 
+@pytest.mark.parametrize("first", ["idle", "waiting"])
+def test_an_actor_lives_in_no_process_that_owns_another(first):
+    stage = Actors({"CPU": 2})
+    stage.ask(CPU=2)
+    [(_, lease, owner, _, _)] = stage.grants()
+    stage(events.TaskBlocked(owner))
+    process = stage.start(b"a", owner)
+    stage(events.TaskUnblocked(owner))
+    if first == "idle":
+        stage.give_back(lease)
+    stage.create(b"b", placement={"CPU": 0} if first == "waiting" else {"CPU": 1})
+    if first == "waiting":
+        stage.give_back(lease)
+    stage.join_all()
+    other = stage.scheduler.actors.records[b"b"].worker
+    assert other is not None
+    assert other.process not in (owner, process)
+    assert stage.ask(CPU=1) == stage.grants()[0][0]
+
+
 def test_the_owners_death_ends_its_actors_placed_or_not():
     stage = Actors({"CPU": 1})
     stage.ask(CPU=1)
