@@ -7,11 +7,9 @@ is not installed.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,10 +19,14 @@ from typing import Any
 
 import pytest
 
+from mray.pytest_plugin.leaks import Belongings, assert_nothing_left, is_foreign
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED_MEMORY = Path("/dev/shm")
 #: Seconds that processes may take to be gone.
 PATIENCE = 60.0
+#: What must not be left.
+_KINDS = ("process ", "shared memory ", "session directory ")
 _STORE = 100 << 20
 
 
@@ -59,49 +61,31 @@ class Machines:
 def cluster() -> Iterator[Machines]:
     """Two machines."""
     services = pytest.importorskip("ray._private.utils")
-    before = set(os.listdir(SHARED_MEMORY))
+    before, names = Belongings.now(), set(os.listdir(SHARED_MEMORY))
     # Short: the paths of sockets are in it.
     directory = tempfile.mkdtemp(prefix="rc", dir="/tmp")
-    path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), path]))
     with pytest.MonkeyPatch.context() as patch:
         # Else every `ray.init()` of this machine would join the cluster.
         patch.setattr(services, "write_ray_address", lambda *_words, **_named: None)
+        patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+        # Else whatever runs in Ray's workers would come after every other process of the machine.
+        patch.setenv("RAY_worker_niceness", "0")
         machines = Machines(directory)
-    try:
-        yield machines
-    finally:
-        machines.shutdown()
-        wait_for_the_end_of(directory)
-        shutil.rmtree(directory, ignore_errors=True)
-        sweep_semaphores(before)
-        if path is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = path
+        try:
+            yield machines
+        finally:
+            machines.shutdown()
+            shutil.rmtree(directory, ignore_errors=True)
+            sweep_semaphores(names)
+            assert_no_cluster_left(before)
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_behind() -> None:
-    """The cluster and its workers outlive each test; `cluster` sees to it that nothing of them outlives the file."""
-
-
-def wait_for_the_end_of(directory: str) -> None:
-    """Until no process has the cluster's directory in its command line."""
-    needle = directory.encode()
-
-    def alive() -> list[str]:
-        found = []
-        for entry in os.listdir("/proc"):
-            with contextlib.suppress(OSError):
-                if entry.isdigit() and needle in (line := Path(f"/proc/{entry}/cmdline").read_bytes()):
-                    found.append(line.replace(b"\0", b" ").decode(errors="replace"))
-        return found
-
+def assert_no_cluster_left(before: Belongings) -> None:
+    """Fail if the cluster has left a process, a name in shared memory or a session; of this process's own threads Ray keeps some."""
     deadline = time.monotonic() + PATIENCE
-    while left := alive():
+    while left := [line for line in Belongings.now().more_than(before) if line.startswith(_KINDS) and not is_foreign(line.split()[-1])]:
         if time.monotonic() > deadline:
-            pytest.fail("processes of the cluster are left behind:\n  " + "\n  ".join(left))
+            pytest.fail("the cluster has left behind:\n  " + "\n  ".join(left))
         time.sleep(0.05)
 
 
@@ -112,6 +96,17 @@ def sweep_semaphores(before: set[str]) -> None:
             pid = name.removeprefix(kind).partition("-")[0]
             if name.startswith(kind) and pid.isdigit() and not Path(f"/proc/{pid}").exists():
                 (SHARED_MEMORY / name).unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the processes of a cluster leave is looked for when it has ended; a test without it gives back what it took."""
+    if "cluster" in request.fixturenames:
+        yield
+        return
+    before = Belongings.now()
+    yield
+    assert_nothing_left(before)
 
 
 @pytest.fixture
@@ -130,9 +125,3 @@ def ray(cluster: Machines, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
 def where(ray: ModuleType) -> Callable[[], Any]:
     """A remote function that tells which machine runs it."""
     return ray.remote(lambda *_values: ray.get_runtime_context().get_node_id())
-
-
-@pytest.fixture
-def program_of(cluster: Machines) -> Callable[..., list[str]]:
-    """The command that runs a module as a driver of the cluster."""
-    return lambda module, *words: [sys.executable, "-m", module, *words]
