@@ -1,7 +1,7 @@
 """A graph that Ray has compiled, in the hands of the process that compiled it.
 
-What mray's own graphs offer is here, as far as Ray has it; what Ray has not says so when it is called. As Ray's, it is for one thread (or
-one event loop) at a time. Errors are mray's.
+What mray's own graphs offer is here, as far as Ray has it; what Ray has not says so when it is called. As Ray's, it is for one thread at a
+time, or with ``enable_asyncio=True`` for the event loop in which it was compiled. Errors are mray's.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Translation:
         made = self._made[node]
         if isinstance(made, (tuple, list)):
             return  # a call that returns several values: each of them has its own hint
-        made.with_type_hint(self._ray_hint(hint))
+        made.type_hint = self._ray_hint(hint)
 
     def _ray_hint(self, hint: ChannelOutputType) -> Any:
         if isinstance(hint, AutoTransportType):
