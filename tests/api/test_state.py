@@ -166,6 +166,7 @@ def test_get_of_an_unknown_id_is_none_and_of_no_id_an_error(session: ModuleType,
 
 
 # ------------------------------------------------------------------------------------- tasks and objects
+@pytest.mark.processes("what the garbage collector finds is everybody's")
 def test_tasks_are_listed_with_the_state_they_are_in(session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any) -> None:
     waits, cls = wait_task(session), worker_class(session)
     go = str(tmp_path / "go")
@@ -259,6 +260,7 @@ def test_the_constructor_of_an_actor_is_a_task(session: ModuleType, state: Modul
     assert (row.actor_id, row.task_id) == (actor._actor_id.hex(), "f" * 16 + actor._actor_id.hex())
 
 
+@pytest.mark.processes("what the garbage collector finds is everybody's")
 def test_objects_are_listed_with_size_and_kind_of_reference(
     session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any
 ) -> None:
@@ -315,6 +317,7 @@ def test_placement_groups_are_listed_with_their_bundles(session: ModuleType, sta
     assert state.get_placement_group(group.id.hex()).state == "REMOVED"
 
 
+@pytest.mark.processes("what the garbage collector finds is everybody's")
 def test_summaries_count_by_class_name_and_state(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
     cls = worker_class(session)
     actors = [cls.remote() for _ in range(3)]

@@ -79,7 +79,7 @@ class LocalBackend(Backend):
         seed = own_options.get("local_seed", settings.LOCAL_SEED.get())
         baton = Baton(seed, not own_options.get("local_skip_sleeps", settings.LOCAL_SKIP_SLEEPS.get()))
         chosen = choose_options(options)
-        directory = os.path.join(parent_of(options.temp_dir), f"local_{os.getpid()}_{id(baton):x}")
+        directory = os.path.join(parent_of(options.temp_dir), f"session_local_{os.getpid()}_{id(baton):x}")
         chosen["facts"]["session_name"] = os.path.basename(directory)
         failed_calls.clear()
         node = LocalNode(baton, directory, chosen, lambda process: ProcessBackend(process.client, None, process.worker))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -170,6 +171,9 @@ class LocalNode:
             status = end.status
         except Ended:
             return
+        except BaseException:  # the last frame of the process
+            sys.excepthook(*sys.exc_info())
+            status = 1
         finally:
             here.backend.leave_graphs()
             worker.lanes.close_loops()
