@@ -74,8 +74,8 @@ def test_what_mray_does_not_set_up_is_refused_with_what_to_do(ray, RuntimeEnv):
 
 
 @pytest.mark.differs("Ray takes fields that nobody knows, and does nothing about them")
-def test_a_field_that_nobody_knows(RuntimeEnv, engine):
-    if engine == "ray":
+def test_a_field_that_nobody_knows(RuntimeEnv):
+    if RuntimeEnv.__module__.startswith("ray."):  # mray looks at it first, with Ray behind it, too
         assert RuntimeEnv(env_var={"A": "1"}) == {"env_var": {"A": "1"}}
         return
     with pytest.raises(ValueError, match="no field 'env_var'"):

@@ -89,8 +89,9 @@ _IN_WORKERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _named_actors(all_namespaces: bool = False, _namespace: str | None = None) -> Any:
-    return ray.util.list_named_actors(all_namespaces=all_namespaces)
+def _named_actors(all_namespaces: bool = False, namespace: str | None = None) -> list[dict[str, Any]]:
+    found = ray.util.list_named_actors(all_namespaces=all_namespaces)
+    return found if all_namespaces else [{"name": name, "namespace": namespace} for name in found]
 
 
 def _placement_groups() -> list[dict[str, Any]]:
