@@ -79,9 +79,12 @@ def _read(parent: str) -> Address | None:
     try:
         fd = os.open(os.path.join(parent, ADDRESS), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(fd, encoding="utf-8") as file:
-            return Address(**json.load(file)) if os.fstat(fd).st_uid == os.getuid() else None
-    except (OSError, ValueError, TypeError):
+            address = Address(**json.load(file)) if os.fstat(fd).st_uid == os.getuid() else None
+            os.fsencode("" if address is None else address.session_dir)
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
+    # A damaged file is no address, rather than one that fails whoever uses it.
+    return None if address is None or [type(fact) for fact in address] != [str, int, int, list] or "\0" in address.session_dir else address
 
 
 @contextlib.contextmanager

@@ -161,10 +161,10 @@ def stops(session_dir: str) -> Iterator[Stop]:
         try:
             with open(path + ".json", encoding="utf-8") as file:
                 facts = json.load(file)
-        except (OSError, ValueError):
+            if facts.pop("start") == processes.start_of(facts["pid"]):
+                found.append(Stop(session_dir=session_dir, path=path, **{**facts, "since": float(facts["since"])}))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # gone, or damaged
             continue
-        if facts.pop("start") == processes.start_of(facts["pid"]):
-            found.append(Stop(session_dir=session_dir, path=path, **facts))
     yield from sorted(found, key=lambda stop: stop.since)
 
 

@@ -1,0 +1,50 @@
+"""Files that processes of a session leave for each other, damaged: nobody fails over them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mray._ipc.process import start_of
+from mray._ipc.reaper import ADDRESS
+from mray._runtime import address, breakpoints
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+def texts(facts: dict[str, Any]) -> st.SearchStrategy[bytes]:
+    """The file, cut off, with other values, with other bytes, or something else altogether."""
+    whole = json.dumps(facts).encode()
+    changed = st.fixed_dictionaries({}, optional=dict.fromkeys(facts, odd)).map(lambda values: json.dumps({**facts, **values}).encode())
+    cut_off = st.integers(0, len(whole) - 1).map(lambda end: whole[:end])
+    return changed | cut_off | st.binary() | odd.map(lambda value: json.dumps(value).encode())
+
+
+ADDRESS_FACTS = {"session_dir": "/nowhere/session_x", "node_pid": 1, "node_start": 5, "versions": ["3.11", "1"]}
+
+
+@settings(deadline=None)
+@given(texts(ADDRESS_FACTS))
+def test_a_damaged_address_names_no_session(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, ADDRESS).write_bytes(content)
+        assert address.running_in(folder) is None
+
+
+@settings(deadline=None)
+@given(texts({"start": start_of(os.getpid()), "pid": os.getpid()}))
+def test_a_damaged_note_of_a_breakpoint_is_passed_over(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as session:
+        notes = Path(session, breakpoints.FOLDER)
+        notes.mkdir()
+        (notes / "stop.json").write_bytes(content)
+        assert list(breakpoints.stops(session)) == []
