@@ -79,7 +79,7 @@ def seconds_per_test(fixture: str, module: str, python: str, count: int) -> floa
         Path(folder, "pytest.ini").write_text("[pytest]\n")
         words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         if module == "mray":
-            words += ["-p", "pytest_mray", "--mray-cpus=2"]
+            words += ["-p", "mray.pytest_plugin", "--mray-cpus=2"]
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RAY_DEDUP_LOGS": "0"}
         done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -18,9 +18,6 @@ import pytest
 
 from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
 
-#: Its name as an entry point too, where mray is installed: so it is there once.
-pytest_plugins = ["pytest_mray"]
-
 #: Seconds a test may take before it counts as hanging, where nothing else says so. Generous: slow is no failure.
 TIME_LIMIT = 120
 

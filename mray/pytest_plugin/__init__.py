@@ -2,14 +2,16 @@
 
 ::
 
-    pytest ──entry point──▶ pytest_mray (options, fixtures, hooks by name) ──first use──▶ Run ──▶ leaks, stacks
-                                                                                          └──▶ mray.init, mray.util.testing.reset
+    pytest ──entry point──▶ options, fixtures, hooks by name (here) ──first use──▶ run.Run ──▶ leaks, stacks
+                                                                                      └──▶ mray.init, mray.util.testing.reset
 
 For whoever writes tests of code that uses mray, with pytest. `mray_session` gives a session that is started once and reset after each test,
 `mray_fresh` one for each test. Tests that use them are checked for what they leave behind, and the stacks of all processes are printed when
-a test's time is nearly up. Each process of a run has sessions of its own, so pytest-xdist needs nothing.
+a test's time is nearly up. Each process of a run has sessions of its own, so pytest-xdist needs nothing. mray's own suite uses the same
+parts.
 
-mray's own suite uses the same parts.
+pytest loads this module in every run where mray is installed: it imports the face of mray, which is cheap, and nothing behind it until a
+test uses one of the fixtures.
 
 Rejected: a session that is reset before each test instead of after. What a test leaves would be seen by whoever comes next, with another
 test's name on it.
@@ -17,7 +19,110 @@ test's name on it.
 
 from __future__ import annotations
 
-from mray.pytest_plugin.leaks import Belongings, assert_nothing_left
-from mray.pytest_plugin.run import Run
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["Belongings", "Run", "assert_nothing_left"]
+import pytest
+
+#: name, default, help: an option of the command line (``--mray-NAME``) and of the configuration (``mray_NAME``).
+OPTIONS = (
+    ("cpus", "", "CPUs of the sessions that fixtures start (default: what this process may use)"),
+    ("gpus", "", "GPUs of the sessions that fixtures start, pretended where there are none"),
+    ("resources", "", "other resources of these sessions: name=amount,name=amount"),
+    ("preload", "", "modules that workers start with: name,name"),
+    ("engine", "", "native, local, or an address such as ray:local (default: what the environment says)"),
+    ("leaks", "fixtures", "who is checked for what it leaves behind: off, fixtures (tests that use mray's fixtures), all"),
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("mray")
+    for name, default, text in OPTIONS:
+        choices = {"choices": ("off", "fixtures", "all")} if name == "leaks" else {}
+        group.addoption(f"--mray-{name}", dest=f"mray_{name}", default=None, help=text, **choices)
+        parser.addini(f"mray_{name}", text, default=default)
+
+
+class Plugin:
+    """What this module keeps for one run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        #: The real stderr, while tests have another one in its place.
+        self.stderr = os.dup(sys.__stderr__.fileno()) if sys.__stderr__ is not None else 2
+        self._loaded: Any = None
+
+    def option(self, name: str) -> str:
+        """Of the command line, else of the configuration."""
+        given = self.config.getoption(f"mray_{name}")
+        return str(self.config.getini(f"mray_{name}") if given is None else given)
+
+    @property
+    def loaded(self) -> Any:
+        """The plugin proper: `mray.pytest_plugin.run.Run`."""
+        if self._loaded is None:
+            self._loaded = importlib.import_module("mray.pytest_plugin.run").Run(self)
+        return self._loaded
+
+    def concerns(self, item: pytest.Item) -> bool:
+        """Whether this test uses mray, as far as can be told before it runs: by its fixtures, or as others before it have."""
+        return "mray._backends" in sys.modules or not FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+
+    def end(self) -> None:
+        """The run is over."""
+        if self._loaded is not None:
+            self._loaded.end()
+        if self.stderr != 2:
+            os.close(self.stderr)
+
+
+FIXTURES = frozenset({"mray_session", "mray_fresh"})
+PLUGIN: pytest.StashKey[Plugin] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "mray(**options): options of mray.init() for the session that `mray_fresh` starts for this test")
+    plugin = config.stash[PLUGIN] = Plugin(config)
+    config.add_cleanup(plugin.end)
+    if plugin.option("leaks") == "all":
+        config.pluginmanager.register(EveryTest(), "mray-every-test")
+
+
+class EveryTest:
+    """With ``--mray-leaks=all``."""
+
+    @pytest.fixture(autouse=True)
+    def _mray_leaves_nothing(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        yield from request.config.stash[PLUGIN].loaded.leaving_nothing(request.node)
+
+
+@pytest.fixture(scope="session")
+def _mray_shared(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ends the session that tests share with the last test: before pytest-cov sums up what ran in it."""
+    yield
+    request.config.stash[PLUGIN].loaded.end_shared()
+
+
+@pytest.fixture
+def mray_session(request: pytest.FixtureRequest, _mray_shared: None) -> Iterator[Any]:
+    """The module `mray`, with a session that all tests of the run share. After each test it is reset: nothing of the test is left."""
+    yield from request.config.stash[PLUGIN].loaded.shared(request.node)
+
+
+@pytest.fixture
+def mray_fresh(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The module `mray`, with a session for this test alone; ``@pytest.mark.mray(num_cpus=2, ...)`` says what `init` is to be given."""
+    yield from request.config.stash[PLUGIN].loaded.fresh(request.node)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """Where the test has a time limit, print what every process is doing shortly before it is over."""
+    plugin = item.config.stash[PLUGIN]
+    if not plugin.concerns(item):
+        return (yield)
+    with plugin.loaded.watching(item):
+        return (yield)

@@ -21,11 +21,11 @@ from mray.pytest_plugin.stacks import Watch
 from mray.util.testing import reset
 
 if TYPE_CHECKING:
-    from pytest_mray import Plugin
+    from mray.pytest_plugin import Plugin
 
 
 class Run:
-    """What the fixtures and hooks of `pytest_mray` stand for."""
+    """What the fixtures and hooks of the plugin stand for."""
 
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin

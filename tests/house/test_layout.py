@@ -11,7 +11,7 @@ import pytest
 
 from tests.house.source import ROOT, modules
 
-TOP_LEVEL = {"setup.cfg", "pyproject.toml", "pytest_mray.py", "mray", "tests", "bench", "tools", "README.md", "LICENSE"}
+TOP_LEVEL = {"setup.cfg", "pyproject.toml", "mray", "tests", "bench", "tools", "README.md", "LICENSE"}
 MOST_LINES = 600
 
 

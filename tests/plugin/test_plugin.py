@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Run:
             (tmp_path / name).write_text(textwrap.dedent(text))
         command = [sys.executable, "-m", module]
         if module == "pytest":
-            command += ["-p", "no:cacheprovider", *(["-p", "pytest_mray"] if plugin else [])]
+            command += ["-p", "no:cacheprovider", *(["-p", "mray.pytest_plugin"] if plugin else [])]
         own = ("PYTEST_", "COV", "MRAY_NULL")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         environment["PYTHONPATH"] = str(REPOSITORY)
@@ -190,8 +190,14 @@ def test_what_a_test_leaves_behind_fails_it(project):
     assert outcomes(done) == {"passed": 3, "error": 2}, done.stdout + done.stderr
 
 
-def test_runs_that_do_not_use_it_do_not_import_mray(project):
-    text = "import sys\n\ndef test_plain():\n    assert not [name for name in sys.modules if name.startswith('mray')]\n"
+def test_runs_that_do_not_use_it_import_the_face_of_mray_alone(project):
+    text = """
+        import sys
+
+        def test_plain():
+            behind = ("mray._runtime", "mray._ipc", "mray._objects", "mray._graph", "mray._backends", "mray.pytest_plugin.", "mray.util")
+            assert not [name for name in sys.modules if name.startswith(behind) or name in ("cloudpickle", "posix_ipc", "numpy")]
+    """
     done = project({"test_plain.py": text})
     assert outcomes(done) == {"passed": 1}, done.stdout + done.stderr
 
