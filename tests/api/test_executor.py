@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.only("mray", "local")  # Ray has no executor
+pytestmark = pytest.mark.only("mray", "local", "mray-on-ray")  # Ray has no executor
 
 try:
     cases = importlib.import_module("test.test_concurrent_futures.executor")

@@ -5,8 +5,7 @@ Any thread. Refs, handles, options and errors are translated here and in the mod
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -24,6 +23,7 @@ from mray._backends.ray.generators import RayObjectRefGenerator
 from mray._backends.ray.places import PlaceCalls
 from mray._backends.ray.twins import twin
 from mray._backends.ray.values import RAYS_VALUES, ref_of, value_of
+from mray._backends.ray.waiting import WaitCalls
 from mray._backends.ray.whereabouts import QUERIES, Whereabouts
 from mray._objects.serializer import registered_serializers
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from mray._common.options import SessionOptions
 
 
-class RayBackend(PlaceCalls, Backend):
+class RayBackend(PlaceCalls, WaitCalls, Backend):
     """One process's share of a Ray cluster."""
 
     def __init__(self, *, driver: bool, owns_cluster: bool) -> None:
+        super().__init__()
         self._driver = driver
         self._owns_cluster = owns_cluster
         self._facts: dict[str, Any] | None = None
-        self._waiting = threading.Condition()
 
     @classmethod
     def start(cls, options: SessionOptions) -> RayBackend:
@@ -71,6 +71,7 @@ class RayBackend(PlaceCalls, Backend):
         return str(self.facts()["namespace"]) if ray.is_initialized() else ""
 
     def shutdown(self) -> None:
+        self._end_calls()
         ray.shutdown()
 
     # ------------------------------------------------------------------------------------ objects
@@ -97,29 +98,6 @@ class RayBackend(PlaceCalls, Backend):
         except ray.exceptions.RayError as error:
             raise translated(error) from None
         return [given[ref] for ref in ready], [given[ref] for ref in rest]
-
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
-        def ready(_value: Any) -> None:
-            callback()
-            self.wake()
-
-        ref._entry._on_completed(ready)
-
-    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        with self._waiting:
-            return self._waiting.wait_for(predicate, timeout)
-
-    def read_along(self) -> None:
-        """Ray's callbacks come at once anyway."""
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        timer = threading.Timer(seconds, callback)
-        timer.daemon = True
-        timer.start()
-
-    def wake(self) -> None:
-        with self._waiting:
-            self._waiting.notify_all()
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)

@@ -1,0 +1,125 @@
+"""Waiting for things that callbacks bring about: the part of the backend that calls back.
+
+In driver and workers. Ray calls back in a thread of its own that nobody may block; what is to be called goes to a thread here instead,
+where it may get, submit and wait. That an actor without a pending call has died Ray tells nobody: those that are watched are looked at
+twice a second. (A pending call fails at once.)
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray._private.state import actors as actor_table
+
+from mray.exceptions import ActorDiedError
+
+if TYPE_CHECKING:
+    from mray._api.actor import ActorHandle
+    from mray._api.object_ref import ObjectRef
+    from mray.exceptions import RayActorError
+
+_log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the actors that are watched.
+INTERVAL = 0.5
+
+
+class WaitCalls:
+    """Callbacks, timers and conditions, for `RayBackend`. Any thread."""
+
+    def __init__(self) -> None:
+        self._waiting = threading.Condition()
+        #: Grows with every `wake`: who has looked at a predicate before knows that it must look again.
+        self._wakes = 0
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._caller: threading.Thread | None = None
+        #: Actor's id in hex -> whom to tell of its death.
+        self._watched: dict[str, list[Callable[[RayActorError], None]]] = {}
+
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+        self._start_caller()
+        ref._entry._on_completed(lambda _value: self._calls.put(callback))
+
+    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
+        with self._waiting:
+            self._watched.setdefault(handle._id.hex(), []).append(callback)
+        self._start_caller()
+        self._calls.put(_nothing)
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        deadline = None if timeout is None else monotonic() + timeout
+        while True:
+            seen = self._wakes
+            # Not with the lock held: the predicate may want one that somebody has who is about to wake us.
+            if predicate():
+                return True
+            left = None if deadline is None else deadline - monotonic()
+            if left is not None and left <= 0:
+                return False
+            with self._waiting:
+                self._waiting.wait_for(lambda seen=seen: self._wakes != seen, left)  # type: ignore[misc]
+
+    def read_along(self) -> None:
+        """Callbacks come at once anyway."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, lambda: self._calls.put(callback))
+        timer.daemon = True
+        self._start_caller()
+        timer.start()
+
+    def wake(self) -> None:
+        with self._waiting:
+            self._wakes += 1
+            self._waiting.notify_all()
+
+    def _end_calls(self) -> None:
+        self._calls.put(None)
+
+    # ------------------------------------------------------------------------------------ the thread
+    def _start_caller(self) -> None:
+        with self._waiting:
+            if self._caller is None:
+                self._caller = threading.Thread(target=self._call, name="mray callbacks", daemon=True)
+                self._caller.start()
+
+    def _call(self) -> None:
+        look_at = monotonic()
+        while True:
+            try:
+                call = self._calls.get(timeout=max(look_at - monotonic(), 0) if self._watched else None)
+            except Empty:
+                call = _nothing
+            if call is None:
+                return
+            try:
+                call()
+                if self._watched and monotonic() >= look_at:
+                    look_at = monotonic() + INTERVAL
+                    self._look()
+            except Exception:
+                _log.exception("a callback failed")
+            del call  # what it holds may be the last handle of an actor
+            self.wake()
+
+    def _look(self) -> None:
+        """Tell of the watched actors that are dead."""
+        if not ray.is_initialized():
+            return
+        for actor in list(self._watched):
+            row: dict[str, Any] = actor_table(actor)
+            if row and row.get("State") == "DEAD":
+                with self._waiting:
+                    callbacks = self._watched.pop(actor, [])
+                for callback in callbacks:
+                    callback(ActorDiedError(actor_id=actor, error_msg="The actor is dead.", class_name=row.get("ActorClassName")))
+
+
+def _nothing() -> None:
+    pass
