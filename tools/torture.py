@@ -52,14 +52,15 @@ MANNERS = {"SIGKILL": 8, "SIGSEGV": 2, "SIGTERM": 2, "pause": 1}
 class Torture:
     """One driver and its session."""
 
-    def __init__(self, options: argparse.Namespace, seed: int, seconds: float, base: Path) -> None:
+    def __init__(self, options: argparse.Namespace, seed: int, seconds: float, folder: Path) -> None:
         self.options = options
         self.seed = seed
         self.seconds = seconds
         self.random = random.Random(f"torture {seed}")
-        self.folder = Path(tempfile.mkdtemp(prefix="run", dir=base))
-        self.sessions = self.folder / "s"
-        self.sessions.mkdir(0o700)
+        self.folder = folder
+        #: Where its session lies. A longer path would have no room for the names of sockets.
+        self.sessions = folder / "s"
+        self.sessions.mkdir(0o700, parents=True)
         self.mark = f"{os.getpid()}-{time.time_ns():x}"
         self.kills: dict[str, int] = {}
         self.samples: dict[str, list[tuple[int, int]]] = {"driver": [], "node": []}
@@ -87,6 +88,9 @@ class Torture:
         self.start()
         if not self.wait_ready():
             return [f"the driver did not start: status {self.driver.poll()}", self.told()]
+        self.note_sessions()
+        if not self.tokens:
+            return [f"its session is not below {self.sessions}"]
         rate = 1 / self.options.every
         begun = time.monotonic()
         due = begun + self.random.expovariate(rate)
@@ -203,9 +207,10 @@ class Torture:
         tree = "\n".join(f"{pid} {title(pid)} {state(pid)}" for pid in marked(self.mark))
         return [text, self.told(), stacks.stdout, stacks.stderr, tree]
 
+    def note_sessions(self) -> None:
+        self.tokens.update(path.name.rpartition("_")[2] for path in self.sessions.glob("*/session_*"))
+
     def sample(self) -> None:
-        for path in self.sessions.rglob("session_*"):
-            self.tokens.add(path.name.rpartition("_")[2])
         for name, pid in (("driver", self.driver.pid), ("node", self.node())):
             with contextlib.suppress(OSError, IndexError):
                 self.samples[name].append((private_bytes(pid), len(os.listdir(f"/proc/{pid}/fd"))))
@@ -350,7 +355,7 @@ def main() -> int:
     try:
         while not wrong and (rounds == 0 or (options.sessions and time.monotonic() - begun < options.seconds)):
             seconds = chance.uniform(0.5, 6) if options.sessions else options.seconds
-            torture = Torture(options, seed if not options.sessions else chance.randrange(1 << 30), seconds, base)
+            torture = Torture(options, seed if not options.sessions else chance.randrange(1 << 30), seconds, base / str(rounds))
             try:
                 wrong = torture.run()
             finally:

@@ -54,8 +54,8 @@ STORE = 96 << 20
 CPUS = 4
 #: Events that are remembered.
 EVENTS = 300
-#: Options of actors that `ray.kill` ends, and of tasks that are cancelled by force: in processes of their own kind. Others may have run
-#: tasks before, and own what those have put.
+#: Options of actors that `ray.kill` or the death of their owner ends, and of tasks that are cancelled by force: in processes of their own
+#: kind. Others may have run tasks before, and own what those have put.
 DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORTURE_DOOMED": "1"}}}
 #: What deaths explain.
 DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError)
@@ -169,7 +169,7 @@ def call(actor: Any, caller: str, number: int) -> Any:
 @ray.remote(max_retries=-1)
 def hire() -> Any:
     """An actor that a worker owns: it ends with that."""
-    return ray.remote(Counter).options(num_cpus=0).remote()
+    return ray.remote(Counter).options(**DOOMED).remote()
 
 
 @ray.remote(max_retries=-1)
