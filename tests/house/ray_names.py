@@ -182,6 +182,10 @@ RAY: dict[str, str] = {
 OWN: dict[str, dict[str, str]] = {
     "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
     "mray.util.testing": {"reset": "a session that begins anew, for tests: Ray has to be started again"},
+    "mray.util.interleavings": {
+        "explore": "a program in many orders of its steps: Ray has no engine whose order can be chosen",
+        "decisions": "the order in which this session has gone so far",
+    },
     "mray.util.joblib": {"register_mray": "`register_ray` under mray's own name"},
     "mray.util": {"progress": "`get` for a long list of refs, with a bar"},
     "mray.util.state": {
