@@ -10,6 +10,12 @@ import pytest
 
 
 @pytest.fixture
+def engine(ray):
+    """Whose behaviour to expect: binding is mray's own, whatever runs behind."""
+    return ray.__name__
+
+
+@pytest.fixture
 def collective(ray):
     """The operations by name, and the types around them."""
     pytest.importorskip("torch")

@@ -29,7 +29,7 @@ _UNTIL_DEAD, _PAUSE = 60.0, 0.05
 _NOT_COPIED = "CompiledDAGRef cannot be {}."
 
 
-class RayGraphRef(GraphRef):
+class CompiledDAGRef(GraphRef):
     """The result of one execution, to be got once. Cannot be copied, pickled or passed to a task."""
 
     __slots__ = ("_graph", "_ref")
@@ -81,7 +81,7 @@ class RayGraphRef(GraphRef):
         raise ValueError(_NOT_COPIED.format("pickled"))
 
 
-class RayGraphFuture:
+class CompiledDAGFuture:
     """The result of one execution, to be awaited once, in the event loop that executed. Cannot be copied or pickled."""
 
     __slots__ = ("__weakref__", "_future")
@@ -122,7 +122,7 @@ class RayGraph:
         self._keep = keep
 
     # ------------------------------------------------------------------------------------ executing
-    def execute(self, *args: Any, **kwargs: Any) -> RayGraphRef | list[RayGraphRef]:
+    def execute(self, *args: Any, **kwargs: Any) -> CompiledDAGRef | list[CompiledDAGRef]:
         """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
 
         Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`.
@@ -132,18 +132,18 @@ class RayGraph:
         except Exception as error:
             raise translated(error) from None
         if type(made) is list:
-            return [RayGraphRef(self, ref) for ref in made]
-        return RayGraphRef(self, made)
+            return [CompiledDAGRef(self, ref) for ref in made]
+        return CompiledDAGRef(self, made)
 
-    async def execute_async(self, *args: Any, **kwargs: Any) -> RayGraphFuture | list[RayGraphFuture]:
+    async def execute_async(self, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
         """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in this event loop."""
         try:
             made = await self._graph.execute_async(*args, **kwargs)
         except Exception as error:
             raise translated(error) from None
         if type(made) is list:
-            return [RayGraphFuture(future) for future in made]
-        return RayGraphFuture(made)
+            return [CompiledDAGFuture(future) for future in made]
+        return CompiledDAGFuture(made)
 
     async def stream(self, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
         """``async for value in graph.stream(inputs)``: execute the graph with each input; the results in the order of the inputs."""
