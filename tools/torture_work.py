@@ -54,8 +54,8 @@ STORE = 96 << 20
 CPUS = 4
 #: Events that are remembered.
 EVENTS = 300
-#: Options of actors that `ray.kill` or the death of their owner ends, and of tasks that are cancelled by force: in processes of their own
-#: kind. Others may have run tasks before, and own what those have put.
+#: Options of what may have to end with somebody else, in processes of its own kind: actors that `ray.kill` or the death of their owner ends,
+#: tasks that are cancelled by force or whose caller may die. Other processes may have run tasks before, and own what those have put.
 DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORTURE_DOOMED": "1"}}}
 #: What deaths explain.
 DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError)
@@ -111,7 +111,7 @@ def check(number: int, value: Any) -> bool:
     return same(value, number)
 
 
-@ray.remote(max_retries=-1)
+@ray.remote(max_retries=-1, runtime_env=DOOMED["runtime_env"])
 def tree(depth: int) -> int:
     return 1 if depth == 0 else sum(ray.get([tree.remote(depth - 1) for _ in range(2)]))
 
