@@ -54,8 +54,8 @@ STORE = 96 << 20
 CPUS = 4
 #: Events that are remembered.
 EVENTS = 300
-#: Options of what may have to end with somebody else, in processes of its own kind: actors that `ray.kill` or the death of their owner ends,
-#: tasks that are cancelled by force or whose caller may die. Other processes may have run tasks before, and own what those have put.
+#: Options of what may have to end with somebody else, in processes of its own kind: actors that `ray.kill` or the death of their owner
+#: ends, tasks that are cancelled by force or whose caller may die. Other processes may have run tasks before, and own what those have put.
 DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORTURE_DOOMED": "1"}}}
 #: What deaths explain.
 DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError)
@@ -299,6 +299,11 @@ class Torment:
         pids = {int(pid) for pid in re.findall(r"pid:? (\d+)", text)}
         if not pids and isinstance(error, ObjectLostError) and re.search(r"Its owner, process [0-9a-f]{16}\.", text):
             self.count("told of a death without a pid")  # the one who asks has never met the dead, and the node's word is under way
+        elif not any(self.was_killed(pid) for pid in pids) and self._killed and (
+            isinstance(error, ObjectLostError) or "its owner has died" in text
+        ):
+            # The node has ended its owner, because that had to end with somebody who was killed: see `DOOMED` for where this is avoided.
+            self.count("told of a death that followed another")
         elif not any(self.was_killed(pid) for pid in pids):
             raise Violation(f"an error that names none of the killed ({sorted(pids)}): {text}") from error
         self.count(f"told of a death ({type(error).__name__})")
