@@ -179,8 +179,12 @@ class LocalBackend(Backend):
         else:
             process.backend.on_ready(ref, lambda: process.call_soon(callback), soon=soon)
 
-    @_taking_turn
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        # What the end of the session has brought about may be asked for after it.
+        return (self.baton.closed and predicate()) or self._wait_until(predicate, timeout)
+
+    @_taking_turn
+    def _wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         self.baton.pause()
         return self._here().wait_until(predicate, timeout)
 

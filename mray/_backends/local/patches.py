@@ -124,9 +124,14 @@ def end_process(status: int) -> None:
 
 
 def getpid() -> int:
-    """`os.getpid`: a simulated process has a number of its own, which no process of the system has."""
+    """`os.getpid`: a simulated process has a number of its own, which no process of the system has.
+
+    `multiprocessing` is told the truth: the processes that it forks are children of this one.
+    """
     process = here.process
-    return process.pid if process is not None and _baton is not None and process.worker is not None else _getpid()
+    if process is None or _baton is None or process.worker is None:
+        return _getpid()
+    return _getpid() if sys._getframe(1).f_globals.get("__name__", "").startswith("multiprocessing.") else int(process.pid)
 
 
 def kill(pid: int, number: int, /) -> None:
