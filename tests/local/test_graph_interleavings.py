@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -294,6 +295,51 @@ def test_coroutines_of_an_actor_interleave_by_the_seed():
     first = explore(program, range(10))
     assert len({told for told, _decisions in first.values()}) > 3
     assert explore(program, range(10)) == first
+
+
+# ----------------------------------------------------------------------------------------------- remains
+def left(session):
+    """Names of shared memory and folders of a session."""
+    return [path for place in ("/dev/shm", os.path.dirname(session)) for path in os.listdir(place) if os.path.basename(session) in path]
+
+
+LARGE = """
+import os
+import signal
+import numpy
+import mray
+from mray._api.current import current_backend
+from mray.dag import InputNode
+
+mray.init(local_mode=True, logging_level="ERROR", _temp_dir=%r)
+
+@mray.remote(num_cpus=0)
+class Echo:
+    def echo(self, value):
+        return value
+
+with InputNode() as value:
+    graph = Echo.remote().echo.bind(value).experimental_compile()
+graph.execute(numpy.ones(1_000_000))
+directory = current_backend().facts()["session_dir"]
+os.makedirs(directory + "/groups")
+print(directory, flush=True)
+%s
+"""
+
+
+@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"], ids=["exit", "kill"])
+def test_nothing_of_a_session_is_left_behind(tmp_path, end):
+    pytest.importorskip("numpy")
+    command = [sys.executable, "-c", LARGE % (str(tmp_path), end)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    directory = done.stdout.strip()
+    assert "local_" in os.path.basename(directory), done.stderr
+    if "kill" in end:
+        assert left(directory)
+        with mray.init(local_mode=True, logging_level="ERROR", _temp_dir=str(tmp_path)):
+            pass
+    assert left(directory) == []
 
 
 # -------------------------------------------------------------------------------------------- many areas

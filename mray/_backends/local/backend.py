@@ -21,6 +21,7 @@ from mray._backends.local.environment import check_environment
 from mray._backends.local.loops import Loops
 from mray._backends.local.node import LocalNode, Process
 from mray._backends.local.process_backend import ProcessBackend
+from mray._backends.local.remains import remove, remove_dead, session_name
 from mray._backends.native import NativeBackend
 from mray._common import clock, own, settings
 from mray._common import messages as m
@@ -79,7 +80,8 @@ class LocalBackend(Backend):
         seed = own_options.get("local_seed", settings.LOCAL_SEED.get())
         baton = Baton(seed, not own_options.get("local_skip_sleeps", settings.LOCAL_SKIP_SLEEPS.get()))
         chosen = choose_options(options)
-        directory = os.path.join(parent_of(options.temp_dir), f"session_local_{os.getpid()}_{id(baton):x}")
+        remove_dead(parent_of(options.temp_dir))
+        directory = os.path.join(parent_of(options.temp_dir), session_name(id(baton)))
         chosen["facts"]["session_name"] = os.path.basename(directory)
         failed_calls.clear()
         node = LocalNode(baton, directory, chosen, lambda process: ProcessBackend(process.client, None, process.worker))
@@ -143,6 +145,7 @@ class LocalBackend(Backend):
             host.settle()
         patches.uninstall()
         own_nodes.pop(self.node.directory, None)
+        remove(self.node.directory)
         self._loops.give_back()
         clock.use(None)
         own.use(None)
