@@ -181,10 +181,6 @@ RAY: dict[str, str] = {
 #: Names of mray that Ray does not have, with the reason for each.
 OWN: dict[str, dict[str, str]] = {
     "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
-    "mray.util.interleavings": {
-        "explore": "runs a program in many orders of its tasks and actors",
-        "decisions": "who was chosen to run, when all is in one process",
-    },
     "mray.util.testing": {"reset": "a session that begins anew, for tests: Ray has to be started again"},
     "mray.util.interleavings": {
         "explore": "a program in many orders of its steps: Ray has no engine whose order can be chosen",
