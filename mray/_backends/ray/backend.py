@@ -37,20 +37,19 @@ if TYPE_CHECKING:
 class RayBackend(PlaceCalls, WaitCalls, Backend):
     """One process's share of a Ray cluster."""
 
-    def __init__(self, *, driver: bool, owns_cluster: bool) -> None:
+    def __init__(self, *, driver: bool) -> None:
         super().__init__()
         self._driver = driver
-        self._owns_cluster = owns_cluster
         self._facts: dict[str, Any] | None = None
 
     @classmethod
     def start(cls, options: SessionOptions) -> RayBackend:
         """Connect this process to the cluster that the options' address names, or start one for it (``ray:local``)."""
         try:
-            owns = connecting.connect(options)
+            connecting.connect(options)
         except Exception as error:
             raise translated(error) from None
-        backend = cls(driver=not _in_worker(), owns_cluster=owns)
+        backend = cls(driver=not _in_worker())
         backend.facts()
         for kind, (serializer, deserializer) in registered_serializers().items():
             ray.util.register_serializer(kind, serializer=serializer, deserializer=deserializer)
@@ -59,7 +58,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
     @classmethod
     def attach(cls) -> RayBackend:
         """For a process that Ray has started."""
-        return cls(driver=not _in_worker(), owns_cluster=False)
+        return cls(driver=not _in_worker())
 
     # ------------------------------------------------------------------------------------ session
     def facts(self) -> dict[str, Any]:

@@ -30,13 +30,13 @@ def ray_address(address: str) -> str:
     return rest
 
 
-def connect(options: SessionOptions) -> bool:
-    """Connect this process to Ray; whether a cluster was started for it, which ends with it.
+def connect(options: SessionOptions) -> None:
+    """Connect this process to Ray; ``ray:local`` starts a cluster for it, which Ray ends with it.
 
     A process that is connected already (a worker of Ray, a driver that calls Ray too) stays as it is.
     """
     if ray.is_initialized():
-        return False
+        return
     address = ray_address(options.address or "ray:auto")
     given = _init_options(options, address == "local", address.startswith("ray://"))
     with warnings.catch_warnings():
@@ -44,7 +44,6 @@ def connect(options: SessionOptions) -> bool:
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         ray.init(address=address, **given)
-    return address == "local"
 
 
 def _init_options(options: SessionOptions, starts: bool, client: bool) -> dict[str, Any]:
