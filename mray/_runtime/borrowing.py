@@ -175,11 +175,11 @@ class Borrowing:
         return self.adopt(names, lambda: connection.send((m.UNPIN, task_id)))
 
     def fetch(self, entry: Entry) -> None:
-        """Ask the owner for the value, if nobody has yet."""
+        """Ask the owner for the value, if nobody has yet. OSError when this process may open no more files: it may try again."""
         if entry.fetching or entry.form is not None or entry.owner is None:
             return
-        entry.fetching = True
         connection = self._client.try_peer(entry.owner)
+        entry.fetching = True
         if connection is None:
             entry.complete(m.FAILED, pickle_error(owner_error(entry.owner, entry.object_id)))
             return

@@ -263,7 +263,20 @@ class ActorCaller:
             call.fail(unavailable_error(self.actor_id, self.class_name, self.cause))
             return
         self.queue.append(call)
+        if self.state == "alive" and self.connection is None:
+            self._connect()
         self.subscribe()
+
+    def _connect(self) -> None:
+        try:
+            # None: it has died since; the node will say so.
+            self.connection = self.client.try_peer(self.process)
+        except OSError as error:  # no descriptor is left; the next call tries again
+            self.connection = None
+            queue, self.queue = self.queue, deque()
+            for call in queue:
+                call.fail(error)
+        self.pump()
 
     def subscribe(self) -> None:
         """Have the node tell this process where the actor is, and each change."""
@@ -328,9 +341,7 @@ class ActorCaller:
             if incarnation != self.incarnation or old is None or old.closed:
                 self.incarnation = incarnation
                 self.process = process
-                # None: it has died since; the node will say so.
-                self.connection = self.client.try_peer(process)
-                self.pump()
+                self._connect()
         elif self.state != "dead":
             self.state = state
         for watcher in tuple(self.watchers):

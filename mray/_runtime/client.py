@@ -24,7 +24,7 @@ from typing import Any
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import FIRST, new_object_id, return_id, set_job
-from mray._ipc.connection import Connection, Message
+from mray._ipc.connection import Connection, Message, is_exhausted
 from mray._ipc.reactor import Reactor
 from mray._ipc.segment import unlink
 from mray._ipc.table import SessionTable
@@ -153,10 +153,12 @@ class Client:
         return connection
 
     def try_peer(self, process: str) -> Connection | None:
-        """As `peer`, None when it has gone."""
+        """As `peer`, None when it has gone. OSError when this process may open no more files."""
         try:
             return self.peer(process)
-        except OSError:
+        except OSError as error:
+            if is_exhausted(error):
+                raise OSError(error.errno, f"{error.strerror}: no connection to process {process} can be opened") from None
             return None
 
     # ------------------------------------------------------------------------------------ dispatch

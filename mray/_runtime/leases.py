@@ -291,9 +291,13 @@ class Pool:
 
     def refuse(self, text: str, pushed: Sequence[Call] = ()) -> None:
         """No worker can run these tasks."""
+        self.fail(refused_error(text), pushed)
+
+    def fail(self, error: BaseException, pushed: Sequence[Call] = ()) -> None:
+        """What has not been pushed, and these tasks, end with this error."""
         queue, self.queue = self.queue, deque()
         for call in (*pushed, *queue):
-            call.fail(refused_error(text))
+            call.fail(error)
 
     def _queue_again(self, calls: list[Call]) -> None:
         for call in reversed(calls):
@@ -374,9 +378,13 @@ class LeasePools:
     ) -> None:
         # POINT lease granted
         pool = self._requests.pop(number, None)
-        connection = None if pool is None else self._client.try_peer(process)
+        connection = None
         if pool is not None:
             pool.requests.discard(number)
+            try:
+                connection = self._client.try_peer(process)
+            except OSError as error:
+                pool.fail(error)
         if pool is None or connection is None or not pool.queue:
             node.send((m.LEASE_RETURN, lease_id))
             if pool is not None:

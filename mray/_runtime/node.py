@@ -25,13 +25,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from mray._common import messages as m
 from mray._common import settings
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
-from mray._ipc.connection import Connection, Message, peer_is_ours, peer_pid
+from mray._ipc.connection import Connection, Message, is_exhausted, peer_is_ours, peer_pid
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import is_published, remove_session, segment_prefix, session_of, unlink_owned, withdraw
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
@@ -124,7 +125,7 @@ class Node:
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
         """Serve until the session ends."""
         listener.setblocking(False)
-        self.reactor.add_fd(listener.fileno(), lambda _events: self._accept(listener))
+        self.reactor.add_fd(listener.fileno(), partial(self._accept, listener))
         self._watch_driver(self._options["driver_pid"])
         self._supervisor.adopt_zygote(zygote_pid, zygote)
         self._memory.start()
@@ -136,11 +137,13 @@ class Node:
             if self._supervisor.failure is not None:
                 raise self._supervisor.failure
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket, _events: int) -> None:
         while True:
             try:
                 sock, _address = listener.accept()
-            except OSError:
+            except OSError as error:
+                if is_exhausted(error):
+                    self.reactor.rest(listener, partial(self._accept, listener))
                 return
             if peer_is_ours(sock):
                 self.reactor.register(sock, self._heard, self._hung_up).wary = True

@@ -194,7 +194,12 @@ class Supervisor:
         """Start a worker with these variables."""
         worker = self.workers[process] = WorkerProcess(process, environment.get(WORK_VARIABLE, ""))
         for number in (1, 2):
-            read_end, write_end = os.pipe2(os.O_CLOEXEC)
+            try:
+                read_end, write_end = os.pipe2(os.O_CLOEXEC)
+            except OSError as error:
+                text = f"the node (pid {os.getpid()}) can open no more files: {error}"
+                self._reactor.call_later(0, partial(self._refuse, worker, text))
+                return
             os.set_blocking(read_end, False)
             stream = Stream(read_end, number)
             worker.streams.append(stream)
