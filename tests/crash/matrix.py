@@ -172,33 +172,89 @@ def zygote_row(seat: str, phase: str) -> tuple[Told, ...]:
 
 #: Where the phase takes place when somebody else is the victim.
 SEATS = {phase: "actor" if phase in (*GRAPH, "construct") else "driver" if phase == "shutdown" else "worker" for phase in PHASES}
+#: Phases that a driver comes into itself.
+OF_DRIVER = (
+    "pickle_argument", "run", "unpickle_result", "put", "get", "view", "spill",
+    "compile", "between", "read", "write", "teardown", "shutdown",
+)  # fmt: skip
+#: How a driver's process ends.
+STATUS = {"sys.exit": EXIT_CODE, "os._exit": EXIT_CODE, "SIGSEGV": -11, "SIGKILL": -9, "SIGTERM": -15, "stopped": -9}
+
+
+def waits_of(seat: str, phase: str) -> int:
+    """How many wait."""
+    return 2 if seat == "actor" and phase not in ("construct", "start_worker") else 1
+
+
+def driver_row(phase: str, manner: str) -> Row:
+    """The driver is in the phase, or waits for the one who is."""
+    seat = "driver" if phase in OF_DRIVER else SEATS[phase]
+    told: tuple[Told, ...] = ()
+    if manner == "SIGINT":
+        told = Told("KeyboardInterrupt"), *(zygote_row(seat, phase)[1:])
+    elif manner == "thread":
+        told = (value_of("driver", phase),)
+    elif manner not in STATUS:
+        told = (raised(manner, bare=True),)
+    return Row("driver", phase, manner, seat, told, STATUS.get(manner))
+
+
+def node_row(victim: str, phase: str, manner: str) -> Row:
+    """The node dies while somebody is in the phase: everybody is told. It is deaf to SIGINT."""
+    seat = SEATS[phase]
+    if manner == "SIGINT":
+        return Row(victim, phase, manner, seat, zygote_row(seat, phase))
+    if phase == "shutdown":
+        return Row(victim, phase, manner, seat, (value_of(seat, phase),))
+    name, number = {"SIGSEGV": ("SIGSEGV", 11), "SIGTERM": ("SIGTERM", 15)}.get(manner, ("SIGKILL", 9))
+    dead = Told("RayError", (f"the node process (pid {{node}}) has ended: killed by {name} ({number})",))
+    return Row(victim, phase, manner, seat, (dead,) * waits_of(seat, phase))
+
+
+def pair_row(victim: str, phase: str, manner: str) -> Row:
+    """Two die at once."""
+    seat = SEATS[phase]
+    if "driver" in (seat if each == "seat" else each for each in victim.split("+")):
+        return Row(victim, phase, manner, seat, (), STATUS[manner])
+    if "node" in victim:
+        return node_row(victim, phase, manner)
+    return Row(victim, phase, manner, seat, (worker_row if seat == "worker" else actor_row)(phase, manner))
+
 
 # ---------------------------------------------------------------------------------------------- exclusions
 NO_CONSTRUCTOR = "whoever constructs an actor is one"
 NOT_A_MEMBER = "who has compiled a graph and is none of its actors computes nothing in it, and takes no part in its collectives"
 NO_USER_CODE = "no user code runs in this process in this phase, and nobody else can do that to it"
 ONLY_THAT_THREAD = "no user code runs on the main thread there, and in another thread it ends that thread alone"
+ONE_AFTER_THE_OTHER = "two are harmed at once only when both are stopped first; else it is a row of the one and a row of the other"
 
 
 def excluded(victim: str, phase: str, manner: str) -> str:
     """Why there is no such row; "" if there is one."""
+    if victim in PAIRS:
+        return "" if manner == "stopped" else ONE_AFTER_THE_OTHER
     if victim == "worker":
         return NO_CONSTRUCTOR if phase == "construct" else NOT_A_MEMBER if phase in ("compute", "collective") else ""
     if victim == "actor":
         return ONLY_THAT_THREAD if phase == "collective" and manner in ("raise", "sys.exit") else ""
-    if victim == "zygote":
-        return NO_USER_CODE if manner in INNER else ""
-    return "rows of this victim are not written yet"
+    if victim == "driver" and phase in OF_DRIVER:
+        return ""
+    return NO_USER_CODE if manner in INNER else ""
 
 
 def row_of(victim: str, phase: str, manner: str) -> Row:
     """The row; ask `excluded` first."""
+    if victim in PAIRS:
+        return pair_row(victim, phase, manner)
     if victim == "worker":
         return Row(victim, phase, manner, "worker", worker_row(phase, manner))
     if victim == "actor":
         return Row(victim, phase, manner, "actor", actor_row(phase, manner))
-    seat = SEATS[phase]
-    return Row(victim, phase, manner, seat, zygote_row(seat, phase))
+    if victim == "driver":
+        return driver_row(phase, manner)
+    if victim == "node":
+        return node_row(victim, phase, manner)
+    return Row(victim, phase, manner, SEATS[phase], zygote_row(SEATS[phase], phase))
 
 
 ALL = [(victim, phase, manner) for victim in VICTIMS for phase in PHASES for manner in MANNERS]

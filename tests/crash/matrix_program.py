@@ -24,12 +24,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy
-
 import mray as ray
 from mray._api.current import current_backend
 from mray._objects.serializer import Serialized
-from mray.experimental import collective
 from tests.crash import harm
 from tests.crash.harm import Keepsake, Traveller, point
 
@@ -48,7 +45,16 @@ def echo(value: Any, *_: Any) -> Any:
 
 
 def large() -> Any:
+    # Not at the top: most rows have a session of their own, and no use for it.
+    import numpy
+
     return numpy.ones(LARGE, numpy.uint8)
+
+
+def four_ones() -> Any:
+    import numpy
+
+    return numpy.ones(4)
 
 
 def make_unpicklable(where: str) -> Traveller:
@@ -179,11 +185,11 @@ class Seat:
     def ones(self, where: str) -> Any:
         """The other one comes into the collective when it is told."""
         harm.ask(where + ".late")
-        return numpy.ones(4)
+        return four_ones()
 
     def ones_at_once(self, where: str) -> Any:
         harm.point_beside(where, lambda files: __file__ not in files)
-        return numpy.ones(4)
+        return four_ones()
 
 
 # ----------------------------------------------------------------------------------------------- one driver
@@ -204,9 +210,8 @@ class Driver:
 
     @staticmethod
     def _start(preload: tuple[str, ...]) -> str:
-        modules = ["tests.crash.matrix_program", *preload]
         ray.init(
-            num_cpus=CPUS, num_gpus=GPUS, resources={"slot": 1}, logging_level="ERROR", log_to_driver=False, preload=modules
+            num_cpus=CPUS, num_gpus=GPUS, resources={"slot": 1}, logging_level="ERROR", log_to_driver=False, preload=preload
         )
         return "started"
 
@@ -278,6 +283,8 @@ class Driver:
     def _through_graph(self, victim: Any, phase: str, where: str) -> Any:
         with ray.dag.InputNode() as value:
             if phase == "collective":
+                from mray.experimental import collective
+
                 summed = collective.allreduce.bind([self.first.ones.bind(value), victim.ones_at_once.bind(value)])
                 node: Any = ray.dag.MultiOutputNode(summed)
             elif phase == "read":
@@ -353,6 +360,11 @@ class Driver:
         client = current_backend().client
         assert not gone or gone not in client.peers, f"a connection to the dead process {gone} is kept"
         return {"rest": "ok", "threads": sorted(thread.name for thread in threading.enumerate())}
+
+    def look(self) -> dict[str, Any]:
+        """The driver has survived, and so has its session."""
+        assert ray.get(ray.remote(num_cpus=CPUS, num_gpus=GPUS, resources={"slot": 1})(echo).remote("all"), timeout=PATIENCE) == "all"
+        return {"rest": "ok"}
 
     def again(self) -> dict[str, Any]:
         """The session is over: there can be another one."""

@@ -263,12 +263,13 @@ class Drive:
     def assert_nothing_left(self) -> None:
         until(lambda: not self.left(), "nothing of the session is left", lambda: "\n".join(self.left()))
 
-    def end(self) -> dict[str, Any]:
-        """End it in order; what the driver had left."""
+    def end(self, *, ends: bool = True) -> dict[str, Any]:
+        """End the session in order, and the driver if it `ends` by itself then; what it had left."""
         left = self.ask("end")
-        self.socket.shutdown(socket.SHUT_RDWR)
-        assert self.wait() == 0
         self.assert_nothing_left()
+        if ends:
+            self.socket.shutdown(socket.SHUT_RDWR)
+            assert self.wait() == 0
         return left
 
     def close(self) -> None:
@@ -306,9 +307,11 @@ class Drive:
                 gate.order(manner)
             else:
                 harm_from_outside(manner, [pids[victim] for victim in victims])
-                if manner == "SIGINT" or seat not in victims:
+                if stops and manner in ("SIGSEGV", "SIGTERM"):  # which a stopped process takes when it goes on
+                    os.kill(pids["node"], signal.SIGCONT)
+                if manner not in DEADLY or {seat, "node", "driver"}.isdisjoint(victims):
                     gate.order(GO)
-            if stops and "node" not in victims:
+            if stops and not ("node" in victims and manner in DEADLY):
                 os.kill(pids["node"], signal.SIGCONT)
             if manner in DEADLY:
                 for victim in victims:

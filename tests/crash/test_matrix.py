@@ -5,12 +5,13 @@ The rows are in `matrix.py`. What is harmed while its session goes on shares a s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.crash.matrix import ALL, EXCLUDED, ROWS, Row, Told
+from tests.crash.matrix import ALL, EXCLUDED, MANNERS, PHASES, ROWS, Row, Told
 from tests.crash.matrix_scene import Drive, Nursery, is_gone, until
 
 
@@ -31,7 +32,7 @@ class Shared:
 
     def get(self) -> Drive:
         if self.drive is None:
-            self.drive = Drive(self._nursery)
+            self.drive = Drive(self._nursery, "numpy", "tests.crash.matrix_program")
             self.drive.ask("prepare")
         return self.drive
 
@@ -55,7 +56,7 @@ def shared(nursery: Nursery, shared_session: Any) -> Iterator[Shared]:
             shared.drive.close()
 
 
-def check(told: Told, wait: dict[str, Any], pid: int) -> None:
+def check(told: Told, wait: dict[str, Any], pids: dict[str, int]) -> None:
     """What somebody got is what they were to be told."""
     if not told.error:
         assert "error" not in wait, f"{wait['trace']}\nfor {told}"
@@ -64,19 +65,20 @@ def check(told: Told, wait: dict[str, Any], pid: int) -> None:
     assert "error" in wait, f"the value {wait['value']!r} for {told}"
     assert told.error in wait["error"], wait["trace"]
     for word in told.words:
-        assert word.format(pid=pid) in wait["text"], f"{word.format(pid=pid)!r} is not in\n{wait['text']}"
+        said = word.format(pid=pids["seat"], node=pids["node"])
+        assert said in wait["text"], f"{said!r} is not in\n{wait['text']}"
 
 
 def play(drive: Drive, row: Row) -> dict[str, Any]:
     """Have it happen, and check what those were told who waited."""
-    facts, answer = drive.play(row.seat, row.phase, row.manner, row.victims, opens=not row.told[0].error)
+    facts, answer = drive.play(row.seat, row.phase, row.manner, row.victims, opens=not (row.told and row.told[0].error))
     if row.status is not None:
         assert answer is None, answer
         assert drive.wait() == row.status, drive.story()
         return facts
     assert answer is not None, drive.story()
     for told, wait in zip(row.told, answer["waits"], strict=True):
-        check(told, wait, facts["pid"])
+        check(told, wait, facts["pids"])
     return facts
 
 
@@ -99,3 +101,22 @@ def test_a_death_is_told_and_the_session_goes_on(shared: Shared, row: Row) -> No
     except BaseException:
         shared.give_up()
         raise
+
+
+def of_this_run(row: Row) -> bool:
+    """Rows with a session of their own are dear: one of eight in the quick suite, all with MRAY_TEST_FULL=1."""
+    return bool(os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0") or (PHASES.index(row.phase) + 3 * MANNERS.index(row.manner)) % 8 == 0)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.session_is_over and of_this_run(row)], ids=str)
+def test_a_death_is_told_and_nothing_is_left_of_the_session(nursery: Nursery, row: Row) -> None:
+    drive = Drive(nursery)
+    try:
+        play(drive, row)
+        if row.status is None:
+            drive.ask("again" if "node" in row.victims or row.phase == "shutdown" else "look")
+            drive.end(ends=row.manner != "thread")
+        else:
+            drive.assert_nothing_left()
+    finally:
+        drive.close()
