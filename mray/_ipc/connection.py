@@ -326,6 +326,12 @@ def is_exhausted(error: OSError) -> bool:
     return error.errno in _EXHAUSTED
 
 
+def rest(reactor: Reactor, listener: socket.socket, accept: Callable[[int], None]) -> None:
+    """No descriptor is left for who waits at this listener: look again later, instead of all the time."""
+    reactor.remove_fd(listener.fileno())
+    reactor.call_later(REST_SECONDS, lambda: None if listener.fileno() < 0 else reactor.add_fd(listener.fileno(), accept))
+
+
 def connect(path: str) -> socket.socket:
     """A stream socket connected to the listener at `path`.
 

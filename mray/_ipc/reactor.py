@@ -33,7 +33,7 @@ from time import monotonic
 from typing import Protocol
 
 from mray._common.log import logger
-from mray._ipc.connection import REST_SECONDS, Connection, HangupCallback, MessageCallback, connect, is_exhausted, peer_is_ours, peer_pid
+from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, is_exhausted, peer_is_ours, peer_pid, rest
 from mray._ipc.doorbell import new_bell_fd
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.memory_order import fence
@@ -196,7 +196,7 @@ class Reactor:
                     sock, _address = listener.accept()
                 except OSError as error:
                     if is_exhausted(error):
-                        self.rest(listener, accept)
+                        rest(self, listener, accept)
                     return
                 if not peer_is_ours(sock):
                     sock.close()
@@ -207,11 +207,6 @@ class Reactor:
 
         self.add_fd(listener.fileno(), accept)
         return listener
-
-    def rest(self, listener: socket.socket, accept: Callable[[int], None]) -> None:
-        """No descriptor is left for who waits at this listener: look again later, instead of all the time."""
-        self.remove_fd(listener.fileno())
-        self.call_later(REST_SECONDS, lambda: None if listener.fileno() < 0 else self.add_fd(listener.fileno(), accept))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` in the reading thread after `seconds`."""

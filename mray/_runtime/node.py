@@ -32,7 +32,7 @@ from mray._common import messages as m
 from mray._common import settings
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
-from mray._ipc.connection import Connection, Message, is_exhausted, peer_is_ours, peer_pid
+from mray._ipc.connection import Connection, Message, is_exhausted, peer_is_ours, peer_pid, rest
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import is_published, remove_session, segment_prefix, session_of, unlink_owned, withdraw
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
@@ -143,7 +143,7 @@ class Node:
                 sock, _address = listener.accept()
             except OSError as error:
                 if is_exhausted(error):
-                    self.reactor.rest(listener, partial(self._accept, listener))
+                    rest(self.reactor, listener, partial(self._accept, listener))
                 return
             if peer_is_ours(sock):
                 self.reactor.register(sock, self._heard, self._hung_up).wary = True

@@ -105,7 +105,8 @@ def test_a_death_is_told_and_the_session_goes_on(shared: Shared, row: Row) -> No
 
 def of_this_run(row: Row) -> bool:
     """Rows with a session of their own are dear: one of eight in the quick suite, all with MRAY_TEST_FULL=1."""
-    return bool(os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0") or (PHASES.index(row.phase) + 3 * MANNERS.index(row.manner)) % 8 == 0)
+    full = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
+    return full or (PHASES.index(row.phase) + 3 * MANNERS.index(row.manner)) % 8 == 0
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.session_is_over and of_this_run(row)], ids=str)
