@@ -363,6 +363,7 @@ class Driver:
 
     def look(self) -> dict[str, Any]:
         """The driver has survived, and so has its session."""
+        gc.collect()  # what an error held
         assert ray.get(ray.remote(num_cpus=CPUS, num_gpus=GPUS, resources={"slot": 1})(echo).remote("all"), timeout=PATIENCE) == "all"
         return {"rest": "ok"}
 
