@@ -32,6 +32,8 @@ PATIENCE = 20.0
 LASTING = 1.0
 #: Bytes of device memory that a test may keep more than before: libraries allocate work space when they are first used.
 GPU_SLACK = 64 << 20
+#: Name of the plugin's own thread, which begins with the first test that has a time limit.
+WATCH = "mray-test-watch"
 
 SHARED_MEMORY = Path("/dev/shm")
 NAME_PATTERN = re.compile(r"^(sem\.)?mray-")
@@ -155,9 +157,8 @@ class Belongings:
     @classmethod
     def now(cls) -> Belongings:
         """Of this moment."""
-        return cls(
-            running(), child_processes(), shared_names(), session_directories(), open_files(), set(threading.enumerate()), gpu_memory()
-        )
+        threads = {thread for thread in threading.enumerate() if thread.name != WATCH}
+        return cls(running(), child_processes(), shared_names(), session_directories(), open_files(), threads, gpu_memory())
 
     def more_than(self, before: Belongings, node_pid: int = 0) -> list[str]:
         """What is there now that was not there before, in words.

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 import pytest
 
 from mray._api.current import backend_if_started
+from mray.pytest_plugin.leaks import WATCH
 
 #: The share of a test's time that is left when the stacks are printed, and the most seconds that this may be.
 _SHARE, _MOST = 0.2, 5.0
@@ -45,7 +46,7 @@ class Watch:
             yield
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="mray-test-watch", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=WATCH, daemon=True)
             self._thread.start()
         self._set((time.monotonic() + limit - min(limit * _SHARE, _MOST), item.nodeid))
         try:
