@@ -37,8 +37,12 @@ class Machines:
         cluster_utils = pytest.importorskip("ray.cluster_utils")
         self._cluster = cluster_utils.Cluster()
         first = {"include_dashboard": False, "temp_dir": directory, "_system_config": {"health_check_initial_delay_ms": 0}}
-        self.first = self._cluster.add_node(num_cpus=4, object_store_memory=_STORE, **first)
-        self.second = self.add_machine({"second": 4})
+        try:
+            self.first = self._cluster.add_node(num_cpus=4, object_store_memory=_STORE, **first)
+            self.second = self.add_machine({"second": 4})
+        except BaseException:  # on a very busy machine Ray gives up waiting for itself
+            self.shutdown()
+            raise
 
     def add_machine(self, resources: dict[str, int]) -> Any:
         """One more machine, and what it alone has."""
@@ -70,14 +74,16 @@ def cluster() -> Iterator[Machines]:
         patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
         # Else whatever runs in Ray's workers would come after every other process of the machine.
         patch.setenv("RAY_worker_niceness", "0")
-        machines = Machines(directory)
         try:
-            yield machines
+            machines = Machines(directory)
+            try:
+                yield machines
+            finally:
+                machines.shutdown()
         finally:
-            machines.shutdown()
             shutil.rmtree(directory, ignore_errors=True)
             sweep_semaphores(names)
-            assert_no_cluster_left(before)
+    assert_no_cluster_left(before)
 
 
 def assert_no_cluster_left(before: Belongings) -> None:
