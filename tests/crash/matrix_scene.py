@@ -218,8 +218,12 @@ class Drive:
 
         return int(until(find, "a zygote"))
 
+    def paths(self) -> list[Path]:
+        """Everything below the folder of its sessions; what goes while this looks is passed over."""
+        return [Path(folder, name) for folder, names, files in os.walk(self.sessions) for name in (*names, *files)]
+
     def note_sessions(self) -> None:
-        self.tokens |= {path.name.rpartition("_")[2] for path in self.sessions.rglob("session_*") if path.is_dir()}
+        self.tokens |= {path.name.rpartition("_")[2] for path in self.paths() if path.name.startswith("session_")}
 
     def processes(self) -> dict[int, str]:
         """Living processes of the session, and the driver: pid to title."""
@@ -244,13 +248,13 @@ class Drive:
     def left_of(self, process: str) -> list[str]:
         """What there is of a process of the session that is dead: names of what it owned, its socket."""
         names = [name for name in self.names() if f"-{process}-" in name]
-        return names + [str(path) for path in self.sessions.rglob(f"{process}*") if path.suffix == ".sock"]
+        return names + [str(path) for path in self.paths() if path.name.startswith(process) and path.suffix == ".sock"]
 
     def left(self) -> list[str]:
         """What is there of the whole, in words."""
         left = [f"process {pid} {title}" for pid, title in self.processes().items() if pid != self.pid]
         left += [f"shared memory {name}" for name in self.names()]
-        left += [f"file {path}" for path in self.sessions.rglob("*") if path.name.startswith("session_") or path.suffix == ".sock"]
+        left += [f"file {path}" for path in self.paths() if path.name.startswith("session_") or path.suffix == ".sock"]
         return left
 
     def wait(self) -> int:
