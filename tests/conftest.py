@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ TIME_LIMIT = 120
 # ------------------------------------------------------------------------------------------- time limit
 def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(Territory().leave)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell starts what is to run in the background. Programs of tests inherit it, and wait for theirs in vain.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def time_limit(item: pytest.Item) -> float:

@@ -61,6 +61,8 @@ class Cancelled(BaseException):
 class Executor:
     """Runs calls and replies to them."""
 
+    title_class: type[processes.Title] = processes.Title
+
     def __init__(self, client: Client, context: Context, interrupts: Interrupts) -> None:
         self.client = client
         self.context = context
@@ -70,7 +72,7 @@ class Executor:
         self._code: dict[bytes, bytes] = {}
         #: Calls of each function that ends the worker after so many (max_calls).
         self._counts: dict[bytes, int] = {}
-        self._title = processes.Title()
+        self._title = self.title_class()
         self.producers = Producers(self)
         self._methods: dict[str, Callable[..., Any]] = {}
         self.actor_prefix = ""

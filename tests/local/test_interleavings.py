@@ -191,6 +191,12 @@ def test_sleeping_really_sleeps_unless_told_otherwise():
 
 
 # ------------------------------------------------------------------------------------------------ deadlock
+DEADLOCK = (
+    r"(?s)deadlock.*driver waits for Caller.call, large\n.*"
+    r"Caller \(Caller.call\) waits for Caller.call\n.*large waits for.*MRAY_LOCAL_SEED=0"
+)
+
+
 def test_a_deadlock_is_told_at_once_and_says_who_waits():
     @mray.remote
     class Caller:
@@ -204,11 +210,43 @@ def test_a_deadlock_is_told_at_once_and_says_who_waits():
     with mray.init(local_mode=True, num_cpus=4, logging_level="ERROR"):
         caller = Caller.options(num_cpus=2).remote()
         refs = [caller.call.remote([caller], 0), large.remote()]
-        with pytest.raises(mray.exceptions.RaySystemError, match="(?s)deadlock.*driver waits.*Caller.call.*large.*MRAY_LOCAL_SEED=0"):
+        with pytest.raises(mray.exceptions.RaySystemError, match=DEADLOCK):
             mray.get(refs)
         # It is over for who was told, and the session goes on.
         mray.kill(caller)
         assert mray.get(refs[1]) is None
+
+
+def test_a_deadlock_names_calls_in_lanes_and_owners_of_objects():
+    @mray.remote
+    class Loop:
+        async def hang(self):
+            import asyncio
+
+            await asyncio.Event().wait()
+
+    @mray.remote
+    class Owner:
+        def ask(self, other):
+            return [other.hang.remote()]
+
+    @mray.remote(max_concurrency=2)
+    class Threads:
+        def get(self, refs):
+            return mray.get(refs)
+
+        def wait(self, refs):
+            return mray.wait(refs)
+
+    with mray.init(local_mode=True, num_cpus=4, logging_level="ERROR"):
+        owner, threads = Owner.remote(), Threads.remote()
+        refs = mray.get(owner.ask.remote(Loop.remote()))
+        with pytest.raises(mray.exceptions.RaySystemError) as told:
+            mray.get([threads.get.remote(refs), threads.wait.remote(refs)])
+    lines = set(map(str.strip, str(told.value).splitlines()))
+    assert "driver waits for Threads.get, Threads.wait" in lines
+    assert "Loop (Loop.hang) waits" in lines
+    assert any(line.endswith("waits for an object of Owner") and "Threads.get" in line for line in lines), lines
 
 
 # ----------------------------------------------------------------------------------------------- the baton

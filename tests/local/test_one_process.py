@@ -124,6 +124,50 @@ def test_the_environment_of_a_task_is_there_while_it_runs(session):
     assert name not in os.environ
 
 
+def test_ps_shows_the_command_of_the_driver():
+    source = """
+        import mray
+        with open("/proc/self/cmdline") as file:
+            command = file.read()
+        mray.init(local_mode=True, logging_level="ERROR")
+
+        @mray.remote
+        class Actor:
+            def ping(self):
+                return 1
+
+        mray.get(Actor.remote().ping.remote())
+        with open("/proc/self/cmdline") as file:
+            assert file.read() == command
+        print("same")
+    """
+    assert run(source).stdout == "same\n"
+
+
+def test_coroutines_that_a_session_ends_run_their_finally_clauses_and_say_nothing():
+    source = """
+        import asyncio, mray
+        mray.init(local_mode=True, logging_level="ERROR")
+
+        @mray.remote(max_concurrency=2)
+        class Actor:
+            async def wait(self, number):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    print("over", number)
+
+        actor = Actor.remote()
+        refs = [actor.wait.remote(number) for number in range(3)]
+        assert not mray.wait(refs, timeout=0.1)[0]
+        mray.shutdown()
+        print("end")
+    """
+    done = run(source)
+    assert done.stdout == "over 0\nover 1\nend\n"
+    assert done.stderr == ""
+
+
 def test_killing_the_pid_of_an_actor_ends_it_alone(session):
     @session.remote(max_restarts=1)
     class Actor:

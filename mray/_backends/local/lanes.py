@@ -5,6 +5,7 @@ The native lanes (`mray._runtime.lanes`) run unchanged otherwise: which call run
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +17,12 @@ from mray._runtime.lanes import Lanes
 
 if TYPE_CHECKING:
     from mray._backends.local.worker import LocalWorker
+
+
+def _number_of(task: Any) -> tuple[int, str]:
+    """Tasks in the order in which they were made, unless somebody has named them."""
+    name = str(task.get_name())
+    return len(name), name
 
 
 class LocalLanes(Lanes):
@@ -44,7 +51,7 @@ class LocalLanes(Lanes):
         place.strands.append(place.client.reactor.baton.spawn(name, run, place))
 
     def close_loops(self) -> None:
-        """The strand that calls is over: close its event loops, and say nothing of what has not come to its end in them."""
+        """The strand that calls is over: close its event loops. What has not come to its end in them is thrown away, and nothing said."""
         loops = [own_loop()]
         for lane in (self._lanes or {}).values():
             state = vars(lane)
@@ -52,8 +59,13 @@ class LocalLanes(Lanes):
                 loops.append(state["_loop"])
         for loop in loops:
             if loop is not None and not loop.is_closed() and not loop.is_running():
-                for task in sys.modules["asyncio"].all_tasks(loop):
+                for lane in (self._lanes or {}).values():
+                    lane._queue.clear()  # nothing begins where something ends
+                for task in sorted(sys.modules["asyncio"].all_tasks(loop), key=_number_of):
                     task._log_destroy_pending = False
+                    with contextlib.suppress(BaseException):
+                        # Now, not whenever the garbage collector or the interpreter's end comes to it. Its ``finally`` clauses run.
+                        task.get_coro().close()
                 loop.close()
 
     def terminate(self) -> bool:
@@ -64,7 +76,7 @@ class LocalLanes(Lanes):
 
     def crash(self) -> NoReturn:
         error = sys.exc_info()[1]
-        if not isinstance(error, Ended):
+        if not isinstance(error, (Ended, GeneratorExit)):  # which is of `close_loops`
             sys.excepthook(*sys.exc_info())
             self.worker.end(1)
         asyncio = sys.modules.get("asyncio")

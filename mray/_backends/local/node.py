@@ -24,7 +24,7 @@ from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
 from mray._common.log import logger
 from mray._ipc.connection import Message
-from mray._runtime import snapshot
+from mray._runtime import process_snapshot, snapshot
 from mray._runtime.jobs import Jobs
 from mray._runtime.key_values import KeyValues
 from mray._scheduler import events
@@ -259,7 +259,7 @@ class LocalNode:
         lines = []
         for strand in self.baton.strands:
             worker = getattr(strand.process, "worker", None)
-            what = strand.waits_for() if strand.waits_for is not None else ""
+            what = strand.waits_for() if strand.waits_for is not None else self._owed_to(strand)
             doing = "" if worker is None else worker.doing()
             if strand.serves or (worker is not None and not doing):
                 continue  # it waits for work
@@ -268,6 +268,19 @@ class LocalNode:
             row = snapshot._demand(tenant)
             lines.append(f"  {row['label']} waits for {row['resources']}; there is {self._scheduler.pool.available()}\n")
         return "".join(lines)
+
+    def _owed_to(self, strand: Strand) -> str:
+        """The calls whose results a strand waits for; else whose objects."""
+        client = getattr(strand.process, "client", None)
+        if client is None:
+            return ""
+        _found, waits = process_snapshot.answer(client, ["waits"])["waits"]
+        debts = [debt for wait in waits if wait["thread"] == strand.thread.name for debt in wait["on"]]
+        return ", ".join(debt["task"] or f"an object of {self._name_of(debt['process'])}" for debt in debts)
+
+    def _name_of(self, process: str) -> str:
+        here = self.processes.get(process)
+        return here.strands[0].name if here is not None else "the driver"
 
 
 class _NoTable:

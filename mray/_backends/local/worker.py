@@ -15,6 +15,7 @@ from mray._backends.local.lanes import LocalLanes
 from mray._common import messages as m
 from mray._common import settings
 from mray._ipc.connection import Connection, Message
+from mray._ipc.process import Title
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.executor import Executor
 from mray._runtime.worker import LAST_TOLD, Worker
@@ -32,8 +33,11 @@ class ProcessExit(Ended):
         self.status = status
 
 
-class _NoTitle:
-    """`ps` shows the driver."""
+class _NoTitle(Title):
+    """`ps` shows the driver's command, untouched."""
+
+    def __init__(self) -> None:
+        """Nothing is taken."""
 
     def set(self, text: str) -> None:
         """Nothing to show."""
@@ -62,6 +66,8 @@ class LocalInterrupts(Interrupts):
 
 class LocalExecutor(Executor):
     """Runs calls and replies to them."""
+
+    title_class = _NoTitle
 
     def _show(self, name: str) -> None:
         self.shown = name
@@ -109,7 +115,6 @@ class LocalWorker(Worker):
         super().__init__(client)
         self._node = node
         self.interrupts.worker = self  # type: ignore[attr-defined]
-        self.executor._title = _NoTitle()  # type: ignore[assignment]
 
     # ------------------------------------------------------------------------------------ from outside
     def interrupt(self) -> None:
@@ -127,10 +132,11 @@ class LocalWorker(Worker):
         raise ProcessExit(status)
 
     def doing(self) -> str:
-        """The call that runs, in words; "" when there is none."""
-        if self.context.task_id is None and not self.lanes.running:
-            return ""
-        return str(self.context.task_name or self.executor.shown)
+        """The calls that run, in words; "" when there is none."""
+        if self.lanes.running:
+            return ", ".join(call.task_name for call in self.lanes.running.values())
+        context = vars(self.context)  # not what it says to the strand that asks
+        return str(context["task_name"] or self.executor.shown) if context.get("task_id") is not None else ""
 
     # ------------------------------------------------------------------------------------ its strand
     def _serve(self, connection: Connection, message: Message) -> None:
