@@ -34,6 +34,7 @@ from typing import Any, Protocol
 
 from mray._common import settings
 from mray._device.null_memory import resolve
+from mray._ipc.connection import peer_is_ours
 
 NCCL_INT8 = NCCL_CHAR = 0
 NCCL_UINT8 = 1
@@ -513,7 +514,7 @@ def _meet(world_size: int, unique_id: bytes, rank: int) -> dict[tuple[int, int],
                 lines[peer, kind].sendall(_HELLO.pack(world_size, rank, kind))
         for _connection in range((world_size - 1 - rank) * (3 if rank == 0 else 2)):
             listener.settimeout(max(deadline - time.monotonic(), _PAUSE))
-            line, _address = listener.accept()
+            line = _accept(listener)
             line.settimeout(None)
             theirs, peer, kind = _HELLO.unpack(_read(line, _HELLO.size))
             lines[peer, kind] = line
@@ -530,11 +531,22 @@ def _meet(world_size: int, unique_id: bytes, rank: int) -> dict[tuple[int, int],
     return lines
 
 
+def _accept(listener: socket.socket) -> socket.socket:
+    """The next connection of our own user: anybody can see such names, and connect."""
+    while True:
+        line, _address = listener.accept()
+        if peer_is_ours(line):
+            return line
+        line.close()
+
+
 def _connect(name: bytes, deadline: float) -> socket.socket:
     while True:
         line = socket.socket(socket.AF_UNIX)
         try:
             line.connect(name)
+            if not peer_is_ours(line):
+                raise PermissionError(f"another user has taken the name {name!r}")
         except OSError:
             line.close()
             if time.monotonic() > deadline:

@@ -36,6 +36,7 @@ from mray._common.log import logger
 from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, is_exhausted, peer_is_ours, peer_pid, rest
 from mray._ipc.doorbell import new_bell_fd
 from mray._ipc.interrupts import InterruptGuard
+from mray._ipc.listener import listen_at
 from mray._ipc.memory_order import fence
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
@@ -185,9 +186,7 @@ class Reactor:
         self, path: str, on_connection: Callable[[Connection], None], on_message: MessageCallback, on_hangup: HangupCallback
     ) -> socket.socket:
         """Accept connections of our own user at `path`; each is announced, then read."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(path)
-        listener.listen(4096)
+        listener = listen_at(path)
         listener.setblocking(False)
 
         def accept(_events: int) -> None:

@@ -4,6 +4,9 @@ Any process of a session creates and opens segments. A name is ``/mray-<session>
 after the dead (`mray._ipc.reaper`) finds every name of a session; it is 0600, and unlinked as soon as everyone
 who needs it has it open, or when its owner lets it go.
 
+Other users can list the names, and make names of their own beside them. So the rest of a name is not to be guessed before it is there
+(`new_nonce`), and what is opened must be ours: once a name is gone, anybody may put something else in its place.
+
 A file's name is its path (``/tmp/.../spilled/<rest>``): whoever has the name of a segment tells by it where the segment lies, and opens,
 maps and unlinks both alike. A file is as fast as memory for as long as the machine has memory to spare: what is mapped is the page cache.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import secrets
 import sys
 from typing import Any
 
@@ -31,6 +35,11 @@ UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) el
 def round_up(size: int, unit: int = PAGE) -> int:
     """The least multiple of `unit` that is at least `size` (and at least one unit)."""
     return max(unit, (size + unit - 1) // unit * unit)
+
+
+def new_nonce() -> int:
+    """A number of 62 bits that nobody guesses, for a name."""
+    return secrets.randbits(62)
 
 
 class Segment:
@@ -96,16 +105,13 @@ class Segment:
     @classmethod
     def open(cls, name: str, *, writable: bool = False) -> Segment:
         """Map an existing segment; FileNotFoundError if its name is gone."""
+        fd = open_memory(name, writable=writable)
         try:
-            shared = posix_ipc.SharedMemory(name, read_only=not writable)
-        except posix_ipc.ExistentialError as error:
-            raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
-        try:
-            size = shared.size
+            size = os.fstat(fd).st_size
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            memory = mmap.mmap(shared.fd, size, access=access, **UNTRACKED)
+            memory = mmap.mmap(fd, size, access=access, **UNTRACKED)
         finally:
-            shared.close_fd()
+            os.close(fd)
         return cls(name, size, memory)
 
     def words(self, start: int = 0, count: int | None = None) -> memoryview:
@@ -132,12 +138,18 @@ def is_file(name: str) -> bool:
 
 def open_read_only(name: str) -> int:
     """A descriptor of a segment, or a file, of this name; FileNotFoundError if its name is gone."""
-    if is_file(name):
-        return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(name, os.O_RDONLY | os.O_CLOEXEC) if is_file(name) else open_memory(name)
+
+
+def open_memory(name: str, *, writable: bool = False) -> int:
+    """A descriptor of shared memory of this name. FileNotFoundError if the name is gone, also if another user has it now."""
     try:
-        fd: int = posix_ipc.SharedMemory(name, read_only=True).fd
-    except posix_ipc.ExistentialError as error:
+        fd: int = posix_ipc.SharedMemory(name, read_only=not writable).fd
+    except (posix_ipc.ExistentialError, posix_ipc.PermissionsError) as error:
         raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
+    if os.fstat(fd).st_uid != os.geteuid():
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "the shared-memory segment of that name belongs to another user", name)
     return fd
 
 

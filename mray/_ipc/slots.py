@@ -39,12 +39,10 @@ from posix import getpid  # whose memory it is, also where processes are simulat
 from struct import Struct
 from typing import Any
 
-import posix_ipc
-
 from mray._ipc.mapped import Descriptor, Mapped, Region
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.ring import RingWriter
-from mray._ipc.segment import Segment, unlink
+from mray._ipc.segment import Segment, new_nonce, open_memory, unlink
 
 #: Where a payload lies: slot, generation of the slot's segment, use, length in bytes.
 PLACE = Struct("@QQQQ")
@@ -73,6 +71,11 @@ def slot_name(prefix: str, slot: int, generation: int) -> str:
     return f"{prefix}{slot:x}.{generation:x}"
 
 
+def _next_generation(_generation: int) -> int:
+    """What the next segment of a slot is called by: no number that follows, or another user who sees the name could take the next."""
+    return new_nonce()
+
+
 def unlink_all(prefix: str) -> None:
     """Take away every name that starts with `prefix` (which starts with a slash)."""
     wanted = prefix[1:]
@@ -88,7 +91,7 @@ class Slot:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        #: How many segments have been in the slot.
+        #: Names the segment in the slot; another one for each.
         self.generation = 0
         self.segment: Segment | None = None
         #: Writable bytes of the segment.
@@ -98,9 +101,9 @@ class Slot:
         #: What a loan keeps alive.
         self.keep: object = None
 
-    def fill(self, segment: Segment) -> None:
+    def fill(self, segment: Segment, generation: int) -> None:
         """Have memory from now on."""
-        self.generation += 1
+        self.generation = generation
         self.segment = segment
         self.view = memoryview(segment.memory)
 
@@ -225,11 +228,12 @@ class SlotWriter:
             trust_fence()
             return fitting
         slot = other or self._add() or self._give_away()
-        segment = Segment.create(slot_name(self._prefix, slot.index, slot.generation + 1), max(size, LEAST_SLOT))
+        generation = _next_generation(slot.generation)
+        segment = Segment.create(slot_name(self._prefix, slot.index, generation), max(size, LEAST_SLOT))
         # POINT slot made
         self._named.append((self._ring.next, segment))
         slot.empty()
-        slot.fill(segment)
+        slot.fill(segment, generation)
         return slot
 
     def _give_away(self) -> Slot:
@@ -424,10 +428,9 @@ class SlotReader:
 
 def _map_named(name: str, key: str) -> Mapped:
     try:
-        shared = posix_ipc.SharedMemory(name, read_only=True)
-    except posix_ipc.ExistentialError as error:
-        raise WriterGoneError(errno.ENOENT, "no shared-memory segment of that name", name) from error
-    descriptor = Descriptor(shared.fd)
+        descriptor = Descriptor(open_memory(name))
+    except FileNotFoundError as error:
+        raise WriterGoneError(*error.args, name) from error
     return Mapped.of(descriptor.fd, descriptor.size, key, descriptor)
 
 

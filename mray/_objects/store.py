@@ -37,7 +37,7 @@ from typing import Any
 
 from mray._common.messages import PACKED, PICKLED
 from mray._ipc.mapped import Mapped
-from mray._ipc.segment import Segment, is_file, open_read_only, round_up, unlink
+from mray._ipc.segment import Segment, is_file, new_nonce, open_read_only, round_up, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Entry
 from mray._objects.serializer import Serialized, deserialize, has_tensors
@@ -158,7 +158,7 @@ class SegmentStore:
                     wanted = round_up(size)
                     if not self._fits(wanted):
                         raise ObjectStoreFullError(self._full_text(size))
-            name = f"{self._prefix}{owner}-{self._process}{next(self._numbers)}"
+            name = f"{self._prefix}{owner}-{self._process}{new_nonce():x}"
             try:
                 segment = Segment.create(name, wanted)
             except ObjectStoreFullError:  # /dev/shm has less room than the store may take

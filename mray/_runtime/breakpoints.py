@@ -32,6 +32,7 @@ from mray._common import settings
 from mray._ipc import process as processes
 from mray._ipc import reactor
 from mray._ipc.connection import connect, peer_is_ours
+from mray._ipc.listener import listen_at
 from mray._ipc.output import LONGEST_NOTE, note
 
 #: Folder of the session's directory.
@@ -108,11 +109,8 @@ class Breakpoints:
             "function": frame.f_code.co_name[:200],
             "since": time.time(),
         }
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = listen_at(path, 1)
         try:
-            listener.bind(path)
-            os.chmod(path, 0o600)
-            listener.listen(1)
             draft = path + ".new"
             with open(draft, "w", encoding="utf-8") as file:
                 json.dump(facts, file)

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mray._ipc.process import TITLE_ROOM, spawn
+from mray.exceptions import RaySystemError
 
 #: File with the options of the session, in its directory.
 OPTIONS = "options"
@@ -64,12 +65,22 @@ main(sys.argv[1], sys.argv[2], sys.argv[3], options)
 def write_options(session_dir: str, options: dict[str, Any]) -> None:
     """Leave the options for every process of the session; builtin values only."""
     options["package"] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    options["path"] = [path or os.getcwd() for path in sys.path]
+    options["path"] = _absolute(sys.path)
     options["parts"] = parts_of_path(options["path"])
     options["prefix"] = sys.prefix
     options["version"] = list(sys.version_info[:2])
-    with open(os.path.join(session_dir, OPTIONS), "wb") as file:
+    fd = os.open(os.path.join(session_dir, OPTIONS), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
         marshal.dump(options, file)
+
+
+def _absolute(path: list[str]) -> list[str]:
+    """Where modules are looked for, also by processes that work elsewhere. In a folder that is gone there are none."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        return [each for each in path if os.path.isabs(each)]
+    return [os.path.join(here, each) if each else here for each in path]
 
 
 def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:
@@ -154,7 +165,10 @@ def launch(
     interpreter: str | None = None,
 ) -> int:
     """Start an interpreter (ours, if no other is named) that runs `mray._backends.entry.main`; returns its pid."""
-    arguments = _arguments(role, session_dir, process, (interpreter or sys.executable,))
+    interpreter = interpreter or sys.executable
+    if not interpreter:
+        raise RaySystemError("sys.executable is empty: set it to the interpreter that mray is to start its processes with.")
+    arguments = _arguments(role, session_dir, process, (interpreter,))
     return spawn(arguments[0], arguments, environment, descriptors)
 
 

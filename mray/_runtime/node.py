@@ -35,6 +35,7 @@ from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, is_exhausted, peer_is_ours, peer_pid, rest
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import is_published, remove_session, segment_prefix, session_of, unlink_owned, withdraw
+from mray._ipc.segment import new_nonce
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime import snapshot
 from mray._runtime.farewell import Farewell
@@ -72,7 +73,7 @@ class Node:
         self._options = options
         self._session = session_of(session_dir)
         self.reactor = Reactor()
-        table_name = segment_prefix(self._session) + "table"
+        table_name = f"{segment_prefix(self._session)}table-{new_nonce():x}"
         self._table = SessionTable.create(table_name)
         self._table.set_rows_in_use(1)
         self._free_rows: list[int] = []

@@ -16,6 +16,7 @@ import fcntl
 import marshal
 import os
 import selectors
+import stat
 import struct
 import tempfile
 from collections.abc import Callable, Iterable
@@ -54,7 +55,16 @@ def parent_of(temp_dir: str | None) -> str:
 def session_parents() -> list[str]:
     """The directories under which sessions of this user may have theirs: that of `MRAY_TMPDIR` alone where it is set."""
     base = settings.TMPDIR.get()
-    return list(dict.fromkeys(map(parent_of, (base,) if base else (None, "/tmp"))))
+    return [parent for parent in dict.fromkeys(map(parent_of, (base,) if base else (None, "/tmp"))) if is_private(parent)]
+
+
+def is_private(path: str) -> bool:
+    """Whether this is a directory of our user that nobody else may enter. Any other may be a trap: nothing in it is looked at."""
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077
 
 
 def sessions() -> list[str]:

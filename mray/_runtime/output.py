@@ -199,7 +199,11 @@ def _print(stream: int, text: str) -> None:
     if target is not None:
         try:
             # One write: the user's own threads print too, and would come in between a line and its end.
-            target.write(text)
+            try:
+                target.write(text)
+            except UnicodeEncodeError:  # nothing was written
+                coding = target.encoding or "ascii"
+                target.write(text.encode(coding, "backslashreplace").decode(coding))
             target.flush()
         except (OSError, ValueError):
             pass  # the driver has closed its stream

@@ -15,7 +15,6 @@ import importlib.util
 import os
 import resource
 import select
-import socket
 import stat
 import sys
 import time
@@ -27,6 +26,7 @@ from mray._common import settings
 from mray._common.memory_options import monitor_options, retry_options
 from mray._device import discovery
 from mray._ipc import reaper
+from mray._ipc.listener import listen_at
 from mray._ipc.process import describe_exit, kill
 from mray._runtime import failed_calls, line_coverage
 from mray._runtime.breakpoints import has_terminal
@@ -34,7 +34,7 @@ from mray._runtime.client import Client
 from mray._runtime.deaths import RESET, node_error, reset_error
 from mray._runtime.environments import reduce_environment, variables_of
 from mray._runtime.launch import launch, write_options
-from mray._runtime.observer import parent_of
+from mray._runtime.observer import is_private, parent_of
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ _END_SECONDS = 20.0
 _STORE_SHARE = 0.3
 #: A place for temporary files that is on a disk everywhere.
 _ON_DISK = "/var/tmp"
-#: Open files that a process of a session may have, where the system allows it.
+#: Open files that a process of a session may have, where the system allows it, and the fewest with which a small session works.
 _DESCRIPTORS = 65536
+_LEAST_DESCRIPTORS = 128
 
 
 class SessionHold(ABC):
@@ -59,6 +60,12 @@ class SessionHold(ABC):
         self._owner = os.getpid()
         self._ended = False
         client.on_node_lost = self._node_lost
+        main = sys.modules.get("__mp_main__")
+        if main is not None:
+            # A spawned child of multiprocessing has the user's script by this name, which means nothing in a worker.
+            import cloudpickle  # noqa: PLC0415  (10 ms, while the node starts)
+
+            cloudpickle.register_pickle_by_value(main)
 
     def end(self) -> None:
         """End what this driver has asked for and pass on its last output: of a session of its own every process, and nothing is left.
@@ -204,9 +211,7 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[
         if spill is not None:
             reaper.spill_elsewhere(directory, spill)
         # POINT directory named
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(os.path.join(directory, "node.sock"))
-            listener.listen(4096)
+        with listen_at(os.path.join(directory, "node.sock")) as listener:
             chosen["facts"]["session_name"] = os.path.basename(directory)
             write_options(directory, chosen)
             log = os.open(os.path.join(directory, "logs", "node.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -245,9 +250,11 @@ def end_node(directory: str, lock: int, pid: int) -> str:
 
 def allow_descriptors() -> None:
     """Raise the soft limit of open files, for this process and all of the session: each actor is a connection, each view of an object
-    a mapping.
+    a mapping. RaySystemError where far too few are allowed.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < _LEAST_DESCRIPTORS:
+        raise RaySystemError(f"mray needs {_LEAST_DESCRIPTORS} open files in each process, and here {hard} are allowed: see `ulimit -Hn`.")
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -328,6 +335,9 @@ def make_directory(base: str | None) -> tuple[str, int]:
     # It gets its name when it is locked: what has the name and no lock is dead.
     hidden = os.path.join(parent, "." + name)
     os.mkdir(hidden, 0o700)
+    if os.lstat(hidden).st_mode & 0o700 != 0o700:
+        os.rmdir(hidden)
+        raise PermissionError("the umask of this process takes its own user's rights away from what it makes: set one like 0o077")
     # POINT directory made
     lock = reaper.take_lock(hidden)
     assert lock is not None
@@ -339,13 +349,34 @@ def make_directory(base: str | None) -> tuple[str, int]:
 
 
 def private_directory(path: str) -> str:
-    """Make a directory of our own, or see that it is: PermissionError when somebody else could have made it."""
-    with contextlib.suppress(FileExistsError):
-        os.makedirs(path, 0o700)
-    facts = os.lstat(path)
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
-        raise PermissionError(f"{path} must be a directory of this user that nobody else may enter; set MRAY_TMPDIR to use another place")
+    """Make a directory of our own, or see that it is: PermissionError when somebody else could have made it, or could replace it."""
+    parent = os.path.dirname(path)
+    os.makedirs(parent, 0o755, exist_ok=True)
+    _check_way(parent)
+    try:
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)  # whatever the umask
+    except FileExistsError:
+        if not is_private(path):
+            raise PermissionError(
+                f"{path} must be a directory of this user that nobody else may enter; set MRAY_TMPDIR to use another place"
+            ) from None
     return path
+
+
+def _check_way(path: str) -> None:
+    """PermissionError when anybody may rename what lies on the way to `path`."""
+    path = os.path.realpath(path)
+    while True:
+        mode = os.stat(path).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise PermissionError(
+                f"every user may rename what lies in {path}, so sessions are not safe there: make it sticky (chmod +t), as /tmp is, or "
+                "set MRAY_TMPDIR to use another place"
+            )
+        if path == os.path.dirname(path):
+            return
+        path = os.path.dirname(path)
 
 
 def reap_node(pid: int, timeout: float) -> int | None:

@@ -52,6 +52,7 @@ class Zygote:
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_args: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        speak_utf8()
         worker_main = load_worker_main()
         self._preload()
         # What lives now is never collected: a collection in a worker would write to, and so copy, every page.
@@ -136,6 +137,13 @@ class Zygote:
         os._exit(0)
 
 
+def speak_utf8() -> None:
+    """Print what the node reads, whatever the locale. Before there is a pipe in the place of a file: Python would look for its end."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)  # type: ignore[union-attr]
+
+
 def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str, str]) -> None:
     """What a new worker does first, before any user code: its own session, output, environment; tied to the node's life."""
     with contextlib.suppress(PermissionError):  # a profiler has made it the first of its own already
@@ -176,6 +184,7 @@ def run_fresh_worker(
     lifeline: int, session_dir: str, process: str, environment: dict[str, str], options: dict[str, Any], main: WorkerMain
 ) -> int:
     """The main function of a worker that was started by exec: its output and environment are in place already."""
+    speak_utf8()
     stdout, stderr = os.dup(1), os.dup(2)
     become_worker(lifeline, stdout, stderr, {})
     for module in options.get("preload", ()):

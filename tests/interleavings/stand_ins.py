@@ -269,6 +269,7 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(ring, "_unpack_header", _unpack_header)
         patch.setattr(slots, "Segment", Segment)
         patch.setattr(slots, "LEAST_SLOT", LEAST_SLOT)
+        patch.setattr(slots, "_next_generation", lambda generation: generation + 1)  # each run does the same
         patch.setattr(slots, "_map_named", _map_named)
         patch.setattr(slots, "_pin_type", lambda _size: Pin)
         patch.setattr(slots, "memoryview", _view, raising=False)

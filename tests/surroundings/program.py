@@ -1,0 +1,252 @@
+"""A driver that is started in odd surroundings: a session, a task, an actor, an object, a graph, and the end of the session.
+
+``python program.py SURROUNDING FILE`` writes to FILE what came of it: ``well``, or the error's type and text. A surrounding that is made
+inside of the process is a function below; any other word means none.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import mray
+
+LARGE = 1 << 20
+#: Bytes of shared memory that containers have by default.
+SMALL_MEMORY = 64 << 20
+#: Seconds after which what should come about counts as never coming about.
+PATIENCE = 60.0
+
+
+@mray.remote
+def double(number: int) -> int:
+    print("twice \N{EURO SIGN}", number)
+    return 2 * number
+
+
+@mray.remote
+def length(value: bytes) -> int:
+    return len(value)
+
+
+@mray.remote(num_cpus=0)
+class Adder:
+    def __init__(self, more: int) -> None:
+        self.more = more
+
+    def add(self, number: int) -> int:
+        return number + self.more
+
+    def wait(self) -> None:
+        threading.Event().wait()
+
+    def run(self, *words: str) -> str:
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def use(size: int = LARGE) -> None:
+    """Everything once, with an object of so many bytes."""
+    mray.init(num_cpus=1, logging_level="ERROR")
+    try:
+        assert mray.get(double.remote(21)) == 42
+        assert mray.get(length.remote(mray.put(b"x" * size))) == size
+        adder = Adder.remote(1)
+        assert mray.get(adder.add.remote(41)) == 42
+        with mray.dag.InputNode() as number:
+            graph = adder.add.bind(number).experimental_compile()
+        assert [graph.execute(each).get() for each in range(3)] == [1, 2, 3]
+        graph.teardown()
+        # A program that it starts is waited for, and hears what it is sent, whatever this process has been told to ignore.
+        assert mray.get(adder.run.remote(sys.executable, "-SIc", "print(42)")) == "42\n"
+        for_ever = adder.wait.remote()
+        mray.kill(adder)
+        try:
+            mray.get(for_ever)
+        except mray.exceptions.ActorDiedError:
+            pass
+        else:
+            raise AssertionError("a dead actor answers")
+    finally:
+        mray.shutdown()
+
+
+def report(text: str) -> None:
+    """Leave what came of it, as a whole."""
+    target = sys.argv[2]
+    fd = os.open(target + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.write(fd, text.encode("utf-8", "backslashreplace"))
+    os.close(fd)
+    os.rename(target + ".new", target)
+
+
+def try_it(size: int = LARGE) -> None:
+    """Use mray and report."""
+    try:
+        use(size)
+    except BaseException as error:
+        import traceback
+
+        report("".join(traceback.format_exception(error)) if "-v" in sys.argv else f"{type(error).__name__}: {error}")
+    else:
+        report("well")
+
+
+# ------------------------------------------------------------------------------------------- surroundings
+def in_a_thread() -> None:
+    thread = threading.Thread(target=try_it)
+    thread.start()
+    thread.join()
+
+
+def in_a_daemon() -> None:
+    """As a service begins: twice forked, in a kernel session of its own, without a terminal, in the root folder."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+    os.umask(0)
+    os.closerange(0, 256)
+    try_it()
+
+
+def without_standard_files() -> None:
+    os.closerange(0, 3)
+    try_it()
+
+
+def without_python_streams() -> None:
+    sys.stdin = sys.stdout = sys.stderr = None  # type: ignore[assignment]
+    try_it()
+
+
+def in_a_folder_that_is_gone() -> None:
+    folder = f"{sys.argv[2]}.folder"
+    os.mkdir(folder)
+    os.chdir(folder)
+    os.rmdir(folder)
+    try_it()
+
+
+def with_a_path_from_here() -> None:
+    """As ``python -c`` and prompts have it, in a folder that is gone."""
+    sys.path.insert(0, "")
+    in_a_folder_that_is_gone()
+
+
+def with_umask_0() -> None:
+    os.umask(0)
+    try_it()
+
+
+def with_umask_0777() -> None:
+    os.umask(0o777)
+    try_it()
+    os.umask(0o022)
+
+
+def with_few_open_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+    try_it()
+
+
+def with_far_too_few_open_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+    try_it()
+
+
+def with_sigchld_ignored() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try_it()
+
+
+def with_sigpipe_deadly() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try_it()
+
+
+def with_all_signals_blocked() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try_it()
+
+
+def without_an_environment() -> None:
+    os.environ.clear()
+    try_it()
+
+
+def without_its_interpreter() -> None:
+    sys.executable = ""
+    try_it()
+
+
+def in_a_forked_child() -> None:
+    _in_a_child("fork")
+
+
+def in_a_spawned_child() -> None:
+    _in_a_child("spawn")
+
+
+def _in_a_child(method: str) -> None:
+    import multiprocessing
+
+    child = multiprocessing.get_context(method).Process(target=try_it)
+    child.start()
+    child.join()
+
+
+def in_a_small_container() -> None:
+    """As the first process of one, which waits for nobody but the program: whoever else ends there stays as a zombie."""
+    child = os.fork()
+    if not child:
+        try_it(SMALL_MEMORY + LARGE)  # more than there is shared memory
+        os._exit(0)
+    os.waitpid(child, 0)
+    deadline = time.monotonic() + PATIENCE
+    while left := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != 1 and not _is_dead(pid)]:
+        if time.monotonic() > deadline:
+            report(f"left behind: {left}")
+            break
+        time.sleep(0.01)
+    left_names = os.listdir("/dev/shm")
+    if left_names:
+        report(f"left behind: {left_names}")
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rsplit(b")", 1)[1].split()[0] == b"Z"
+    except OSError:
+        return True
+
+
+def after_root() -> None:
+    """As a service that gives up its rights: the kernel hides what such a process has open from others of its new user."""
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    try_it()
+
+
+def in_a_folder_of_roots() -> None:
+    """Where the user may not even look."""
+    os.chdir(os.environ["CLOSED_FOLDER"])
+    after_root()
+
+
+def main() -> None:
+    surrounding: Callable[[], None] = globals().get(sys.argv[1], try_it)
+    surrounding()
+
+
+if __name__ == "__main__":
+    main()

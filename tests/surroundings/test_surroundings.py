@@ -1,0 +1,170 @@
+"""Wherever a program is started, mray works, or says at once why it cannot.
+
+One driver (`program.py`), a row per surrounding: made by how it is started, or inside of it by a function of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.surroundings.users import NOBODY, as_root_beside_nobody, needs_root
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("program.py")
+#: Seconds after which what should come about counts as never coming about.
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Surrounding:
+    """How the program is started."""
+
+    name: str
+    #: The interpreter's flags, what goes before it, and variables (None: without it).
+    flags: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    variables: Mapping[str, str | None] = field(default_factory=dict)
+    #: What the program reports, or how an error begins.
+    reports: str = "well"
+
+
+INSIDE = {
+    "in_a_thread": "well",
+    "in_a_daemon": "well",
+    "without_standard_files": "well",
+    "without_python_streams": "well",
+    "in_a_folder_that_is_gone": "well",
+    "with_a_path_from_here": "well",
+    "with_umask_0": "well",
+    "with_umask_0777": "PermissionError: the umask of this process takes its own user's rights away",
+    "with_few_open_files": "well",
+    "with_far_too_few_open_files": "RaySystemError: System error: mray needs 128 open files in each process, and here 16 are allowed",
+    "with_sigchld_ignored": "well",
+    "with_sigpipe_deadly": "well",
+    "with_all_signals_blocked": "well",
+    "without_an_environment": "well",
+    "without_its_interpreter": "RaySystemError: System error: sys.executable is empty",
+    "in_a_forked_child": "well",
+    "in_a_spawned_child": "well",
+}
+OUTSIDE = [
+    Surrounding("under_setsid", before=("setsid", "--wait")),
+    Surrounding("under_nohup", before=("nohup",)),
+    Surrounding("without_assertions", flags=("-O",)),
+    Surrounding("with_a_safe_path", variables={"PYTHONSAFEPATH": "1"}),
+    Surrounding("with_a_home_that_is_read_only", variables={"HOME": "/proc", "XDG_CACHE_HOME": None}),
+    Surrounding("with_an_empty_path", variables={"PATH": ""}),
+    Surrounding("in_the_c_locale", variables={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
+    Surrounding("in_latin_1", variables={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "latin-1"}),
+]
+ROWS = [Surrounding(name, reports=reports) for name, reports in INSIDE.items()] + OUTSIDE
+
+
+class Start:
+    """Starts programs, and sees what came of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        #: Short, for the names of sockets in it, and such that everybody may have sessions there.
+        self.sessions = Path(tempfile.mkdtemp(prefix="ms", dir="/tmp"))
+        self.sessions.chmod(0o1777)
+        folder.chmod(0o777)
+        for parent in folder.parents:
+            if parent.name.startswith("pytest-"):
+                parent.chmod(0o755)
+
+    def run(self, surrounding: Surrounding, *program: str, word: str = "") -> str:
+        """What the program reports; once it has, nothing of its session is there."""
+        result = self.folder / "result"
+        environment = {**os.environ, "MRAY_TMPDIR": str(self.sessions), "PYTHONPATH": str(REPOSITORY)}
+        for name, value in surrounding.variables.items():
+            environment.pop(name, None)
+            if value is not None:
+                environment[name] = value
+        words = [sys.executable, *surrounding.flags, *(program or (str(PROGRAM),)), word or surrounding.name, str(result)]
+        words[:0] = [shutil.which(surrounding.before[0]) or "", *surrounding.before[1:]] if surrounding.before else []
+        ended = subprocess.run(words, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
+        self._await(result.exists, lambda: f"no report, exit {ended.returncode}: {ended.stderr.decode(errors='replace')}")
+        # The driver has gone before its node may be done.
+        self._await(lambda: not self.left(), lambda: f"left behind: {self.left()}")
+        return result.read_text()
+
+    def left(self) -> list[str]:
+        return [str(path) for path in self.sessions.glob("*/*") if "session_" in path.name]
+
+    @staticmethod
+    def _await(condition: object, complaint: object) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():  # type: ignore[operator]
+            if time.monotonic() > deadline:
+                pytest.fail(complaint())  # type: ignore[operator]
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    start = Start(tmp_path)
+    yield start
+    shutil.rmtree(start.sessions, ignore_errors=True)
+
+
+@pytest.mark.parametrize("surrounding", ROWS, ids=lambda row: row.name)
+def test_a_program_works_or_says_why_not(start: Start, surrounding: Surrounding) -> None:
+    assert start.run(surrounding)[: len(surrounding.reports)] == surrounding.reports
+
+
+def test_a_program_works_in_isolated_mode(start: Start) -> None:
+    code = f"import sys, runpy; sys.path.insert(0, {str(REPOSITORY)!r}); runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+    assert start.run(Surrounding("isolated", flags=("-I", "-c")), code) == "well"
+
+
+def test_a_program_works_where_names_of_sockets_would_be_too_long(start: Start) -> None:
+    long = start.folder / ("x" * 120)
+    long.mkdir()
+    assert start.run(Surrounding("long", variables={"MRAY_TMPDIR": str(long)})) == "well"
+
+
+def test_a_zip_file_with_its_modules_works_as_a_program(start: Start) -> None:
+    with zipfile.ZipFile(start.folder / "app.pyz", "w") as archive:
+        archive.write(PROGRAM, "inside.py")
+        archive.writestr("__main__.py", "import inside\ninside.main()\n")
+    assert start.run(Surrounding("zipped"), "app.pyz") == "well"
+
+
+SHARED_MEMORY_OF_ITS_OWN = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
+NEW_SPACES = ("unshare", "--pid", "--fork", "--mount", "--mount-proc")
+
+
+@needs_root
+def test_a_program_works_in_a_small_container_whose_first_process_waits_for_nobody(start: Start) -> None:
+    before = (*NEW_SPACES, "/bin/sh", "-c", SHARED_MEMORY_OF_ITS_OWN, "sh")
+    tried = subprocess.run([*before, "true"], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"no namespaces here: {tried.stderr}")
+    assert start.run(Surrounding("in_a_small_container", before=before)) == "well"
+
+
+@needs_root
+@pytest.mark.parametrize("word", ["after_root", "in_a_folder_of_roots"])
+def test_a_program_works_that_has_given_up_the_rights_of_root(start: Start, word: str) -> None:
+    closed = start.folder / "closed"
+    closed.mkdir(mode=0o700)
+    variables = {"CLOSED_FOLDER": str(closed)}
+    assert start.run(Surrounding(word, before=as_root_beside_nobody(), variables=variables)) == "well"
+
+
+@needs_root
+def test_a_program_works_for_nobody(start: Start) -> None:
+    before: Sequence[str] = (*as_root_beside_nobody(), *NOBODY)
+    assert start.run(Surrounding("nobody", before=tuple(before))) == "well"
