@@ -19,7 +19,7 @@ from typing import NamedTuple
 from mray._common.version import __version__
 from mray._ipc import process as processes
 from mray._ipc.reaper import ADDRESS, address_lock, withdraw
-from mray._runtime.observer import is_alive, parent_of, session_parents
+from mray._runtime.observer import is_alive, is_private, parent_of, session_parents
 
 #: Locked while a session is being started.
 _STARTING = "starting"
@@ -76,6 +76,8 @@ def running(temp_dir: str | None = None) -> Address | None:
 
 
 def _read(parent: str) -> Address | None:
+    if not is_private(parent):
+        return None
     try:
         fd = os.open(os.path.join(parent, ADDRESS), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(fd, encoding="utf-8") as file:

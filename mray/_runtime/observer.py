@@ -55,7 +55,7 @@ def parent_of(temp_dir: str | None) -> str:
 def session_parents() -> list[str]:
     """The directories under which sessions of this user may have theirs: that of `MRAY_TMPDIR` alone where it is set."""
     base = settings.TMPDIR.get()
-    return [parent for parent in dict.fromkeys(map(parent_of, (base,) if base else (None, "/tmp"))) if is_private(parent)]
+    return list(dict.fromkeys(map(parent_of, (base,) if base else (None, "/tmp"))))
 
 
 def is_private(path: str) -> bool:
@@ -79,6 +79,8 @@ def all_sessions() -> list[tuple[str, bool]]:
     """Every session directory of this user, and whether the session is alive."""
     found = []
     for parent in session_parents():
+        if not is_private(parent):
+            continue
         with contextlib.suppress(OSError), os.scandir(parent) as entries:
             found += [(entry.stat().st_mtime, entry.path) for entry in entries if entry.name.startswith("session_")]
     names = [path for _time, path in sorted(found, key=lambda each: os.path.basename(each[1]))]
