@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes("a worker is ended to have its memory")
+
 TOTAL = 1_000_000
 
 

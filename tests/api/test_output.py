@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes("what one process prints needs no way to it; tests/local shows that it is printed")
+
 #: Off a terminal mray prints the lines as they were written, unless it is told otherwise.
 PREFIX = {"MRAY_LOG_PREFIX": "1"}
 

@@ -14,6 +14,7 @@ LIMIT = 80 * MIB
 SIZE = 8 * MIB
 #: Three times what memory may hold.
 COUNT = 3 * LIMIT // SIZE
+NEEDS_STORE = pytest.mark.processes("values of one process are its own memory, and no other has to find them")
 
 
 def array(number: int) -> numpy.ndarray:
@@ -96,6 +97,7 @@ def test_refs_inside_values_on_disk_keep_their_objects(small):
     assert len(pad) == COUNT // 2
 
 
+@NEEDS_STORE
 def test_locations_say_what_is_on_disk(small, eventually):
     ray = small
     refs = [ray.put(array(number)) for number in range(COUNT)]
@@ -194,6 +196,7 @@ def test_a_file_outlives_the_worker_that_made_it(fresh, init, eventually):
     assert is_array(ray.get(held[0]), 0)
 
 
+@NEEDS_STORE
 @pytest.mark.parametrize("way", ["argument", "config"])
 def test_the_directory_can_be_named_and_is_left_empty(fresh, init, tmp_path, way, eventually):
     ray = fresh
@@ -249,6 +252,7 @@ def test_without_spilling_the_store_is_full(fresh, init):
     assert is_array(ray.get(ray.put(array(1))), 1)
 
 
+@NEEDS_STORE
 @pytest.mark.parametrize("told", [True, False])
 def test_the_driver_is_told_of_what_went_to_disk_unless_it_does_not_want_to(run_program, told):
     done = run_program(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -259,3 +260,34 @@ def test_a_fork_has_no_session(session):
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_what_tasks_print_and_their_bars_come_out_at_once(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import os, sys
+import mray
+from mray.experimental.tqdm_ray import tqdm
+
+mray.init(local_mode=True, num_cpus=2, logging_level="ERROR")
+
+@mray.remote
+def speaks(number):
+    print("said by", number)
+    bar = tqdm(desc=f"job {number}", total=5, flush_interval_s=0)
+    for _ in range(5):
+        bar.update(1)
+    bar.close()
+    print("to stderr", number, file=sys.stderr)
+
+for number in range(2):
+    mray.get(speaks.remote(number))
+    print("done", number)
+"""
+    )
+    done = run("", str(program), path=True)
+    assert done.stdout.splitlines() == ["said by 0", "done 0", "said by 1", "done 1"]
+    for number in range(2):
+        assert f"to stderr {number}" in done.stderr
+        assert re.search(rf"job {number}: +100%", done.stderr)

@@ -53,7 +53,10 @@ class LocalEntry(Entry):
     @property
     def mapping(self) -> Any:
         """What `mray._objects.store.read` takes for this process's mapping of the value."""
-        name = self.payload[0] if self.form == m.SEGMENT else None
+        form, payload = self.form, self.payload
+        if form == m.TENSORS:  # what is beside the tensors
+            form, payload = payload[6:8]
+        name = payload[0] if form == m.SEGMENT else None
         return name.map if isinstance(name, Heap) else None
 
     @mapping.setter
