@@ -29,6 +29,8 @@ _backend: Backend | None = None
 _inherited: Backend | None = None
 #: What the session was started with.
 _options: SessionOptions | None = None
+#: Nobody uses the session at the moment: whoever calls `init` gets another one in its place.
+_kept = False
 _lock = threading.RLock()
 
 
@@ -59,6 +61,17 @@ def backend_if_started() -> Backend | None:
     return _backend
 
 
+def backend_in_use() -> Backend | None:
+    """As `backend_if_started`, unless that is only kept (see `keep`)."""
+    return None if _kept else _backend
+
+
+def keep(kept: bool) -> None:
+    """Keep the session for who wants it next, or use it again. It serves who calls meanwhile, and makes way for who calls `init`."""
+    global _kept
+    _kept = kept and _backend is not None
+
+
 def started_backend(otherwise: str = NOT_STARTED) -> Backend:
     """The backend; RaySystemError with this text when there is none. Starts nothing."""
     if _backend is None:
@@ -68,14 +81,16 @@ def started_backend(otherwise: str = NOT_STARTED) -> Backend:
 
 def set_backend(backend: Any) -> None:
     """Install the backend of this process (``None``: there is none any more). For workers and tests."""
-    global _backend
-    _backend = backend
+    global _backend, _kept
+    _backend, _kept = backend, False
 
 
 def start(options: SessionOptions) -> Backend:
     """Start a session with the engine that the options name. RuntimeError when this process has one already, and none can be within it."""
     global _options
     with _lock:
+        if _kept:
+            stop()
         if _backend is not None:
             within = _backend.start_within(options)
             set_backend(within)

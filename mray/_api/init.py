@@ -9,7 +9,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from types import TracebackType
 from typing import Any
 
-from mray._api.current import backend_if_started, start, stop
+from mray._api.current import backend_in_use, start, stop
 from mray._api.logging_config import LoggingConfig
 from mray._common import settings
 from mray._common.log import logger
@@ -165,7 +165,7 @@ def init(
         raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
     if not isinstance(others.get("_system_config") or {}, dict):
         raise TypeError("The _system_config must be a dict.")
-    backend = backend_if_started()
+    backend = backend_in_use()
     if backend is not None and not (address == "local" and backend.has_sessions_within):
         if not ignore_reinit_error:
             raise RuntimeError(

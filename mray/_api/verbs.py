@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mray._api.actor import ActorHandle
-from mray._api.current import backend_if_started, current_backend, started_backend, stop
+from mray._api.current import backend_if_started, backend_in_use, current_backend, started_backend, stop
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import ObjectRefGenerator
@@ -24,7 +24,7 @@ _NO_STATE = "Ray has not been started yet. Trying to use state API before ray.in
 # --------------------------------------------------------------------------------------------- sessions
 def is_initialized() -> bool:
     """Whether this process has a session."""
-    return backend_if_started() is not None
+    return backend_in_use() is not None
 
 
 def shutdown(*, wait_for_processes: bool = True, _exiting_interpreter: bool = False) -> None:

@@ -364,6 +364,8 @@ class Reactor:
                 return bool(predicate())
             self._reader = threading.get_ident()
             try:
+                if self.closed and predicate():
+                    return True  # the end came before the turn did, and has been told
                 return self._read_until(predicate, deadline, spin)
             finally:
                 self._give_turn()

@@ -212,23 +212,20 @@ def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
     """Fail if there is more than `before`, once what was ended had time to go. For `node_pid` see `Belongings.more_than`."""
     if not Belongings.now().more_than(before, node_pid):
         return
-    deadline = time.monotonic() + PATIENCE
     gc.collect()
+    deadline = time.monotonic() + PATIENCE
     pause = 0.001
     seen: dict[str, float] = {}
     while left := Belongings.now().more_than(before, node_pid):
         now = time.monotonic()
-        for item in left:
-            seen.setdefault(item, now)
+        seen = {item: seen.get(item, now) for item in left}
         if pause > 0.1:
             # Other test runs of this user come and go meanwhile.
             left = [item for item in left if not (item.startswith("shared memory ") and is_foreign(item.split()[-1]))]
             if not left:
                 return
-        if now > deadline:
-            lasting = [item for item in left if now - seen[item] > LASTING]
-            if not lasting:
-                return
+        lasting = [item for item in left if now - seen[item] > LASTING]
+        if now > deadline and lasting:
             pytest.fail("left behind:\n  " + "\n  ".join(lasting), pytrace=False)
         time.sleep(pause)
         pause = min(pause * 2, 0.2)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mray
-from mray._api.current import backend_if_started
+from mray._api.current import backend_if_started, keep
 from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
 from mray.pytest_plugin.stacks import Watch
 from mray.util.testing import reset
@@ -51,7 +51,9 @@ class Run:
         _ = self._territory
         if next(item.iter_markers("mray"), None) is not None:
             pytest.fail(f"{item.nodeid}: the marker `mray` is for `mray_fresh`; all tests with `mray_session` share one", pytrace=False)
-        if not self._is_shared():
+        if self._is_shared():
+            keep(False)
+        else:
             self._init({})  # which raises if somebody else has started one
             self._shared = _current()
         with self._leaving_nothing(shared=True):
@@ -62,6 +64,7 @@ class Run:
             if self._is_shared():
                 reset()
                 self._shared = _current()
+                keep(True)  # a test that starts one of its own may come next
             else:  # the test has ended it
                 mray.shutdown()
                 self._shared = None
@@ -72,6 +75,8 @@ class Run:
         self.end_shared()
         options: dict[str, Any] = {}
         for marker in item.iter_markers("mray"):  # the closest first
+            if marker.args:
+                pytest.fail(f"{item.nodeid}: the marker `mray` takes options of init() by name, not {marker.args!r}", pytrace=False)
             options = {**marker.kwargs, **options}
         with self._leaving_nothing(shared=False):
             self._init(options)
@@ -125,8 +130,6 @@ class Run:
         node_pid = backend.facts().get("node_pid", 0) if backend is not None else 0
         before = Belongings.now()
         yield
-        if shared and self._shared is None:
-            return  # the test has ended the session: there is less than before
         assert_nothing_left(before, node_pid)
 
     def leaving_nothing(self, item: pytest.Item) -> Iterator[None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from mray._api.current import backend_if_started, stop
+from mray._api.current import backend_if_started, backend_in_use, stop
 from mray._api.init import init
 from mray._common.log import logger
 from mray.exceptions import RaySystemError
@@ -25,7 +25,7 @@ def explore(program: Callable[[], T], seeds: Iterable[int] = range(100), *, real
     ends the exploration, with the seed in a note of the error (from Python 3.11 on) and in the log. `options` are those of `init`. Unless
     `real_time`, sleeping takes no time. RaySystemError when this process has a session already. A session takes some milliseconds.
     """
-    if backend_if_started() is not None:
+    if backend_in_use() is not None:
         raise RaySystemError("explore() starts sessions of its own; call shutdown() first")
     results = {}
     for seed in seeds:

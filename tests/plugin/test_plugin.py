@@ -190,6 +190,59 @@ def test_what_a_test_leaves_behind_fails_it(project):
     assert outcomes(done) == {"passed": 3, "error": 2}, done.stdout + done.stderr
 
 
+def test_tests_that_start_sessions_of_their_own_may_stand_between_those_that_share_one(project):
+    files = {
+        "test_mixed.py": """
+            import threading, unittest
+            import mray, pytest
+            from mray.pytest_plugin import leaks
+            from mray.util.interleavings import explore
+
+            leaks.PATIENCE, leaks.LASTING = 0.5, 0.2
+
+            def test_first(mray_session):
+                assert mray_session.cluster_resources()["CPU"] == 3
+                assert mray.is_initialized()
+                with pytest.raises(RuntimeError, match="twice"):
+                    mray.init()
+
+            class TestOwn(unittest.TestCase):
+                @classmethod
+                def setUpClass(cls):
+                    assert not mray.is_initialized()
+                    mray.init(num_cpus=1)
+
+                def test_it(self):
+                    self.assertEqual(mray.cluster_resources()["CPU"], 1)
+
+                @classmethod
+                def tearDownClass(cls):
+                    mray.shutdown()
+
+            def test_second(mray_session):
+                assert mray_session.cluster_resources()["CPU"] == 3
+
+            def test_explored():
+                assert explore(lambda: mray.get(mray.put(1)), [5]) == {5: 1}
+
+            def test_third(mray_session):
+                assert mray_session.get(mray_session.remote(lambda: 1).remote()) == 1
+
+            def test_that_ends_the_session_and_leaves_a_thread(mray_session):
+                mray.shutdown()
+                threading.Thread(target=threading.Event().wait, name="kept-thread", daemon=True).start()
+
+            @pytest.mark.mray(1)
+            def test_words(mray_fresh):
+                raise AssertionError("not reached")
+        """
+    }
+    done = project(files, "--mray-cpus=3")
+    assert outcomes(done) == {"passed": 6, "error": 2}, done.stdout + done.stderr
+    assert "thread kept-thread" in done.stdout
+    assert "takes options of init() by name, not (1,)" in done.stdout
+
+
 def test_runs_that_do_not_use_it_import_the_face_of_mray_alone(project):
     text = """
         import sys

@@ -71,6 +71,16 @@ def test_device_memory_is_asked_of_torch_only_where_it_is_used(monkeypatch, used
     assert leaks.gpu_memory() == expected
 
 
+def test_what_is_seen_late_is_left_behind_too(monkeypatch):
+    """A look that takes longer than the patience, as on a busy machine, excuses nobody."""
+    monkeypatch.setattr(leaks, "PATIENCE", 0.0)
+    monkeypatch.setattr(leaks, "LASTING", 0.01)
+    before = leaks.Belongings.now()
+    with open(__file__), pytest.raises(pytest.fail.Exception, match="left behind:\n  file descriptor .*test_leaks.py"):
+        leaks.assert_nothing_left(before)
+    leaks.assert_nothing_left(before)
+
+
 def test_a_name_belongs_to_the_session_that_somebody_else_has_mapped():
     assert not leaks.is_foreign(f"mray-local_{os.getpid()}_0-object")
     assert not leaks.is_foreign("mray-00000000nobody-object")

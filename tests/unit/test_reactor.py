@@ -143,6 +143,20 @@ def test_defer_wakes_a_sleeping_reader(pair):
     assert reactor.wait_until(lambda: bool(ran), 10)
 
 
+def test_a_wait_that_the_end_overtakes_returns_what_was_told_before_it():
+    reactor = Reactor()
+    asked = []
+
+    def is_told():
+        asked.append(True)
+        if len(asked) == 1:
+            reactor.close()  # as another thread would, between this look and the turn to read
+            return False
+        return True
+
+    assert reactor.wait_until(is_told)
+
+
 @pytest.fixture
 def table():
     table = SessionTable.create(f"/mray-test-{os.getpid()}-table")
