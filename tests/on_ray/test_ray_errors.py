@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import pickle
 from typing import Any
@@ -20,6 +21,7 @@ CLASSES = sorted(
 TASK = "ab" * 24
 OBJECT = "cd" * 28
 ACTOR = "ef" * 16
+GROUP: Any = getattr(builtins, "ExceptionGroup", None)  # of Python 3.11
 
 
 TEXT = 'Traceback (most recent call last):\n  File "user.py", line 1, in f\nValueError: no'
@@ -152,4 +154,36 @@ def test_texts_lose_colours_and_the_frames_between_user_and_ray() -> None:
     )
     assert plain(text).split("\n") == [
         "ray::f() (pid=1, ip=::1)", '  File "user.py", line 1, in f', "    raise ValueError", "          ^^^^^", "      ^^^^", "ValueError",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(GROUP is None, reason="needs exception groups")
+def test_an_exception_group_keeps_its_text_and_the_name_of_whose_it_is() -> None:
+    text = "\n".join(
+        (
+            "  + Exception Group Traceback (most recent call last):",
+            '  |   File "python/ray/_raylet.pyx", line 2205, in ray._raylet.execute_task',
+            '  |   File "/x/ray/_private/function_manager.py", line 740, in actor_method_executor',
+            "  |     return method(__ray_actor, *args, **kwargs)",
+            '  |   File "/x/mray/_backends/ray/shells.py", line 9, in method',
+            "  |     return getattr(self.mray_instance, name)()",
+            "  |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+            '  |   File "user.py", line 1, in f',
+            "  |     raise ExceptionGroup",
+            "  | ExceptionGroup: g (1 sub-exception)",
+            "  +-+---------------- 1 ----------------",
+            "    | ValueError: no",
+            "    +------------------------------------",
+        )
+    )
+    made: Any = translated(task_error(GROUP("g", [ValueError("no")]), text).as_instanceof_cause())
+    assert isinstance(made, GROUP)
+    assert made.function_name == "f"
+    assert str(made).split("\n")[1:] == [text.split("\n")[0].lstrip(), *text.split("\n")[7:]]
+
+
+def test_code_whose_file_ray_has_taken_away_is_no_frame() -> None:
+    text = 'ray::f() (pid=1, ip=::1)\n    for item in items:\n  File "user.py", line 1, in f\n    yield\nValueError: first\n    second'
+    assert plain(text).split("\n") == [
+        "ray::f() (pid=1, ip=::1)", '  File "user.py", line 1, in f', "    yield", "ValueError: first", "    second",
     ]  # fmt: skip

@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, Any
 import ray
 import ray.actor
 import ray.cloudpickle
-import ray.util.client
 
 from mray._api.actor import make_handle
 from mray._api.backend import Backend
 from mray._api.object_ref import ObjectRef
 from mray._backends.ray import connecting, shells
 from mray._backends.ray import options as rules
+from mray._backends.ray.client import client_connected, refuse_closures, refuse_stream
 from mray._backends.ray.errors import translated
 from mray._backends.ray.generators import RayObjectRefGenerator
 from mray._backends.ray.places import PlaceCalls
 from mray._backends.ray.twins import twin
-from mray._backends.ray.values import RAYS_VALUES, ref_of, value_of
+from mray._backends.ray.values import RAYS_VALUES, ref_of, unknown, value_of
 from mray._backends.ray.waiting import WaitCalls
 from mray._backends.ray.whereabouts import QUERIES, Whereabouts
 from mray._objects.serializer import registered_serializers
+from mray.exceptions import ActorDiedError
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,7 +83,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
 
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
         try:
-            values: list[Any] = ray.get([ref._entry for ref in refs], timeout=timeout)
+            values: list[Any] = ray.get([ref._entry or unknown(ref) for ref in refs], timeout=timeout)
         except ray.exceptions.RayError as error:
             raise translated(error) from None
         for index, value in enumerate(values):
@@ -91,7 +92,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         return values
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        given = {ref._entry: ref for ref in refs}
+        given = {ref._entry or unknown(ref): ref for ref in refs}
         try:
             ready, rest = ray.wait(list(given), num_returns=num_returns, timeout=timeout)
         except ray.exceptions.RayError as error:
@@ -101,6 +102,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
 
+        entry = ref._entry or unknown(ref)
         future = asyncio.get_event_loop().create_future()
 
         def settle(done: Any) -> None:
@@ -114,12 +116,12 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
             # a future refuses StopIteration: it would end the generator that awaits it
             future.set_exception(RuntimeError(str(error)) if isinstance(error, StopIteration) else error)
 
-        ref._entry.as_future().add_done_callback(settle)
+        entry.as_future().add_done_callback(settle)
         return future
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         try:
-            value = yield from ref._entry.__await__()
+            value = yield from (ref._entry or unknown(ref)).__await__()
         except ray.exceptions.RayError as error:
             raise translated(error) from None
         return value_of(value)
@@ -131,7 +133,8 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         """Ray's ref: pickled by Ray with a value or an argument, it is counted by Ray. Other picklers would lose its owner: they get its
         bytes, which keep the object for as long as this process lives, as Ray has it.
         """
-        if _client_connected() or ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization():
+        refuse_closures(ref)
+        if client_connected() or ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization():
             return ref._entry
         return ray.cloudpickle.dumps(ref._entry)
 
@@ -139,7 +142,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
         plan = function.export_cache.get("plan")
         if plan is None or plan[0] is not options:
-            _refuse_stream(options["num_returns"])
+            refuse_stream(options["num_returns"])
             plan = function.export_cache["plan"] = (options, self._plan(function, options))
         try:
             returned = plan[1].remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
@@ -160,7 +163,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         try:
-            ray.cancel(ref._entry, force=force, recursive=recursive)
+            ray.cancel(ref._entry or unknown(ref), force=force, recursive=recursive)
         except ray.exceptions.RayError as error:
             raise translated(error) from None
 
@@ -190,7 +193,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
     ) -> Any:
         target = getattr(handle._carried, method.name)
         if num_returns != 1:
-            _refuse_stream(num_returns)
+            refuse_stream(num_returns)
         given = {} if options is method.options else rules.method_options(options or {})
         if num_returns != method.num_returns:
             given["num_returns"] = num_returns
@@ -201,6 +204,9 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
                 returned = target.remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
         except ray.exceptions.RayError as error:
             raise translated(error) from None
+        except Exception:
+            _check_session(handle)
+            raise
         return _returned(returned)
 
     def carried_by_own_handle(self) -> Any:
@@ -210,7 +216,9 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         raise NotImplementedError(f"a handle of actor {actor_id.hex()} came without Ray's own.")
 
     def export_handle(self, handle: ActorHandle) -> None:
-        """Ray's handle is pickled with it, and counted by Ray."""
+        """Ray's handle is pickled with it, and counted by Ray. It aborts the process for one that it does not know any more."""
+        refuse_closures(handle)
+        _check_session(handle)
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         try:
@@ -278,14 +286,9 @@ def _in_worker() -> bool:
     return bool(ray._private.worker.global_worker.mode == ray.WORKER_MODE)
 
 
-def _client_connected() -> bool:
-    """Whether this process talks to the cluster through Ray's client, which pickles in ways of its own."""
-    return bool(ray.util.client.ray.is_connected())
-
-
 def _unwrapped(args: Sequence[Any]) -> list[Any]:
     """Refs among the arguments themselves as Ray's, so that Ray resolves them."""
-    return [arg._entry if type(arg) is ObjectRef and arg._entry is not None else arg for arg in args]
+    return [arg._entry or unknown(arg) if type(arg) is ObjectRef else arg for arg in args]
 
 
 def _unwrapped_keywords(kwargs: dict[str, Any] | None) -> dict[str, Any]:
@@ -303,11 +306,14 @@ def _returned(returned: Any) -> Any:
     return None if returned is None else ref_of(returned)  # the client's refs
 
 
-def _refuse_stream(num_returns: Any) -> None:
-    """Ray's client would fail later and say less."""
-    if isinstance(num_returns, str) and _client_connected():
-        raise NotImplementedError(
-            "Ray's client (an address ray://...) has no generators: take ray:HOST:PORT from a machine of the cluster, or return a list."
+def _check_session(handle: ActorHandle) -> None:
+    """ActorDiedError for a handle that this process kept from a session that it has ended."""
+    session = getattr(handle._carried, "_ray_cluster_and_job", None)  # the client's handles have none
+    if session is not None and session != ray._private.worker.global_worker.current_cluster_and_job:
+        raise ActorDiedError(
+            actor_id=handle._id.hex(),
+            class_name=handle._blueprint.class_name,
+            error_msg=f"{handle!r} is of a session that has ended: make or get the actor in this one.",
         )
 
 

@@ -23,7 +23,16 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _HEADER = re.compile(r"^(?P<title>.*)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)(?:, actor_id=(?P<actor>[^,]*), repr=(?P<repr>.*))?\)$")
 _TRACEBACK = "Traceback (most recent call last):"
 #: Files whose frames say nothing to the user.
-_OURS = re.compile(r'^  File ".*/mray/(_backends/ray|_api)/[^"]*"')
+_OURS = re.compile(
+    r'File "(.*/mray/(_backends/ray|_api)/[^"]*|python/ray/_raylet\.pyx'
+    r'|.*/ray/(_private/(function_manager|async_compat)|util/tracing/[^"]*)\.py|.*/concurrent/futures/_base\.py)"'
+)
+#: What an exception group puts before a line.
+_BARS = re.compile(r"(?: *\| )?")
+#: Where a frame was.
+_FRAME = re.compile(r'File "[^"]*", line \d+, in (\S+)')
+#: What frames stand below. Ray takes its own frames away by two lines each, and so may leave the code of one of ours without its file.
+_ABOVE_FRAMES = re.compile(r"Traceback \(most recent call last\):$|^ray::.*\(pid=")
 
 
 def translated(error: BaseException) -> BaseException:
@@ -47,11 +56,15 @@ def plain(text: str) -> str:
     lines: list[str] = []
     ours = False
     for line in _COLOURS.sub("", text).split("\n"):
-        if line.startswith("  File "):
-            ours = _OURS.match(line) is not None
-        elif not line.startswith("    "):
-            ours = False
-        elif not line.strip(" ^~") and not (lines and lines[-1].startswith("    ")):
+        bars = _BARS.match(line).end()  # type: ignore[union-attr]  # it always matches
+        rest = line[bars:]
+        if rest.startswith("  File "):
+            ours = _OURS.search(rest) is not None
+        elif not rest.startswith("    "):
+            ours = _ABOVE_FRAMES.search(rest) is not None
+            lines.append(line)
+            continue
+        elif not rest.strip(" ^~") and not (lines and lines[-1][bars:].startswith("    ")):
             continue  # a mark under a line that Ray has taken away
         if not ours:
             lines.append(line)
@@ -68,12 +81,15 @@ def _task_error(error: Any) -> exceptions.RayTaskError:
     cause = translated(error.cause)
     if isinstance(cause, exceptions.RayTaskError):
         cause = cause.cause  # raised by `get` inside of a task: one error, whose text has both stacks
-    header, _, rest = plain(ray.exceptions.RayTaskError.__str__(error) if "traceback_str" in vars(error) else str(error)).partition("\n")
+    text = plain(ray.exceptions.RayTaskError.__str__(error) if "traceback_str" in vars(error) else str(error))
+    header, _, rest = text.partition("\n")
     facts = _HEADER.match(header)
     title = header.partition("() (pid=")[0]
     name = title.removeprefix("ray::")
     if facts is None:
-        return exceptions.RayTaskError(name, f"{header}\n{rest}", cause).as_instanceof_cause()
+        # An exception group: Ray puts no header before it, and what is left to tell whose it is are the frames.
+        frame = _FRAME.search(text)
+        return exceptions.RayTaskError(name if frame is None else frame[1], text, cause).as_instanceof_cause()
     return exceptions.RayTaskError(
         name, f"{_TRACEBACK}\n{rest}", cause, title, int(facts["pid"]), facts["ip"], facts["repr"], facts["actor"]
     ).as_instanceof_cause()

@@ -7,15 +7,19 @@ In the driver and in workers that call on. A shell looks to Ray like the user's 
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import ray
 import ray.cloudpickle
+from ray.util.client.common import ClientActorHandle
 
 from mray._api.blueprint import COMMON_METHODS, ActorBlueprint, ActorMethodSpec
 from mray._api.signature import CallSignature
 from mray._backends.ray.arrival import Shipped
+from mray._backends.ray.client import into_bytes
 from mray._objects.remote_error import serialization_error
 
 
@@ -24,7 +28,8 @@ def shipped(owner: Any, kind: str, value: Any) -> Shipped:
     made: Shipped | None = owner.export_cache.get("shipped")
     if made is None:
         try:
-            payload = ray.cloudpickle.dumps(value)
+            with into_bytes():
+                payload = ray.cloudpickle.dumps(value)
         except Exception as error:
             name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
             raise serialization_error(error, value, f"the {kind} {name}") from error
@@ -65,13 +70,21 @@ def _generator_task(code: Shipped) -> Callable[..., Any]:
 def _dressed(shell: Any, name: str, module: str, signature: CallSignature, bound: bool = False) -> Any:
     shell.__name__ = name.rpartition(".")[2]
     shell.__qualname__ = name
-    shell.__module__ = module or "__main__"
+    shell.__module__ = _module_name(module)
     parameters = list(signature.signature().parameters.values())
     parameters = [parameter.replace(annotation=parameter.empty, default=_default(parameter)) for parameter in parameters]
     if bound:
         parameters.insert(0, inspect.Parameter(_unused({parameter.name for parameter in parameters}), inspect.Parameter.POSITIONAL_ONLY))
     shell.__signature__ = inspect.Signature(parameters)
     return shell
+
+
+def _module_name(module: str | None) -> str:
+    """What Ray is to call a module: the program by its file, as it calls programs. It would look for the file of the shell."""
+    if module and module != "__main__":
+        return module
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return os.path.splitext(os.path.basename(file))[0] if file else "__main__"
 
 
 def _default(parameter: inspect.Parameter) -> Any:
@@ -211,17 +224,24 @@ def _representation(code: Shipped) -> Callable[[Any], str]:
 # ------------------------------------------------------------------------------- classes known by a handle
 def blueprint_of(handle: Any) -> ActorBlueprint:
     """What a handle of Ray's tells of its class; for actors that this process knows by their name only."""
-    descriptor = handle._ray_actor_creation_function_descriptor
+    if isinstance(handle, ClientActorHandle):
+        dir(handle)  # has it ask the cluster for what follows; the name of the class nobody tells it
+        class_name, module = "Actor", ""
+        signatures = {name: list(found.parameters.values()) for name, found in handle._method_signatures.items()}
+        returns = handle._method_num_returns
+        generators = {name: number == "streaming" for name, number in returns.items()}
+    else:
+        descriptor = handle._ray_actor_creation_function_descriptor
+        class_name, module = descriptor.class_name, descriptor.module_name
+        signatures, returns, generators = handle._ray_method_signatures, handle._ray_method_num_returns, handle._ray_method_is_generator
     specs: dict[str, ActorMethodSpec] = {}
-    for name, parameters in handle._ray_method_signatures.items():
+    for name, parameters in signatures.items():
         signature = CallSignature([(p.name, int(p.kind), p.default is not p.empty) for p in parameters])
-        generator = bool(handle._ray_method_is_generator.get(name))
-        specs[name] = ActorMethodSpec(name, signature, handle._ray_method_num_returns.get(name), generator)
+        specs[name] = ActorMethodSpec(name, signature, returns.get(name), bool(generators.get(name)))
     init = specs.pop("__init__", ActorMethodSpec("__init__", CallSignature(None)))
-    uuid = handle._ray_actor_id.binary()
+    uuid = handle._actor_id.binary()
     known = ActorBlueprint.known(uuid)
     if known is not None:
         return known
-    name = descriptor.class_name
-    wire = ActorBlueprint(None, name, descriptor.module_name, uuid, False, init, {**specs, **COMMON_METHODS}).wire()
+    wire = ActorBlueprint(None, class_name, module, uuid, False, init, {**specs, **COMMON_METHODS}).wire()
     return ActorBlueprint.from_wire(wire)

@@ -6,7 +6,7 @@ In driver and workers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 from ray.util.placement_group import PlacementGroup
@@ -19,6 +19,11 @@ from mray._backends.ray.options import group_from
 def ref_of(ref: Any) -> ObjectRef:
     """mray's ref of a ref of Ray's."""
     return ObjectRef(ref.binary(), ref)
+
+
+def unknown(ref: ObjectRef) -> NoReturn:
+    """What Ray's refs of former sessions raise, for ids that nobody made."""
+    raise ValueError(f"Ray object whose owner is unknown: {ref!r}: no session made it.")
 
 
 #: Types of values that only Ray makes, and what the user is to see of them.

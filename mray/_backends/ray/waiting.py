@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray._private.state import actors as actor_table
 
+from mray._backends.ray.values import unknown
 from mray.exceptions import ActorDiedError
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ class WaitCalls:
         self._watched: dict[str, list[Callable[[RayActorError], None]]] = {}
 
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+        entry = ref._entry or unknown(ref)
         self._start_caller()
-        ref._entry._on_completed(lambda _value: self._calls.put(callback))
+        entry._on_completed(lambda _value: self._calls.put(callback))
 
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         with self._waiting:

@@ -1,0 +1,110 @@
+"""What this engine refuses before Ray is asked, since Ray would hang, abort the process or fail later. No cluster."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ray = pytest.importorskip("ray")
+
+from ray.util.client.common import ClientActorHandle  # noqa: E402  (where there is no Ray, there is nothing to test)
+
+import mray  # noqa: E402
+from mray import exceptions  # noqa: E402
+from mray._api.current import set_backend  # noqa: E402
+from mray._backends.ray import client, shells  # noqa: E402
+from mray._backends.ray.backend import RayBackend  # noqa: E402
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One that is connected to nothing."""
+    made = RayBackend(driver=True)
+    monkeypatch.setattr(made, "shutdown", lambda: None)
+    set_backend(made)
+    yield made
+    set_backend(None)
+
+
+@pytest.mark.parametrize("verb", [
+    lambda backend, ref: backend.get([ref], None),
+    lambda backend, ref: backend.wait([ref], 1, None),
+    lambda backend, ref: backend.cancel(ref, False, True),
+    lambda backend, ref: backend.on_ready(ref, lambda: None),
+    lambda backend, ref: next(backend.wait_in_loop(ref)),
+    lambda backend, ref: mray.remote(lambda value: value).remote(ref),
+], ids=["get", "wait", "cancel", "future", "await", "argument"])  # fmt: skip
+def test_a_ref_that_nobody_made_is_said_to_be_one(backend: Any, verb: Any) -> None:
+    with pytest.raises(ValueError, match="no session made it"):
+        verb(backend, mray.ObjectRef(b"x" * 28))
+
+
+def handle_of(session: Any) -> Any:
+    """A handle that carries one of Ray's, of this session."""
+
+    class Actor:
+        def method(self) -> None: ...
+
+    blueprint = mray.remote(Actor)._blueprint  # type: ignore[attr-defined]
+    carried = SimpleNamespace(_ray_cluster_and_job=session, method=SimpleNamespace(remote=fail))
+    made = mray._api.actor.make_handle(blueprint, b"a" * 16, carried, None)
+    made._carried = carried
+    return made
+
+
+def fail(*_args: Any, **_keywords: Any) -> None:
+    raise Exception("Failed to submit task to actor")
+
+
+def test_a_handle_of_a_former_session_says_so(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = SimpleNamespace(current_cluster_and_job=("here", 2))
+    monkeypatch.setattr(ray._private.worker, "global_worker", worker)
+    old = handle_of(("there", 1))
+    with pytest.raises(exceptions.ActorDiedError, match="session that has ended") as caught:
+        old.method.remote()
+    assert caught.value.class_name == "Actor"
+    with pytest.raises(exceptions.ActorDiedError, match="session that has ended"):
+        backend.export_handle(old)
+    with pytest.raises(Exception, match="Failed to submit"):
+        handle_of(worker.current_cluster_and_job).method.remote()
+    backend.export_handle(handle_of(worker.current_cluster_and_job))
+
+
+def test_refs_and_handles_in_closures_are_refused_through_the_client_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with client.into_bytes():
+        client.refuse_closures("a ref")
+    monkeypatch.setattr(client, "client_connected", lambda: True)
+    client.refuse_closures("a ref")
+    with client.into_bytes(), pytest.raises(ValueError, match="a ref' is in a closure.*give it as an argument"):
+        client.refuse_closures("a ref")
+
+
+def test_streams_are_refused_through_the_client_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    client.refuse_stream("streaming")
+    monkeypatch.setattr(client, "client_connected", lambda: True)
+    client.refuse_stream(2)
+    with pytest.raises(NotImplementedError, match="no generators"):
+        client.refuse_stream("streaming")
+
+
+def test_an_actor_that_the_client_knows_by_its_name_has_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = ClientActorHandle(SimpleNamespace(binary=lambda: b"c" * 16))
+    handle._method_num_returns = {"add": 1, "count": "streaming"}
+    number = inspect.Parameter("number", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    handle._method_signatures = {"add": inspect.Signature([number]), "count": inspect.Signature()}
+    blueprint = shells.blueprint_of(handle)
+    assert blueprint.methods["count"].is_generator
+    assert not blueprint.methods["add"].is_generator
+    blueprint.methods["add"].signature.check((1,), {})
+    with pytest.raises(TypeError, match="missing a required argument: 'number'"):
+        blueprint.methods["add"].signature.check((), {})
+
+
+def test_the_shell_of_a_function_of_the_program_is_of_the_programs_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="/x/program.py"))
+    assert shells._module_name("__main__") == "program"
+    assert shells._module_name("package.module") == "package.module"
