@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ray import dag as ray_dag
-from ray.experimental import collective as ray_collective
 from ray.experimental.channel.auto_transport_type import AutoTransportType as RayAutoType
 from ray.experimental.channel.torch_tensor_type import TorchTensorType as RayTensorType
 from ray.experimental.util.types import Device as RayDevice
@@ -115,6 +114,8 @@ class Translation:
         """All nodes of a collective at once, which is how Ray binds them."""
         columns = [[self._made[node] for node in column] for column in meeting.inputs]
         hint = meeting.type_hint
+        from ray.experimental import collective as ray_collective  # noqa: PLC0415  (it needs torch, which graphs without it need not have)
+
         operator = getattr(ray_collective, meeting.op.name)
         reduction = meeting.op.reduction
         op = {} if reduction is None else {"op": RayReduceOp[reduction.name]}
