@@ -154,13 +154,13 @@ def open_memory(name: str, *, writable: bool = False) -> int:
 
 
 def unlink(name: str) -> None:
-    """Take away a name, of either kind, whose segment this process need not have mapped. Safe when it is gone."""
+    """Take away a name, of either kind, whose segment this process need not have mapped. Safe when it is gone, or another user's."""
     try:
         if is_file(name):
             os.unlink(name)
         else:
             posix_ipc.unlink_shared_memory(name)
-    except (FileNotFoundError, posix_ipc.ExistentialError):
+    except (FileNotFoundError, posix_ipc.ExistentialError, posix_ipc.PermissionsError):
         pass
 
 

@@ -197,7 +197,11 @@ def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[
 
 def is_complete(folder: str) -> bool:
     """Whether a virtual environment for workers is ready to be used."""
-    return os.path.exists(os.path.join(folder, COMPLETE))
+    try:
+        maker = os.stat(os.path.join(folder, COMPLETE)).st_uid
+    except OSError:
+        return False
+    return maker in (os.getuid(), 0)  # what another user has put there is not run
 
 
 def new_channel() -> tuple[socket.socket, socket.socket]:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 
 import mray
@@ -42,6 +43,9 @@ class Adder:
 
     def add(self, number: int) -> int:
         return number + self.more
+
+    def size(self, value: bytes) -> int:
+        return len(value)
 
     def wait(self) -> None:
         threading.Event().wait()
@@ -77,8 +81,12 @@ def use(size: int = LARGE) -> None:
 
 
 def report(text: str) -> None:
-    """Leave what came of it, as a whole."""
-    target = sys.argv[2]
+    """Leave what came of it."""
+    _tell(sys.argv[2], text)
+
+
+def _tell(target: str, text: str) -> None:
+    """Make a file, as a whole."""
     fd = os.open(target + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.write(fd, text.encode("utf-8", "backslashreplace"))
     os.close(fd)
@@ -90,9 +98,8 @@ def try_it(size: int = LARGE) -> None:
     try:
         use(size)
     except BaseException as error:
-        import traceback
-
-        report("".join(traceback.format_exception(error)) if "-v" in sys.argv else f"{type(error).__name__}: {error}")
+        traceback.print_exc()
+        report(f"{type(error).__name__}: {error}")
     else:
         report("well")
 
@@ -241,6 +248,35 @@ def in_a_folder_of_roots() -> None:
     """Where the user may not even look."""
     os.chdir(os.environ["CLOSED_FOLDER"])
     after_root()
+
+
+def under_attack() -> None:
+    """Say where everything is, wait until the attack is over, and go on with all that was there before."""
+    folder = os.environ["MEETING"]
+    context = mray.init(num_cpus=1, logging_level="ERROR", runtime_env={"env_vars": {"TOKEN": os.environ["SECRET"]}})
+    try:
+        adder = Adder.remote(1)
+        # One whose interpreter is its own, started with its variables.
+        other = Adder.options(runtime_env={"env_vars": {"PYTHONHASHSEED": "1", "TOKEN": os.environ["SECRET"]}}).remote(2)
+        value = mray.put(b"x" * LARGE)
+        assert mray.get([adder.add.remote(1), other.add.remote(1), length.remote(value)]) == [2, 3, LARGE]
+        with mray.dag.InputNode() as number:
+            graph = adder.size.bind(number).experimental_compile()
+        assert graph.execute(b"y" * LARGE).get() == LARGE
+        _tell(os.path.join(folder, "there"), context["session_dir"])
+        while not os.path.exists(os.path.join(folder, "over")):
+            time.sleep(0.005)
+        assert mray.get([adder.add.remote(2), other.add.remote(2), length.remote(value)]) == [3, 4, LARGE]
+        for more in range(1, 4):
+            assert mray.get(length.remote(mray.put(b"x" * LARGE * more))) == LARGE * more
+            assert graph.execute(b"y" * LARGE * 2**more).get() == LARGE * 2**more
+        graph.teardown()
+    except BaseException:
+        report(traceback.format_exc())
+    else:
+        report("well")
+    finally:
+        mray.shutdown()
 
 
 def main() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +19,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
 
 NOBODY_ID = 65534
+#: Who attacks: neither root nor nobody.
+ATTACKER_ID = 65533
+ATTACKER = Path(__file__).with_name("attacker.py")
 #: Goes before a command that is to be nobody's.
 NOBODY = ("setpriv", f"--reuid={NOBODY_ID}", f"--regid={NOBODY_ID}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
 
@@ -61,3 +68,17 @@ def _closed_above(place: str) -> str | None:
     path = Path(place)
     closed = [str(folder) for folder in (*reversed(path.parents), path) if not folder.stat().st_mode & 0o001]
     return closed[0] if closed else None
+
+
+@contextlib.contextmanager
+def attacked(tries: Iterable[tuple[str, object]]) -> Iterator[list[list[Any]]]:
+    """While another user, who has tried these, keeps what he has: what worked, each as [what, where, what it gave]."""
+    words = [sys.executable, "-SE", str(ATTACKER), str(ATTACKER_ID)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps([(what, str(where)) for what, where in tries]) + "\n")
+        process.stdin.flush()
+        yield json.loads(process.stdout.readline())
+        process.stdin.close()
+        assert process.wait() == 0
