@@ -581,6 +581,8 @@ class Reactor:
     def abandon(self) -> None:
         """In a forked child: let go of the parent's descriptors without a word to anybody."""
         self.closed = True
+        if self._epoll.closed:  # of a session that had ended: the numbers may be somebody else's by now
+            return
         for fd in [*self._callbacks, self.bell_fd, self._epoll.fileno()]:
             with contextlib.suppress(OSError):
                 os.close(fd)

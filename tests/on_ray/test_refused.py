@@ -44,13 +44,13 @@ def test_a_ref_that_nobody_made_is_said_to_be_one(backend: Any, verb: Any) -> No
 
 
 def handle_of(session: Any) -> Any:
-    """A handle that carries one of Ray's, of this session."""
+    """A handle that carries one of Ray's, of this session; without one, a handle of a session of mray's own."""
 
     class Actor:
         def method(self) -> None: ...
 
     blueprint = mray.remote(Actor)._blueprint  # type: ignore[attr-defined]
-    carried = SimpleNamespace(_ray_cluster_and_job=session, method=SimpleNamespace(remote=fail))
+    carried = SimpleNamespace(_ray_cluster_and_job=session, method=SimpleNamespace(remote=fail)) if session else None
     made = mray._api.actor.make_handle(blueprint, b"a" * 16, carried, None)
     made._carried = carried
     return made
@@ -60,10 +60,11 @@ def fail(*_args: Any, **_keywords: Any) -> None:
     raise Exception("Failed to submit task to actor")
 
 
-def test_a_handle_of_a_former_session_says_so(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("session", [("there", 1), None], ids=["on Ray", "of mray's own"])
+def test_a_handle_of_a_former_session_says_so(backend: Any, monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
     worker = SimpleNamespace(current_cluster_and_job=("here", 2))
     monkeypatch.setattr(ray._private.worker, "global_worker", worker)
-    old = handle_of(("there", 1))
+    old = handle_of(session)
     with pytest.raises(exceptions.ActorDiedError, match="session that has ended") as caught:
         old.method.remote()
     assert caught.value.class_name == "Actor"

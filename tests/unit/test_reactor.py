@@ -356,3 +356,19 @@ def test_what_a_closed_connection_leaves_unsent_hides_nothing_of_the_one_that_ha
     assert peer.recv(100) == encode((1,))
     connection.close()
     peer.close()
+
+
+def test_letting_go_of_a_closed_reactor_closes_nobodys_descriptors():
+    reactor = Reactor()
+    here, there = socket.socketpair()
+    number = here.fileno()
+    reactor.register(here, lambda _c, _m: None, lambda _c: None)
+    reactor.close()
+    here.close()
+    reused = os.dup2(there.fileno(), number)
+    reactor.abandon()  # as a fork has it for clients of sessions that have ended
+    try:
+        os.fstat(reused)
+    finally:
+        os.close(reused)
+        there.close()

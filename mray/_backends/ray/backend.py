@@ -191,7 +191,10 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         num_returns: Any,
         options: dict[str, Any] | None,
     ) -> Any:
-        target = getattr(handle._carried, method.name)
+        target = getattr(handle._carried, method.name, None)
+        if target is None:
+            _check_session(handle)
+            raise AttributeError(f"Ray's handle of {handle!r} has no method {method.name!r}.")
         if num_returns != 1:
             refuse_stream(num_returns)
         given = {} if options is method.options else rules.method_options(options or {})
@@ -307,9 +310,9 @@ def _returned(returned: Any) -> Any:
 
 
 def _check_session(handle: ActorHandle) -> None:
-    """ActorDiedError for a handle that this process kept from a session that it has ended."""
+    """ActorDiedError for a handle that this process kept from a session that it has ended, on Ray or not."""
     session = getattr(handle._carried, "_ray_cluster_and_job", None)  # the client's handles have none
-    if session is not None and session != ray._private.worker.global_worker.current_cluster_and_job:
+    if handle._carried is None or (session is not None and session != ray._private.worker.global_worker.current_cluster_and_job):
         raise ActorDiedError(
             actor_id=handle._id.hex(),
             class_name=handle._blueprint.class_name,
