@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -63,8 +64,49 @@ def shown(default: Any) -> str:
     return "" if default in (None, (), {}) else f"`{default}`"
 
 
+SHELL = [(number, marks, text) for number, (marks, text) in enumerate(BLOCKS) if marks.split()[:1] == ["sh"]]
+#: What blocks of the shell run: a driver that joins the session that runs, and one of its own.
+DRIVER = """
+import sys, {module} as ray
+ray.init({address})
+print(ray.get(ray.remote(lambda: 41 + 1).remote()), *sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=f"block-{number}") for number, marks, text in SHELL if marks == "sh run"])
+def test_commands_run(text: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(DRIVER.format(module="ray", address=""))
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text(DRIVER.format(module="mray", address="address='auto'"))
+    for name, words in (("mray", "-m mray"), ("python", "")):
+        (tmp_path / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        (tmp_path / name).chmod(0o700)
+    environ = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-e", "-c", text], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("42") == len(re.findall(r"\w+\.py", text)), done.stdout + done.stderr
+
+
+def options_of_programs() -> list[Any]:
+    """Each program of the checkout in a block of the shell that is too long to run, with the options that are given to it."""
+    found: dict[str, set[str]] = {}
+    for _number, marks, text in SHELL:
+        for line in text.splitlines() if marks == "sh" else ():
+            command = re.match(r"(?:python3? )?((?:tools|bench)/[\w.-]+)([^#]*)", line)
+            if command:
+                found.setdefault(command[1], set()).update(re.findall(r"--[\w-]+", command[2]))
+    return [pytest.param(name, options, id=name) for name, options in found.items() if options]
+
+
+@pytest.mark.parametrize(("name", "options"), options_of_programs())
+def test_long_commands_take_their_options(name: str, options: set[str]) -> None:
+    done = subprocess.run([sys.executable, name, "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert options <= set(re.findall(r"--[\w-]+", done.stdout))
+
+
 def test_commands_exist() -> None:
-    shell = "\n".join(text for marks, text in BLOCKS if marks in ("sh", "bash"))
+    shell = "\n".join(text for _number, _marks, text in SHELL)
     mentioned = set(re.findall(r"\b(?:tools|bench)/[\w.-]+", shell + README))
     assert not [name for name in mentioned if not (ROOT / name).exists()]
     modules = set(re.findall(r"python3? -m (mray(?:\.\w+)*)", README))
