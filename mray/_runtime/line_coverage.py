@@ -27,7 +27,7 @@ from typing import Any
 #: What the interpreters that a process starts find their measurement by: not for node and zygote, which run no user code.
 VARIABLES = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 #: Seconds that a worker may take to write its lines.
-SAVE_SECONDS = 5.0
+SAVE_SECONDS = 15.0
 #: Marks the beginning of a configuration that is given as text.
 _DATA = ":data:"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
 from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -61,11 +62,11 @@ class Run:
             self._watch.settle()
             # What the test's frames held has gone by now, or is held for longer.
             gc.collect()
-            if self._is_shared():
+            if self._is_shared() and self._begins_anew():
                 reset()
                 self._shared = _current()
                 keep(True)  # a test that starts one of its own may come next
-            else:  # the test has ended it
+            else:  # the test has ended it, or the next one gets another, and what lies in between is not mray's: with xdist, pytest waits
                 mray.shutdown()
                 self._shared = None
 
@@ -90,6 +91,11 @@ class Run:
     def _is_shared(self) -> bool:
         """Whether the session that runs is the one that tests share."""
         return self._shared is not None and self._shared == _current()
+
+    @staticmethod
+    def _begins_anew() -> bool:
+        """Whether a reset keeps the session: that of one process is soon ended, and soon made."""
+        return bool(_node_pid())
 
     def _init(self, options: dict[str, Any]) -> None:
         mray.init(**{**self._options(options.pop("engine", self._plugin.option("engine"))), **options})
@@ -126,8 +132,7 @@ class Run:
         if self._plugin.option("leaks") == "off":
             yield
             return
-        backend = backend_if_started() if shared else None
-        node_pid = backend.facts().get("node_pid", 0) if backend is not None else 0
+        node_pid = _node_pid() if shared else 0
         before = Belongings.now()
         yield
         assert_nothing_left(before, node_pid)
@@ -147,6 +152,13 @@ class Run:
     def watching(self, item: pytest.Item) -> contextlib.AbstractContextManager[None]:
         """While this is entered the time of a test runs."""
         return self._watch.over(item)
+
+
+def _node_pid() -> int:
+    """Of the process that is the node of the session; 0 where there is none besides this one."""
+    backend = backend_if_started()
+    pid = 0 if backend is None else int(backend.facts().get("node_pid") or 0)
+    return 0 if pid == os.getpid() else pid
 
 
 def _current() -> str | None:

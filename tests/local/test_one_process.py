@@ -222,6 +222,22 @@ def test_a_thread_of_the_user_may_call(session):
     assert sorted(found) == [0, 2, 4, 6]
 
 
+def test_a_thread_that_is_older_than_the_session_may_bring_something_about():
+    begun, happened = threading.Event(), threading.Event()
+
+    def work():
+        begun.wait()
+        time.sleep(0.05)
+        happened.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with mray.init(local_mode=True, logging_level="ERROR"):
+        begun.set()
+        assert happened.wait()
+    thread.join()
+
+
 def test_an_interrupt_reaches_a_driver_that_waits(tmp_path):
     source = """
         import mray, time

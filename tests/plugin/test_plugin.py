@@ -286,6 +286,23 @@ def test_xdist_runs_have_a_session_in_each_process(project):
     assert outcomes(done) == {"passed": 14}, done.stdout + done.stderr
 
 
+def test_one_process_between_whose_tests_pytest_waits_for_threads_of_its_own(project):
+    done = project(
+        {
+            "test_many.py": """
+                import pytest
+
+                @pytest.mark.parametrize("number", range(8))
+                def test_each(mray_session, number):
+                    assert mray_session.get(mray_session.remote(lambda: number).remote()) == number
+            """
+        },
+        "-n2",
+        "--mray-engine=local",
+    )
+    assert outcomes(done) == {"passed": 8}, done.stdout + done.stderr
+
+
 def test_coroutines_await_refs(project):
     pytest.importorskip("pytest_asyncio")
     done = project(

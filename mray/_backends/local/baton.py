@@ -130,8 +130,9 @@ class Baton:
         #: What the process wears for the strand that runs (see `Dress`).
         self._worn: Any = None
         self.strands: dict[Strand, None] = {self.driver: None}
-        #: Threads that are no strands and may call mray.
-        self.guests: set[threading.Thread] = set()
+        #: Threads that are no strands and may bring something about: those that are older than the session and whose end the program
+        #: awaits, too.
+        self.guests = {thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.current_thread()}
         self._succession = allocate_lock()
         #: The debugger that steps through the driver.
         self._driver_trace: Any = None

@@ -261,7 +261,7 @@ class LocalNode:
             worker = getattr(strand.process, "worker", None)
             what = strand.waits_for() if strand.waits_for is not None else self._owed_to(strand)
             doing = "" if worker is None else worker.doing()
-            if strand.serves or (worker is not None and not doing):
+            if strand.serves or (worker is not None and not doing and not what):
                 continue  # it waits for work
             lines.append(f"  {strand.name}{f' ({doing})' if doing else ''} waits{f' for {what}' if what else ''}\n")
         for tenant in self._scheduler.queue.waiting():
