@@ -21,6 +21,7 @@ import glob
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -70,11 +71,13 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
     measurement.start()
 
     worker = os.getpid()
+    #: A worker that leaves by itself may be told to at the same time, in another thread: neither ends it while the other one writes.
+    writing = threading.RLock()
 
     def save() -> None:
         if os.getpid() != worker:
             return  # a child that the user's code has forked
-        with contextlib.suppress(Exception):  # nothing of this may keep a worker from ending
+        with writing, contextlib.suppress(Exception):  # nothing of this may keep a worker from ending
             measurement.save()
 
     leave = os._exit
