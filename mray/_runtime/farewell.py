@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mray._common import messages as m
 from mray._runtime.line_coverage import SAVE_SECONDS
+from mray._scheduler.records import LEAVING
 
 if TYPE_CHECKING:
     from mray._runtime.node import Node
@@ -42,11 +43,16 @@ class Farewell:
         connection.send((m.SAVE,))
         return True
 
+    def _leaves(self, process: str) -> bool:
+        """Whether a worker has hung up: it writes, or is dead."""
+        record = self._node._scheduler.workers.workers.get(process)
+        return record is None or record.state == LEAVING
+
     def end_all(self) -> None:
         """The session ends: ask everyone, and wait until they are dead, or have had their time."""
         waiting = {}
         for process, worker in self._node._supervisor.workers.items():
-            if worker.pid and (process in self._asked or self._ask(process)):
+            if worker.pid and (process in self._asked or self._ask(process) or self._leaves(process)):
                 try:
                     waiting[os.pidfd_open(worker.pid)] = worker
                 except OSError:
