@@ -74,15 +74,14 @@ ROWS = [Surrounding(name, reports=reports) for name, reports in INSIDE.items()] 
 class Start:
     """Starts programs, and sees what came of them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        #: Short, for the names of sockets in it, and such that everybody may have sessions there.
+    def __init__(self) -> None:
+        #: Short, for the names of sockets in it, and such that everybody may have sessions there. (Pytest's own folder is closed by every
+        #: other run of it.)
         self.sessions = Path(tempfile.mkdtemp(prefix="ms", dir="/tmp"))
         self.sessions.chmod(0o1777)
-        folder.chmod(0o777)
-        for parent in folder.parents:
-            if parent.name.startswith("pytest-"):
-                parent.chmod(0o755)
+        self.folder = self.sessions / "work"
+        self.folder.mkdir()
+        self.folder.chmod(0o777)
 
     def run(self, surrounding: Surrounding, *program: str, word: str = "") -> str:
         """What the program reports; once it has, nothing of its session is there."""
@@ -113,8 +112,8 @@ class Start:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    start = Start(tmp_path)
+def start() -> Iterator[Start]:
+    start = Start()
     yield start
     shutil.rmtree(start.sessions, ignore_errors=True)
 
