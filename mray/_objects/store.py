@@ -281,18 +281,29 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
     known = holder.mapping and holder.mapping()
     if known is not None:
         return deserialize(PACKED, None, known)
+    if length < 0:
+        fd = open_read_only(name)
+        try:
+            return deserialize(PICKLED, memoryview(mmap.mmap(fd, -length, access=mmap.ACCESS_READ)))
+        finally:
+            os.close(fd)
+    mapping = mapped(payload, holder)
+    if not has_tensors(mapping):
+        holder.mapping = weakref.ref(mapping)
+    return deserialize(PACKED, None, mapping)
+
+
+def mapped(payload: tuple[str, int, str], holder: Entry) -> Mapped:
+    """The segment of a PACKED value in this process's memory, where it stays when its name goes. FileNotFoundError as of `read`."""
+    name, length, _producer = payload
     fd = open_read_only(name)
     # POINT segment opened
     try:
-        if length < 0:
-            return deserialize(PICKLED, memoryview(mmap.mmap(fd, -length, access=mmap.ACCESS_READ)))
         mapping = Mapped.of(fd, length, name)
     finally:
         os.close(fd)
     mapping.holder = holder
-    if not has_tensors(mapping):
-        holder.mapping = weakref.ref(mapping)
-    return deserialize(PACKED, None, mapping)
+    return mapping
 
 
 def is_spilled(payload: tuple[str, int, str]) -> bool:

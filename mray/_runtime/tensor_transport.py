@@ -26,10 +26,10 @@ dead one waits; here only one waits, and the kernel tells it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error, unpickle_error
 from mray._objects.serializer import deserialize, serialize
-from mray._objects.store import read
+from mray._objects.store import mapped, read
 from mray._runtime.calls import INLINE_BYTES, freeze_value
 from mray._runtime.deaths import actor_error, lost_error, owner_error, tensors_error
 from mray._runtime.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of, with_outputs
@@ -60,6 +60,8 @@ _PATIENCE = 10.0
 MOST_AHEAD = 8
 #: Seconds in which the end of a process is known to others.
 _GRACE = 1.0
+#: Beside the forms of messages: what came in a segment, which is mapped already.
+_MAPPED = -1
 
 
 class Held:
@@ -382,7 +384,12 @@ class TensorStore:
                 if form == m.FAILED:
                     raise unpickle_error(payload)
                 if form == m.SEGMENT:
-                    found: list[Any] = read(payload, lease)
+                    try:
+                        found: list[Any] = read(payload, lease)
+                    except FileNotFoundError:
+                        raise self._who_died(fetch) from None
+                elif form == _MAPPED:
+                    found = deserialize(m.PACKED, None, payload)
                 elif lease is not None:
                     found = self._bring(fetch, answer.connection, payload, lease)
                 else:
@@ -418,6 +425,10 @@ class TensorStore:
             return
         # From here on the lease ends with the entry, also if nobody waits for it any more.
         entry = client.borrowing.borrowed(connection, lease, form, payload) if lease else None
+        if form == m.SEGMENT and payload[1] > 0 and entry is not None:
+            # The name goes when the lender dies, and whoever wants the value may be busy for long. Where there is none, `read` knows why.
+            with contextlib.suppress(FileNotFoundError):
+                form, payload = _MAPPED, mapped(payload, entry)
         client.settle(number, (form, payload, entry))
 
     def _who_died(self, fetch: Fetch) -> BaseException:
@@ -519,7 +530,7 @@ class TensorStore:
                 raise lost_error(fetch.object_id) from None
 
 
-@contextmanager
+@contextlib.contextmanager
 def _bringing(tensors: list[Any]) -> Iterator[None]:
     """While entered, this thread unpickles tensors that were left out as those of the list."""
     outer = carriers.bring

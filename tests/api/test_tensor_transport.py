@@ -545,9 +545,15 @@ def test_a_restarted_holder_no_longer_has_the_tensors(rdt):
 def test_tensors_come_while_the_receiver_is_busy(rdt, signal, eventually, size):
     ray, Actor, _ = rdt
     sender, receiver = Actor.remote(), Actor.remote()
-    gate = signal()
+    gate, come = signal(), signal()
 
     def block(_actor):
+        from mray._api.current import current_backend
+
+        ahead = current_backend().client.tensors._ahead
+        while size > 4 and not (len(ahead) == 2 and all(fetch.answer.ready for fetch in ahead.values())):
+            ray.get(gate.is_set.remote())
+        ray.get(come.send.remote())
         while not ray.get(gate.is_set.remote()):
             pass
 
@@ -557,7 +563,8 @@ def test_tensors_come_while_the_receiver_is_busy(rdt, signal, eventually, size):
     results = [receiver.total.remote(ref) for ref in refs]
     pid = ray.get(sender.pid.remote())
     if size > 4:
-        eventually(lambda: ray.get(sender.__ray_call__.remote(lent_by)) == 2)
+        eventually(lambda: ray.get(come.is_set.remote()))
+        assert ray.get(sender.__ray_call__.remote(lent_by)) == 2
         del refs
     os.kill(pid, signals.SIGKILL) if size > 4 else None
     ray.get(gate.send.remote())

@@ -36,7 +36,9 @@ LARGE = 1 << 20
 
 
 class Told(NamedTuple):
-    """What somebody who waits gets: a value, or an error of this class (or one derived from it) whose text says all of this."""
+    """What somebody who waits gets: a value, or an error of this class (or one derived from it) whose text says all of this; either,
+    if both are given.
+    """
 
     error: str = ""
     words: tuple[str, ...] = ()
@@ -102,12 +104,14 @@ def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
     value = value_of("worker", phase)
     if phase == "shutdown" or manner == "thread":
         return (value,)
+    # A worker that dies before the task has reached it is replaced, and the other one does not die.
+    instead = value.value if phase == "start_worker" else None
     if manner in HOW:
-        return (Told("WorkerCrashedError", (*who, HOW[manner])),)
+        return (Told("WorkerCrashedError", (*who, HOW[manner]), instead),)
     if phase == "start_worker":
         if manner in ("sys.exit", "SIGINT"):
             code = EXIT_CODE if manner == "sys.exit" else 1
-            return (Told("WorkerCrashedError", (*who, f"exited with exit code {code}")),)
+            return (Told("WorkerCrashedError", (*who, f"exited with exit code {code}"), instead),)
         return (Told("RuntimeEnvSetupError", ("its runtime_env could not be set up", *raised(manner, bare=True).words)),)
     if manner == "sys.exit":
         return (Told("WorkerCrashedError", (*who, f"exited with exit code {EXIT_CODE}", f"raised SystemExit({EXIT_CODE})")),)

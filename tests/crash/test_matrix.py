@@ -62,6 +62,9 @@ def check(told: Told, wait: dict[str, Any], pids: dict[str, int]) -> None:
         assert "error" not in wait, f"{wait['trace']}\nfor {told}"
         assert wait["value"] == told.value
         return
+    if told.value is not None and "error" not in wait:
+        assert wait["value"] == told.value
+        return
     assert "error" in wait, f"the value {wait['value']!r} for {told}"
     assert told.error in wait["error"], wait["trace"]
     for word in told.words:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -194,7 +195,7 @@ def test_methods_that_cannot_run_are_refused_when_the_program_is_made() -> None:
 
 
 def test_coroutines_run_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mray._graph.coroutines._loop", None)
+    monkeypatch.setattr("mray._graph.coroutines._of_thread", threading.local())
     world = World(Graph((Step(0, "a", "later", 0, (Argument(INPUT),)),), (Argument(Source(0)),), False, 1, (), DIRECT))
     assert world.execute(1) == [1]
     event_loop().close()
