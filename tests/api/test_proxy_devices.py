@@ -85,7 +85,7 @@ def test_what_is_fetched_inside_of_an_interpreter_stays_on_the_device(interprete
     assert of(b)["viewed"] == 1
     # And one that runs in the array's own interpreter passes it on as well.
     kept = b.put([])
-    a.run(lambda box, kept: kept.var.append(box.var), (Box(x), Box(kept))).fetch()
+    a.run(lambda box, kept: kept.var.append(box.var).fetch(), (Box(x), Box(kept))).fetch()
     assert kept[0].size.fetch() == 1000
     assert of(a)["waits"] == of(b)["waits"] == 0
     assert float((kept[0] + there).sum()) == 4000
