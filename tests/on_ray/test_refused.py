@@ -43,6 +43,19 @@ def test_a_ref_that_nobody_made_is_said_to_be_one(backend: Any, verb: Any) -> No
         verb(backend, mray.ObjectRef(b"x" * 28))
 
 
+@pytest.mark.parametrize(("index", "ready", "cancelled"), [(1, True, False), (1, False, True), (2, True, True)],
+                         ids=["done", "not done", "item of a generator"])  # fmt: skip
+def test_ray_is_not_asked_to_cancel_what_is_done(
+    backend: Any, monkeypatch: pytest.MonkeyPatch, index: int, ready: bool, cancelled: bool
+) -> None:
+    """It would abort the process when it has not taken down yet that the task is done."""
+    asked = []
+    monkeypatch.setattr(ray, "wait", lambda refs, **_options: (refs, []) if ready else ([], refs))
+    monkeypatch.setattr(ray, "cancel", lambda entry, **_options: asked.append(entry))
+    mray.cancel(mray.ObjectRef(b"t" * 24 + index.to_bytes(4, "little"), "entry"))
+    assert asked == (["entry"] if cancelled else [])
+
+
 def handle_of(session: Any) -> Any:
     """A handle that carries one of Ray's, of this session; without one, a handle of a session of mray's own."""
 

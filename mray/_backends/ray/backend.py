@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from mray._api.actor import ActorHandle, ActorMethodSpec
     from mray._common.options import SessionOptions
 
+#: How the id of the first ref of a task ends.
+_FIRST = (1).to_bytes(4, "little")
+
 
 class RayBackend(PlaceCalls, WaitCalls, Backend):
     """One process's share of a Ray cluster."""
@@ -162,8 +165,13 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         return made.options(**given) if given else made
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
+        entry = ref._entry or unknown(ref)
         try:
-            ray.cancel(ref._entry or unknown(ref), force=force, recursive=recursive)
+            # Ray has the value before it has the task for done; cancelling it in between would abort this process (a check of Ray's own).
+            # The first ref of a task is there when the task is done; later ones may be items of a generator that goes on.
+            if ref._id.endswith(_FIRST) and ray.wait([entry], timeout=0, fetch_local=False)[0]:
+                return
+            ray.cancel(entry, force=force, recursive=recursive)
         except ray.exceptions.RayError as error:
             raise translated(error) from None
 
