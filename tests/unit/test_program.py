@@ -196,6 +196,7 @@ def test_methods_that_cannot_run_are_refused_when_the_program_is_made() -> None:
 
 def test_coroutines_run_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mray._graph.coroutines._of_thread", threading.local())
+    monkeypatch.setattr("mray._ipc.event_loop.main_loop", lambda: None)  # another test's, which has ended
     world = World(Graph((Step(0, "a", "later", 0, (Argument(INPUT),)),), (Argument(Source(0)),), False, 1, (), DIRECT))
     assert world.execute(1) == [1]
     event_loop().close()
