@@ -14,7 +14,6 @@ from typing import Any
 
 import ray
 import ray.cloudpickle
-from ray.util.client.common import ClientActorHandle
 
 from mray._api.blueprint import COMMON_METHODS, ActorBlueprint, ActorMethodSpec
 from mray._api.signature import CallSignature
@@ -224,7 +223,7 @@ def _representation(code: Shipped) -> Callable[[Any], str]:
 # ------------------------------------------------------------------------------- classes known by a handle
 def blueprint_of(handle: Any) -> ActorBlueprint:
     """What a handle of Ray's tells of its class; for actors that this process knows by their name only."""
-    if isinstance(handle, ClientActorHandle):
+    if not isinstance(handle, ray.actor.ActorHandle):  # of Ray's client, whose classes cannot be named without grpc
         dir(handle)  # has it ask the cluster for what follows; the name of the class nobody tells it
         class_name, module = "Actor", ""
         signatures = {name: list(found.parameters.values()) for name, found in handle._method_signatures.items()}
