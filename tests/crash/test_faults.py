@@ -13,8 +13,7 @@ import pytest
 
 SIGNALS = ("SIGKILL", "SIGSEGV", "SIGTERM")
 MANNERS = (*SIGNALS, "os._exit")
-#: What else there is to be in the middle of is in `matrix.py`.
-PHASES = ("rest", "stream")
+PHASES = ("rest", "task", "put", "get", "stream", "graph")
 
 #: Who can be harmed how, and in the middle of what.
 TABLE = [
