@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,22 @@ def wait_until(condition: Callable[[], object], timeout: float = 60.0, what: str
 def eventually() -> Callable[..., None]:
     """`wait_until` for test files, which cannot import this one."""
     return wait_until
+
+
+@pytest.fixture
+def compiled() -> Iterator[Callable[..., Any]]:
+    """``compiled(dag, **options)`` compiles; the graphs are torn down after the test."""
+    graphs: list[Any] = []
+
+    def compile_graph(dag: Any, **options: Any) -> Any:
+        graphs.append(dag.experimental_compile(**options))
+        return graphs[-1]
+
+    yield compile_graph
+    for graph in graphs:
+        graph.teardown()
+    graphs.clear()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True, scope="module")

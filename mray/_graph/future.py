@@ -171,17 +171,18 @@ async def _in_a_thread(function: Any) -> Any:
 async def stream(graph: CompiledGraph, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
     """See `CompiledGraph.stream`."""
     flying: deque[CompiledDAGFuture | list[CompiledDAGFuture]] = deque()
-    async for item in _each(inputs):
+    async for item in each_of(inputs):
         value = graph._checked((item,), {})
         # What flies must be read first: others may need that to give room.
         while (index := -1 if len(flying) >= graph._limits.in_flight else graph._submit_nowait(value, True)) < 0 and flying:
-            yield await _all(flying.popleft())
+            yield await all_of(flying.popleft())
         flying.append(graph._futures(index if index >= 0 else await submit_when_there_is_room(graph, value)))
     while flying:
-        yield await _all(flying.popleft())
+        yield await all_of(flying.popleft())
 
 
-async def _each(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+async def each_of(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+    """The values of what can be iterated over, with `async for` or without."""
     if isinstance(values, AsyncIterable):
         async for value in values:
             yield value
@@ -190,5 +191,6 @@ async def _each(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any
             yield value
 
 
-async def _all(futures: Any) -> Any:
+async def all_of(futures: Any) -> Any:
+    """What the futures of an execution give: a list, or one value."""
     return [await future for future in futures] if isinstance(futures, list) else await futures

@@ -86,22 +86,6 @@ def actor(ray_session):
     return cls.remote
 
 
-@pytest.fixture
-def compiled():
-    """Compiles and tears down at the end."""
-    graphs = []
-
-    def compile_graph(node, **options):
-        graph = node.experimental_compile(**options)
-        graphs.append(graph)
-        return graph
-
-    yield compile_graph
-    for graph in graphs:
-        graph.teardown()
-    gc.collect()
-
-
 # ------------------------------------------------------------------------------------------- shapes
 def test_one_actor_echoes(ray_session, actor, compiled):
     a = actor()

@@ -111,22 +111,6 @@ def user(ray_session):
 
 
 @pytest.fixture
-def compiled():
-    """Compiles and tears down at the end."""
-    graphs = []
-
-    def compile_graph(node, **options):
-        graph = node.experimental_compile(**options)
-        graphs.append(graph)
-        return graph
-
-    yield compile_graph
-    for graph in graphs:
-        graph.teardown()
-    gc.collect()
-
-
-@pytest.fixture
 def graph_of(ray_session, actor, compiled):
     """``graph_of("echo", ...)``: a graph of one actor and one method."""
 

@@ -82,20 +82,6 @@ def _forget_members():
     _members.clear()
 
 
-@pytest.fixture
-def compiled():
-    """Compiles graphs that are torn down at the end."""
-    graphs = []
-
-    def compile_graph(dag, **options):
-        graphs.append(dag.experimental_compile(**options))
-        return graphs[-1]
-
-    yield compile_graph
-    for graph in graphs:
-        graph.teardown()
-
-
 def gathered(ray, actors, nodes):
     return ray.dag.MultiOutputNode([actor.plain.bind(node) for actor, node in zip(actors, nodes, strict=True)])
 

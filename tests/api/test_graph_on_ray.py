@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,20 +33,6 @@ def actor(ray_session: ModuleType) -> Any:
             return np.full(size, 7)
 
     return ray_session.remote(num_cpus=0)(Actor)
-
-
-@pytest.fixture
-def compiled() -> Iterator[Callable[..., Any]]:
-    """Compiles a DAG; the graph is torn down after the test."""
-    graphs: list[Any] = []
-
-    def compile_graph(dag: Any, **options: Any) -> Any:
-        graphs.append(dag.experimental_compile(**options))
-        return graphs[-1]
-
-    yield compile_graph
-    for graph in graphs:
-        graph.teardown()
 
 
 def test_a_ref_whose_time_was_up_is_got_later(ray_session, actor, compiled, tmp_path):

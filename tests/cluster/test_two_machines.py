@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -44,20 +43,6 @@ def worker(ray: ModuleType) -> Any:
             return os.getpid()
 
     return ray.remote(num_cpus=0)(Worker)
-
-
-@pytest.fixture
-def compiled() -> Iterator[Callable[..., Any]]:
-    """Compiles a DAG; the graph is torn down after the test."""
-    graphs: list[Any] = []
-
-    def compile_graph(dag: Any, **options: Any) -> Any:
-        graphs.append(dag.experimental_compile(**options))
-        return graphs[-1]
-
-    yield compile_graph
-    for graph in graphs:
-        graph.teardown()
 
 
 def nodes_of(ray: ModuleType) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from ray.exceptions import RayChannelTimeoutError as RaysTimeout
 
 from mray._api.dag_node import GraphRef
 from mray._backends.ray.errors import translated
+from mray._graph.future import all_of, each_of
 from mray._graph.receive import receive_into
 
 #: Ray waits so long for ever.
@@ -148,12 +149,12 @@ class RayGraph:
     async def stream(self, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
         """``async for value in graph.stream(inputs)``: execute the graph with each input; the results in the order of the inputs."""
         flying: deque[Any] = deque()
-        async for value in _each(inputs):
+        async for value in each_of(inputs):
             if len(flying) >= self._in_flight:
-                yield await _all(flying.popleft())
+                yield await all_of(flying.popleft())
             flying.append(await self.execute_async(value))
         while flying:
-            yield await _all(flying.popleft())
+            yield await all_of(flying.popleft())
 
     def explained(self, error: BaseException) -> BaseException:
         """mray's error for one of Ray's. Of an actor that cannot be reached Ray knows some seconds later that it is dead: this waits."""
@@ -215,16 +216,3 @@ class RayGraph:
 
 def _only_mray(what: str, instead: str) -> NotImplementedError:
     return NotImplementedError(f"{what} of a compiled graph is mray's own, and Ray has nothing like it. On Ray: {instead}.")
-
-
-async def _each(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    if isinstance(values, AsyncIterable):
-        async for value in values:
-            yield value
-    else:
-        for value in values:
-            yield value
-
-
-async def _all(futures: Any) -> Any:
-    return [await future for future in futures] if isinstance(futures, list) else await futures
