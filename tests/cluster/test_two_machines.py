@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mray.exceptions import ActorUnavailableError
 from mray.proxy import InterpreterDiedError, RemoteInterpreterFactory
 from mray.util.placement_group import placement_group, remove_placement_group
 from mray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
@@ -43,6 +46,15 @@ def worker(ray: ModuleType) -> Any:
             return os.getpid()
 
     return ray.remote(num_cpus=0)(Worker)
+
+
+def in_the_end(ask: Callable[[], Any]) -> Any:
+    """What an actor answers, or the error. Of a machine that fails Ray says at first only that it cannot be reached."""
+    while True:
+        try:
+            return ask()
+        except ActorUnavailableError:
+            time.sleep(0.05)
 
 
 def nodes_of(ray: ModuleType) -> tuple[str, str]:
@@ -163,6 +175,18 @@ def test_who_waits_for_a_machine_that_fails_is_told(cluster, ray, worker, compil
     with pytest.raises(ray.exceptions.ActorDiedError):
         ray.get(graph.execute(1))
     with pytest.raises(ray.exceptions.ActorDiedError):
-        ray.get(actor.pid.remote())
+        in_the_end(lambda: ray.get(actor.pid.remote()))
     with pytest.raises(InterpreterDiedError):
-        (variable + 1).fetch()
+        in_the_end(lambda: (variable + 1).fetch())
+
+
+def test_executing_a_graph_tells_which_actor_has_died(ray, worker, compiled):
+    actor = worker.remote()
+    with ray.dag.InputNode() as given:
+        graph = compiled(actor.add_one.bind(given))
+    assert ray.get(graph.execute(1)) == 2
+    ray.kill(actor)
+    # By the second time Ray has closed the graph.
+    for _ in range(2):
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            ray.get(graph.execute(2))

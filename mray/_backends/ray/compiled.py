@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import ray
 from ray._private.worker import global_worker
 from ray.exceptions import ActorUnavailableError
+from ray.exceptions import RayChannelError as RaysChannelError
 from ray.exceptions import RayChannelTimeoutError as RaysTimeout
 
 from mray._api.dag_node import GraphRef
@@ -121,17 +122,20 @@ class RayGraph:
         self.get_timeout = _FOR_EVER if get_timeout is None else get_timeout
         #: What lives as long as the graph: the user's DAG, with the handles of its actors.
         self._keep = keep
+        #: Whether the user has ended it.
+        self._torn_down = False
 
     # ------------------------------------------------------------------------------------ executing
     def execute(self, *args: Any, **kwargs: Any) -> CompiledDAGRef | list[CompiledDAGRef]:
         """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
 
-        Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`.
+        Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`, ActorDiedError after the
+        death of an actor.
         """
         try:
             made = self._graph.execute(*args, **kwargs)
         except Exception as error:
-            raise translated(error) from None
+            raise self.explained(error) from None
         if type(made) is list:
             return [CompiledDAGRef(self, ref) for ref in made]
         return CompiledDAGRef(self, made)
@@ -157,8 +161,19 @@ class RayGraph:
             yield await all_of(flying.popleft())
 
     def explained(self, error: BaseException) -> BaseException:
-        """mray's error for one of Ray's. Of an actor that cannot be reached Ray knows some seconds later that it is dead: this waits."""
+        """mray's error for one of Ray's.
+
+        Ray closes the channels of a graph whose actor has died, perhaps before anybody was told of the death; of an actor that cannot be
+        reached it knows some seconds later that it is dead. This waits for what Ray knows in the end.
+        """
         deadline = monotonic() + _UNTIL_DEAD
+        if isinstance(error, RaysChannelError) and not isinstance(error, RaysTimeout) and not self._torn_down:
+            try:
+                ray.get(list(self._graph.worker_task_refs.values()), timeout=_UNTIL_DEAD)
+            except ray.exceptions.GetTimeoutError:
+                pass
+            except ray.exceptions.RayError as said:
+                error = said
         while isinstance(error, ActorUnavailableError) and monotonic() < deadline:
             sleep(_PAUSE)
             try:
@@ -174,11 +189,12 @@ class RayGraph:
     # ------------------------------------------------------------------------------------ ending
     def teardown(self, kill_actors: bool = False) -> None:
         """End the graph; its actors are free for other work, or killed. Idempotent. Waits for methods that are running."""
+        self._torn_down = True
         self._graph.teardown(kill_actors)
 
     @property
     def is_teardown(self) -> bool:
-        """Whether `teardown` was called, or an actor of the graph has died."""
+        """Whether `teardown` was called."""
         return bool(self._graph.is_teardown)
 
     # ------------------------------------------------------------------------------------ looking
