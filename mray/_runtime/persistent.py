@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 STOP_SECONDS = 20.0
 #: Seconds that a driver waits for a dead node to be gone.
 _GONE_SECONDS = 1.0
+#: Seconds that it waits for the zygote to have cleaned after that node, and between two looks.
+_CLEAN_SECONDS, _CLEAN_LOOK = 10.0, 0.002
 #: As long as it takes: the node answers when it is there, and when it dies its socket says so.
 _FOR_EVER = 86_400.0
 
@@ -197,8 +200,11 @@ class JoinedSession(SessionHold):
             return None
         pid = self._address.node_pid
         status = _await_end(self._address)
+        # The zygote cleans now, or it is dying too: whoever comes last cleans.
+        deadline = time.monotonic() + _CLEAN_SECONDS
+        while is_alive(self.directory) and time.monotonic() < deadline:
+            time.sleep(_CLEAN_LOOK)
         if not is_alive(self.directory):
-            # The zygote has died with the node, or is done: whoever comes last cleans.
             reaper.clean_after_node(self.directory)
         if self._ending:
             return node_error(f"the session in {self.directory} has ended: {self._ending}")

@@ -58,7 +58,9 @@ class Run:
         return self.process.pid
 
     def output(self) -> str:
-        return f"--- stdout\n{(self.folder / 'stdout').read_text()}\n--- stderr\n{(self.folder / 'stderr').read_text()}"
+        """What the program has said, if it was started."""
+        said = [(path.name, path.read_text()) for path in (self.folder / "stdout", self.folder / "stderr") if path.exists()]
+        return "\n".join(f"--- {name}\n{text}" for name, text in said)
 
     def wait(self) -> int:
         """Exit status of the program; fails if it hangs."""

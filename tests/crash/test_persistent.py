@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mray._ipc.reaper import ADDRESS
+from mray._ipc.reaper import ADDRESS, LOCK
 from mray._runtime import address as addresses
 from mray._runtime.observer import parent_of
 
@@ -121,6 +124,27 @@ def test_when_node_and_zygote_die_together_the_drivers_clean(scene: Scene, run: 
     os.kill(session.node_pid, signal.SIGSTOP)
     os.kill(zygote, signal.SIGKILL)
     os.kill(session.node_pid, signal.SIGKILL)
+    assert [each["kind"] for each in scene.outcomes()] == ["NodeDiedError"]
+    run.assert_nothing_left()
+
+
+def test_a_zygote_that_takes_its_time_to_die_with_the_node_leaves_nothing(scene: Scene, run: Any) -> None:
+    session = scene.start()
+    scene.driver()
+    with open(os.path.join(session.session_dir, LOCK)) as file:
+
+        def hold_lock() -> None:
+            """As the zygote does until the kernel has ended it."""
+            fcntl.flock(file, fcntl.LOCK_EX)
+            time.sleep(0.3)
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+        holder = threading.Thread(target=hold_lock)
+        holder.start()
+        os.kill(session.node_pid, signal.SIGSTOP)
+        os.kill(run.pid_of("zygote"), signal.SIGKILL)
+        os.kill(session.node_pid, signal.SIGKILL)
+        holder.join()
     assert [each["kind"] for each in scene.outcomes()] == ["NodeDiedError"]
     run.assert_nothing_left()
 
