@@ -26,8 +26,6 @@ TIME_LIMIT = 120
 
 # ------------------------------------------------------------------------------------------- time limit
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background of a shell; programs of tests would inherit it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.add_cleanup(Territory().leave)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As a shell starts what is to run in the background. Programs of tests inherit it, and wait for theirs in vain.

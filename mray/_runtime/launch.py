@@ -168,7 +168,7 @@ def launch(
     interpreter = interpreter or sys.executable
     if not interpreter:
         raise RaySystemError("sys.executable is empty: set it to the interpreter that mray is to start its processes with.")
-    arguments = _arguments(role, session_dir, process, (interpreter,))
+    arguments = _arguments(role, session_dir, process, (interpreter, *_flags()))
     return spawn(arguments[0], arguments, environment, descriptors)
 
 
@@ -188,6 +188,17 @@ def launch_wrapped(
     words = interpreter if interpreter and not wrapper.inside else (sys.executable,)
     command = wrapper.wrap(_arguments("worker", session_dir, process, words), output_dir)
     return spawn(command[0], command, {**environment, PROCESS_VARIABLE: process}, descriptors, new_session=True)
+
+
+def _flags() -> tuple[str, ...]:
+    """Of the interpreter. Where its folder is gone, Python 3.13.0 fails while it says that a module lacks a name: unless it need not look
+    whether something in that folder stands in the module's place.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return ("-P",) if sys.version_info >= (3, 11) else ()
+    return ()
 
 
 def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[str]) -> list[str]:

@@ -20,45 +20,100 @@ test's name on it.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-#: name, default, help: an option of the command line (``--mray-NAME``) and of the configuration (``mray_NAME``).
-OPTIONS = (
-    ("cpus", "", "CPUs of the sessions that fixtures start (default: what this process may use)"),
-    ("gpus", "", "GPUs of the sessions that fixtures start, pretended where there are none"),
-    ("resources", "", "other resources of these sessions: name=amount,name=amount"),
-    ("preload", "", "modules that workers start with: name,name"),
-    ("engine", "", "native, local, or an address such as ray:local (default: what the environment says)"),
-    ("leaks", "fixtures", "who is checked for what it leaves behind: off, fixtures (tests that use mray's fixtures), all"),
+# ------------------------------------------------------------------------------------------------ options
+LEAKS = ("off", "fixtures", "all")
+
+
+def _amount(text: str) -> float:
+    """A whole number as an int, as `mray.init` wants it of CPUs that are counted."""
+    try:
+        amount = int(text)
+    except ValueError:
+        try:
+            amount = float(text)  # type: ignore[assignment]
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number") from None
+    if not math.isfinite(amount) or amount < 0:
+        raise ValueError(f"{text!r} is not an amount: 0 is the least, and it must be finite")
+    return amount
+
+
+def _amounts(text: str) -> dict[str, float]:
+    found = {}
+    for pair in text.split(","):
+        name, equals, amount = (word.strip() for word in pair.partition("="))
+        if not (name and equals):
+            raise ValueError(f"{pair.strip()!r} is not of the form name=amount")
+        found[name] = float(_amount(amount))
+    return found
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ValueError(f"a name is missing in {text!r}")
+    return names
+
+
+def _leaks(text: str) -> str:
+    if text not in LEAKS:
+        raise ValueError(f"{text!r} is none of {', '.join(LEAKS)}")
+    return text
+
+
+#: An option of the command line (``--mray-NAME``) and of the configuration (``mray_NAME``): name, default, help, and what makes its value
+#: of the text (nothing of no text; ValueError says what is wrong with it).
+OPTIONS: tuple[tuple[str, str, str, Callable[[str], Any]], ...] = (
+    ("cpus", "", "CPUs of the sessions that fixtures start (default: what this process may use)", _amount),
+    ("gpus", "", "GPUs of the sessions that fixtures start, pretended where there are none", _amount),
+    ("resources", "", "other resources of these sessions: name=amount,name=amount", _amounts),
+    ("preload", "", "modules that workers start with: name,name", _names),
+    ("engine", "", "native, local, or an address such as ray:local (default: what the environment says)", str),
+    ("leaks", "fixtures", "who is checked for what it leaves behind: off, fixtures (tests that use mray's fixtures), all", _leaks),
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("mray")
-    for name, default, text in OPTIONS:
-        choices = {"choices": ("off", "fixtures", "all")} if name == "leaks" else {}
-        group.addoption(f"--mray-{name}", dest=f"mray_{name}", default=None, help=text, **choices)
+    for name, default, text, _read in OPTIONS:
+        group.addoption(f"--mray-{name}", dest=f"mray_{name}", default=None, help=text)
         parser.addini(f"mray_{name}", text, default=default)
+
+
+def options(config: pytest.Config) -> dict[str, Any]:
+    """The value of each option: of the command line, else of the configuration; None: not given. UsageError names one that is wrong."""
+    values = {}
+    for name, _default, _text, read in OPTIONS:
+        given = config.getoption(f"mray_{name}")
+        text = str(config.getini(f"mray_{name}") if given is None else given).strip()
+        try:
+            values[name] = read(text) if text else None
+        except ValueError as error:
+            place = f"--mray-{name}={given}" if given is not None else f"mray_{name} = {text} in {config.inipath or 'the configuration'}"
+            raise pytest.UsageError(f"{place}: {error}") from None
+    return values
+
+
+# ------------------------------------------------------------------------------------------------ one run
 
 
 class Plugin:
     """What this module keeps for one run."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.config = config
+        #: See `OPTIONS`.
+        self.options = options(config)
         #: The real stderr, while tests have another one in its place.
         self.stderr = os.dup(sys.__stderr__.fileno()) if sys.__stderr__ is not None else 2
         self._loaded: Any = None
-
-    def option(self, name: str) -> str:
-        """Of the command line, else of the configuration."""
-        given = self.config.getoption(f"mray_{name}")
-        return str(self.config.getini(f"mray_{name}") if given is None else given)
 
     @property
     def loaded(self) -> Any:
@@ -87,7 +142,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "mray(**options): options of mray.init() for the session that `mray_fresh` starts for this test")
     plugin = config.stash[PLUGIN] = Plugin(config)
     config.add_cleanup(plugin.end)
-    if plugin.option("leaks") == "all":
+    if plugin.options["leaks"] == "all":
         config.pluginmanager.register(EveryTest(), "mray-every-test")
 
 

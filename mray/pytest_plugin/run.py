@@ -98,11 +98,10 @@ class Run:
         return bool(_node_pid())
 
     def _init(self, options: dict[str, Any]) -> None:
-        mray.init(**{**self._options(options.pop("engine", self._plugin.option("engine"))), **options})
+        mray.init(**{**self._options(options.pop("engine", self._plugin.options["engine"])), **options})
 
-    def _options(self, engine: str) -> dict[str, Any]:
+    def _options(self, engine: str | None) -> dict[str, Any]:
         """What `init` is given unless a test says otherwise."""
-        option = self._plugin.option
         found: dict[str, Any] = {"logging_level": "ERROR"}
         if engine == "local":
             found["local_mode"] = True
@@ -110,14 +109,9 @@ class Run:
             found["address"] = "local"
         elif engine:
             found["address"] = engine
-        for name in ("cpus", "gpus"):
-            if option(name):
-                found[f"num_{name}"] = float(option(name)) if "." in option(name) else int(option(name))
-        if option("resources"):
-            pairs = (pair.partition("=") for pair in option("resources").split(","))
-            found["resources"] = {name.strip(): float(amount) for name, _equals, amount in pairs}
-        if option("preload"):
-            found["preload"] = [name.strip() for name in option("preload").split(",")]
+        for option, keyword in (("cpus", "num_cpus"), ("gpus", "num_gpus"), ("resources", "resources"), ("preload", "preload")):
+            if (value := self._plugin.options[option]) is not None:
+                found[keyword] = value
         return found
 
     def end_shared(self) -> None:
@@ -129,7 +123,7 @@ class Run:
     # ------------------------------------------------------------------------------------ leaks
     @contextlib.contextmanager
     def _leaving_nothing(self, *, shared: bool) -> Iterator[None]:
-        if self._plugin.option("leaks") == "off":
+        if self._plugin.options["leaks"] == "off":
             yield
             return
         node_pid = _node_pid() if shared else 0

@@ -32,6 +32,11 @@ def double(number: int) -> int:
 
 
 @mray.remote
+def place_of_mray() -> str:
+    return mray.__file__
+
+
+@mray.remote
 def length(value: bytes) -> int:
     return len(value)
 
@@ -59,6 +64,7 @@ def use(size: int = LARGE) -> None:
     mray.init(num_cpus=1, logging_level="ERROR")
     try:
         assert mray.get(double.remote(21)) == 42
+        assert mray.get(place_of_mray.remote()).endswith(mray.__file__), "workers have another mray"
         assert mray.get(length.remote(mray.put(b"x" * size))) == size
         adder = Adder.remote(1)
         assert mray.get(adder.add.remote(41)) == 42

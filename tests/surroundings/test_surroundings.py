@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,11 +135,53 @@ def test_a_program_works_where_names_of_sockets_would_be_too_long(start: Start) 
     assert start.run(Surrounding("long", variables={"MRAY_TMPDIR": str(long)})) == "well"
 
 
+def pack(path: Path, members: Mapping[str, bytes]) -> None:
+    """Make a zip file."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+#: The package, as members of a zip file.
+MRAY = {str(path.relative_to(REPOSITORY)): path.read_bytes() for path in (REPOSITORY / "mray").rglob("*.py")}
+
+
 def test_a_zip_file_with_its_modules_works_as_a_program(start: Start) -> None:
-    with zipfile.ZipFile(start.folder / "app.pyz", "w") as archive:
-        archive.write(PROGRAM, "inside.py")
-        archive.writestr("__main__.py", "import inside\ninside.main()\n")
+    pack(start.folder / "app.pyz", {"inside.py": PROGRAM.read_bytes(), "__main__.py": b"import inside\ninside.main()\n"})
     assert start.run(Surrounding("zipped"), "app.pyz") == "well"
+
+
+def test_mray_in_a_zip_file_works(start: Start) -> None:
+    pack(start.folder / "library.zip", MRAY)
+    code = "import sys, mray, runpy; assert 'library.zip' in mray.__file__; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    variables = {"PYTHONPATH": str(start.folder / "library.zip")}
+    assert start.run(Surrounding("zipped", flags=("-c", code), variables=variables), str(PROGRAM)) == "well"
+
+
+def test_a_zip_file_with_mray_in_it_works_as_a_program(start: Start) -> None:
+    main = "import mray, inside\nassert 'app.pyz' in mray.__file__\ninside.main()\n"
+    pack(start.folder / "app.pyz", {**MRAY, "inside.py": PROGRAM.read_bytes(), "__main__.py": main.encode()})
+    assert start.run(Surrounding("zipped", variables={"PYTHONPATH": None}), "app.pyz") == "well"
+
+
+@pytest.mark.parametrize("plugin", ["with_the_plugin", "without_the_plugin"])
+def test_a_program_works_inside_a_worker_of_pytest_xdist(start: Start, plugin: str) -> None:
+    (start.folder / "test_inside.py").write_text(
+        textwrap.dedent(
+            """
+            import os, runpy, sys
+
+            def test_it():
+                assert os.environ["PYTEST_XDIST_WORKER"]
+                sys.argv[1:] = ["inside", os.environ["RESULT"]]
+                runpy.run_path(os.environ["PROGRAM"], run_name="__main__")
+            """
+        )
+    )
+    loads = "-pmray.pytest_plugin" if plugin == "with_the_plugin" else "-pno:mray.pytest_plugin"
+    words = ("-n1", loads, "-pno:cacheprovider", "-c/dev/null", "--rootdir=.", "-oasyncio_mode=strict", "test_inside.py")
+    code = "import os, runpy, sys; os.environ['RESULT'] = sys.argv.pop(); sys.argv.pop(); runpy.run_module('pytest', run_name='__main__')"
+    assert start.run(Surrounding("xdist", flags=("-c", code), variables={"PROGRAM": str(PROGRAM)}), *words) == "well"
 
 
 SHARED_MEMORY_OF_ITS_OWN = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
