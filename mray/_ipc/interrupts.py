@@ -14,16 +14,20 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+#: After so many seconds an interrupt that has not landed is sent again.
+AGAIN_SECONDS = 0.02
+
 
 class InterruptGuard:
     """Marks stretches of the main thread that an interrupt must not cut.
 
-    ``was = guard.enter() ... guard.leave(was)`` around the stretch, ``guard.open() ... guard.shut()`` inside it around a sleep: an
-    interrupt that comes there is raised, and the stretch goes on for whoever cleans up. Other threads are never interrupted and pay a
-    comparison. An interrupt that meets the main thread while it owns `lock` comes again a little later, at no price for who takes the lock.
+    ``was = guard.enter() ... guard.leave(was)`` around the stretch, ``with guard:`` inside it around a sleep: an interrupt that comes there
+    is raised, and the stretch goes on for whoever cleans up, as it does when a handler of the user's raises something else. Other threads
+    are never interrupted and pay a comparison. An interrupt that meets the main thread while it owns `lock` comes again a little later,
+    at no price for who takes the lock.
     """
 
-    __slots__ = ("_held", "_installed", "_main", "_open", "_put_off", "again", "is_wanted", "landed", "lock")
+    __slots__ = ("_due", "_held", "_installed", "_main", "_open", "_put_off", "again", "is_wanted", "landed", "later", "lock")
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
@@ -31,10 +35,14 @@ class InterruptGuard:
         self._open = False
         self._put_off = False
         self._installed = False
+        #: An interrupt has come that is to come again.
+        self._due = False
         #: Nobody sleeps while owning it.
         self.lock: Any = None
         #: Has something called soon, in another thread or at a safe moment.
         self.again: Callable[[Callable[[], None]], None] = lambda _callback: None
+        #: Has something called in the thread that reads, after so many seconds.
+        self.later: Callable[[float, Callable[[], None]], None] = lambda _seconds, _callback: None
         #: Asked in the handler, in the main thread: False drops the interrupt, which was meant for what is over.
         self.is_wanted: Callable[[], bool] = lambda: True
         #: Called in the handler when the interrupt is raised, or is going to be.
@@ -51,12 +59,17 @@ class InterruptGuard:
         """End it; raises the KeyboardInterrupt that came meanwhile."""
         if was_held:
             return
-        self._held = False
+        self._held = self._open = False
         if self._put_off:
             self._put_off = False
             raise KeyboardInterrupt
 
-    def open(self) -> None:
+    @property
+    def is_open(self) -> bool:
+        """Whether the main thread sleeps, or is about to, and an interrupt is raised at once."""
+        return self._open
+
+    def __enter__(self) -> None:
         """Inside a stretch, the thread is about to sleep; raises the KeyboardInterrupt that has come."""
         if threading.get_ident() == self._main and self._held:
             self._open = True
@@ -66,7 +79,7 @@ class InterruptGuard:
                 self._open = self._put_off = False
                 raise KeyboardInterrupt
 
-    def shut(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """It is awake again."""
         if self._open and threading.get_ident() == self._main:
             self._held = True
@@ -97,11 +110,14 @@ class InterruptGuard:
             self._installed = False
 
     def _interrupt(self) -> None:
-        # A signal and no flag: by now the main thread may sleep.
-        if self._main is not None:
+        # A signal and no flag: by now the main thread may sleep. And not one signal: one that comes when that thread has looked for signals
+        # and does not sleep yet ends no sleep.
+        if self._due and self._main is not None:
             signal.pthread_kill(self._main, signal.SIGINT)
+            self.later(AGAIN_SECONDS, self._interrupt)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> Any:
+        self._due = False
         if not self.is_wanted():
             return None
         if self._held:
@@ -109,6 +125,7 @@ class InterruptGuard:
             self._put_off = True
             return None
         if self.lock is not None and self.lock._is_owned():
+            self._due = True
             self.again(self._interrupt)
             return None
         self.landed()

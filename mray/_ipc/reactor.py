@@ -279,9 +279,8 @@ class Reactor:
             else:
                 if self._dirty:
                     self.flush()  # what was posted here may be what others wait for
-                guard.open()
-                events = self._epoll.poll(-1 if timeout is None else timeout)
-                guard.shut()
+                with guard:
+                    events = self._epoll.poll(-1 if timeout is None else timeout)
             self._polled = self.activity
             callbacks = self._callbacks
             for fd, mask in events:
@@ -390,9 +389,8 @@ class Reactor:
                 remaining = -1.0 if deadline is None else deadline - monotonic()
                 if deadline is not None and remaining <= 0:
                     return False
-                self.guard.open()
-                waiter.lock.acquire(True, remaining)
-                self.guard.shut()
+                with self.guard:
+                    waiter.lock.acquire(True, remaining)
         finally:
             self._waiters.remove(waiter)
             # Whoever gave the turn away meanwhile may have counted on this thread.

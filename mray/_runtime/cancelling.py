@@ -33,6 +33,7 @@ from mray._common import messages as m
 from mray._common import settings
 from mray._common.ids import NO_ACTOR, PUT
 from mray._ipc.connection import Connection
+from mray._ipc.interrupts import AGAIN_SECONDS
 from mray._objects.ownership import Entry
 from mray._runtime.calls import CANCELLED, Call
 from mray._scheduler.records import Ordered
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from mray._runtime.client import Client
     from mray._runtime.context import Context
 
-#: After so many seconds an interrupt that has not landed is sent again.
-AGAIN_SECONDS = 0.02
 #: Where the actor stands in an object id, without its job.
 _ACTOR = slice(8, 20)
 _INDEX = slice(24, 28)

@@ -56,7 +56,8 @@ class Client:
         self.role = role
         self.lock = threading.RLock()
         self.reactor = reactor or Reactor()
-        self.reactor.guard.lock, self.reactor.guard.again = self.lock, self.reactor.defer
+        guard = self.reactor.guard
+        guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later
         self.facts: dict[str, Any] = {}
         #: The job that a driver brings to a session which is not its own (see `mray._runtime.jobs`).
         self.wishes: dict[str, Any] | None = None

@@ -16,12 +16,16 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 EXIT_CODE = 3
 MESSAGE = "this was to be"
 GO = "go"
+#: The end of the name of the file where a process waits.
+REACTOR = "/mray/_ipc/reactor.py"
+_AGAIN_SECONDS = 0.005
 
 
 class Misbehaved(RuntimeError):
@@ -117,42 +121,59 @@ def _process() -> str:
 
 
 @contextlib.contextmanager
-def point_inside(where: str, inside: Callable[[set[str]], bool]) -> Iterator[None]:
-    """The phase is reached once `inside` is true of the files that the main thread is in; orders are carried out there, by a handler."""
-    over = threading.Event()
+def point_asleep(where: str) -> Iterator[None]:
+    """The phase is reached once the main thread waits in the reactor; orders are carried out there, by a signal's handler.
+
+    A signal that comes after the interpreter has looked for signals, and before the kernel puts the thread to sleep, ends no sleep; and an
+    error that a handler raises in the middle of dispatching ends there. So the signal is sent until it has met the thread asleep.
+    """
+    lock = threading.Lock()
+    over = False
     order = ""
 
-    def obey(*_: Any) -> None:
-        if not over.is_set():
+    def obey(_number: int, frame: Any) -> None:
+        nonlocal over
+        if not over and _sleeps(frame):
+            over = True
             ORDERS[order]()
 
     def reached() -> None:
         nonlocal order
         order = ask(where)
-        if order != GO:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        while order != GO:
+            with lock:
+                if over:
+                    return
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            time.sleep(_AGAIN_SECONDS)
 
     before = signal.signal(signal.SIGUSR1, obey)
-    _watch(reached, inside, over)
+    _watch(reached, lambda files: REACTOR in files, lambda: over)
     try:
         yield
     finally:
-        over.set()
+        with lock:
+            over = True
         signal.signal(signal.SIGUSR1, before)
 
 
+def _sleeps(frame: Any) -> bool:
+    """Whether the reactor of the thread whose innermost function this is has announced that the thread sleeps."""
+    return frame.f_code.co_filename.endswith(REACTOR) and frame.f_locals["self"].guard.is_open
+
+
 def point_beside(where: str, inside: Callable[[set[str]], bool]) -> None:
-    """As `point_inside`, for what follows; orders are carried out by another thread."""
-    _watch(lambda: point(where), inside, threading.Event())
+    """The phase is reached once `inside` is true of the files that the main thread is in; orders are carried out by another thread."""
+    _watch(lambda: point(where), inside, lambda: False)
 
 
-def _watch(reached: Callable[[], None], inside: Callable[[set[str]], bool], over: threading.Event) -> None:
+def _watch(reached: Callable[[], None], inside: Callable[[set[str]], bool], over: Callable[[], bool]) -> None:
     main = threading.main_thread().ident
     assert main is not None
 
     def watch() -> None:
         while not inside(_files_of(main)):
-            if over.is_set():
+            if over():
                 return
         reached()
 

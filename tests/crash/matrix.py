@@ -269,3 +269,20 @@ def row_of(victim: str, phase: str, manner: str) -> Row:
 ALL = [(victim, phase, manner) for victim in VICTIMS for phase in PHASES for manner in MANNERS]
 EXCLUDED = {combination: why for combination in ALL if (why := excluded(*combination))}
 ROWS = [row_of(*combination) for combination in ALL if combination not in EXCLUDED]
+
+
+def covering(rows: list[Row]) -> list[Row]:
+    """A part of these rows, in their order, in which each phase meets each manner, and each victim each phase and each manner."""
+    alike: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        alike.setdefault((row.phase, row.manner), []).append(row)
+    # The victims take turns.
+    part = {str(same[(PHASES.index(phase) + MANNERS.index(manner)) % len(same)]) for (phase, manner), same in alike.items()}
+    met: set[tuple[str, str]] = set()
+    # First what is taken anyway.
+    for row in sorted(rows, key=lambda row: str(row) not in part):
+        pairs = {(row.victim, row.phase), (row.victim, row.manner)}
+        if not pairs <= met:
+            part.add(str(row))
+            met |= pairs
+    return [row for row in rows if str(row) in part]

@@ -32,7 +32,6 @@ from tests.crash.harm import Keepsake, Traveller, point
 
 CPUS, GPUS = 4, 2
 LARGE = 1 << 20
-REACTOR = "/mray/_ipc/reactor.py"
 PATIENCE = 20
 #: What victims hold of the machine. A worker that has had a GPU takes no other task; this one may.
 HOLDS = {"num_cpus": 1, "num_gpus": 1}
@@ -97,7 +96,7 @@ def act(phase: str, where: str, partner: Any = None) -> Any:
             return int(ray.get(ray.put(large())).sum())
     elif phase == "get":
         ref = ray.remote(num_cpus=0)(wait_for_order).remote(where + ".late")
-        with harm.point_inside(where, lambda files: REACTOR in files):
+        with harm.point_asleep(where):
             return ray.get(ref)
     elif phase == "view":
         view = ray.get(ray.remote(num_cpus=0)(large).remote())
@@ -135,7 +134,7 @@ def use_graph(phase: str, where: str, partner: Any) -> Any:
             return graph.execute(Traveller(where, "pickle")).get(timeout=PATIENCE)
         if phase == "teardown":
             graph.execute(where + ".late")
-            with harm.point_inside(where, lambda files: REACTOR in files):
+            with harm.point_asleep(where):
                 graph.teardown()
             return "done"
         got = graph.execute(where).get(timeout=PATIENCE)
@@ -234,7 +233,7 @@ class Driver:
 
     def _act(self, phase: str, where: str) -> Any:
         if phase == "shutdown":
-            with harm.point_inside(where, lambda files: REACTOR in files):
+            with harm.point_asleep(where):
                 ray.shutdown()
             return "done"
         if phase in ("read", "write", "compile", "teardown", "between"):
