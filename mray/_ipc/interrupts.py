@@ -4,6 +4,13 @@ In the main thread of a driver, and of a worker, where it is how a task is cance
 byte codes; raised while a message is half dispatched or half sent it would lose a reply, and while a lock is half taken it would keep it:
 whoever waits for either would wait for ever. So while a session lives, Python's own handler of SIGINT is replaced by one that puts the
 interrupt off to the end of such a stretch, or to where the stretch sleeps. A handler that the user has installed stays.
+
+A signal ends a sleep, but not one that is about to begin: it may come when the interpreter has looked for signals and the kernel has not
+put the thread to sleep yet, and ``_thread.interrupt_main`` sends none at all. The handler would then run when something else ends the
+sleep, which may be never. So the main thread of a driver looks again each second. Those of workers sleep on, of which there may be a
+thousand that have nothing to do: whoever cancels a task there sends the signal until it has landed (`mray._runtime.cancelling`).
+
+Rejected: `signal.set_wakeup_fd`. There is one for a process, and it is the user's: event loops take it, or warn when it is taken.
 """
 
 from __future__ import annotations
@@ -14,6 +21,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+#: How long the main thread of a driver sleeps at most before it looks for signals, in seconds.
+LOOK_SECONDS = 1.0
 #: After so many seconds an interrupt that has not landed is sent again.
 AGAIN_SECONDS = 0.02
 
@@ -27,7 +36,7 @@ class InterruptGuard:
     at no price for who takes the lock.
     """
 
-    __slots__ = ("_due", "_held", "_installed", "_main", "_open", "_put_off", "again", "is_wanted", "landed", "later", "lock")
+    __slots__ = ("_due", "_held", "_installed", "_main", "_open", "_put_off", "again", "is_wanted", "landed", "later", "lock", "looks")
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
@@ -43,6 +52,8 @@ class InterruptGuard:
         self.again: Callable[[Callable[[], None]], None] = lambda _callback: None
         #: Has something called in the thread that reads, after so many seconds.
         self.later: Callable[[float, Callable[[], None]], None] = lambda _seconds, _callback: None
+        #: Whether the main thread looks for signals now and then while it sleeps.
+        self.looks = False
         #: Asked in the handler, in the main thread: False drops the interrupt, which was meant for what is over.
         self.is_wanted: Callable[[], bool] = lambda: True
         #: Called in the handler when the interrupt is raised, or is going to be.
@@ -84,6 +95,12 @@ class InterruptGuard:
         if self._open and threading.get_ident() == self._main:
             self._held = True
             self._open = False
+
+    def longest(self, timeout: float | None) -> float:
+        """How long the sleep that begins may last that is to end after so many seconds, or when something happens; -1 for ever."""
+        if self.looks and threading.get_ident() == self._main and (timeout is None or timeout > LOOK_SECONDS):
+            return LOOK_SECONDS
+        return -1 if timeout is None else timeout
 
     def admit(self) -> None:
         """User code begins, in the middle of a stretch; raises the KeyboardInterrupt that has come for it."""

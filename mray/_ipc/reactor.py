@@ -260,7 +260,7 @@ class Reactor:
 
     # ------------------------------------------------------------------------------------ one turn
     def turn(self, timeout: float | None = None) -> None:
-        """Poll once, `timeout` seconds at most (``None``: until something happens), and dispatch.
+        """Poll once, `timeout` seconds at most (``None``: until something happens, mostly), and dispatch.
 
         Only for the holder of the reading turn, or in a process with one thread.
         """
@@ -280,7 +280,7 @@ class Reactor:
                 if self._dirty:
                     self.flush()  # what was posted here may be what others wait for
                 with guard:
-                    events = self._epoll.poll(-1 if timeout is None else timeout)
+                    events = self._epoll.poll(guard.longest(timeout))
             self._polled = self.activity
             callbacks = self._callbacks
             for fd, mask in events:
@@ -386,11 +386,11 @@ class Reactor:
                     return False
                 if self._relief_reads and self.asleep:
                     self.wake()  # the relief thread leaves as soon as somebody waits, and nudges a waiter
-                remaining = -1.0 if deadline is None else deadline - monotonic()
-                if deadline is not None and remaining <= 0:
+                remaining = None if deadline is None else deadline - monotonic()
+                if remaining is not None and remaining <= 0:
                     return False
                 with self.guard:
-                    waiter.lock.acquire(True, remaining)
+                    waiter.lock.acquire(True, self.guard.longest(remaining))
         finally:
             self._waiters.remove(waiter)
             # Whoever gave the turn away meanwhile may have counted on this thread.

@@ -58,6 +58,7 @@ class Client:
         self.reactor = reactor or Reactor()
         guard = self.reactor.guard
         guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later
+        guard.looks = role == m.ROLE_DRIVER
         self.facts: dict[str, Any] = {}
         #: The job that a driver brings to a session which is not its own (see `mray._runtime.jobs`).
         self.wishes: dict[str, Any] | None = None

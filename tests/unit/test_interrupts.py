@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -70,6 +71,33 @@ def test_a_handler_that_raises_out_of_a_sleep_leaves_interrupts_as_they_were(rea
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert not reactor.wait_until(lambda: False, 0.001)
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["reader", "waiter"])
+def test_an_interrupt_that_ends_no_sleep_is_seen_by_a_driver(reactor: Reactor, reads: bool) -> None:
+    """As one does that comes a moment before the sleep: the handler is due, and no system call has been interrupted."""
+    reactor.guard.looks = True
+    over = threading.Event()
+    other = threading.Thread(target=reactor.wait_until, args=(over.is_set,))
+    if not reads:
+        other.start()
+        while not reactor.asleep:
+            pass
+
+    def interrupt() -> None:
+        while not reactor.guard.is_open:
+            pass
+        _thread.interrupt_main()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        reactor.wait_until(lambda: False)
+    thread.join()
+    if not reads:
+        over.set()
+        reactor.wake()
+        other.join()
 
 
 def test_an_interrupt_that_met_the_lock_is_sent_until_it_lands(handlers: None, monkeypatch: pytest.MonkeyPatch) -> None:
