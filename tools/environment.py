@@ -8,6 +8,7 @@ for, the environment is used as it stands, without a call of pip.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 10)
+#: Exit status of tools/test: there is nothing to run tests in.
+NOT_INSTALLED = 3
 
 
 #: The oldest numpy that has wheels for a Python, where that is newer than what mray asks for.
@@ -30,6 +33,22 @@ def oldest_dependencies() -> list[str]:
     oldest = dict(re.findall(r'"([\w-]+)>=([\d.]+)"', listed))
     oldest["numpy"] = _FIRST_NUMPY.get(sys.version_info[:2], oldest["numpy"])
     return [f"{name}=={version}" for name, version in oldest.items()]
+
+
+def find_python(version: str) -> str | None:
+    """A Python of a version such as ``3.12``: the one on PATH (which may be a name of pyenv's that leads nowhere), or pyenv's newest."""
+    folder = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    installed = sorted(folder.glob(f"{version}.*/bin/python"), key=lambda path: [int(each) for each in re.findall(r"\d+", path.parts[-3])])
+    for candidate in (shutil.which(f"python{version}"), *map(str, reversed(installed))):
+        if candidate is not None and version_of(candidate).startswith(f"{version}."):
+            return candidate
+    return None
+
+
+def version_of(python: str) -> str:
+    """Such as ``3.12.1``; nothing, if it does not run."""
+    done = subprocess.run([python, "-V"], capture_output=True, text=True, check=False)
+    return done.stdout.split()[1] if done.returncode == 0 else ""
 
 
 class InstallError(Exception):
@@ -46,11 +65,11 @@ class Environment:
         self.programs = self.folder / "bin"
         self.python = self.programs / "python"
 
-    def require(self, name: str, *requirements: str) -> None:
+    def require(self, name: str, *requirements: str, within: float | None = None) -> None:
         """See to it that `requirements` (arguments of ``pip install``) are installed.
 
-        `name` is the name of the stamp. Raises `InstallError`. What the package itself requires counts as part of
-        every requirement, so that an edited pyproject.toml is seen.
+        `name` is the name of the stamp. Raises `InstallError`, also after `within` seconds (None: as long as it takes). What the package
+        itself requires counts as part of every requirement, so that an edited pyproject.toml is seen.
         """
         project = (ROOT / "pyproject.toml").read_bytes()
         wanted = hashlib.sha256(b"\0".join([project, sys.version.encode(), *(text.encode() for text in requirements)])).hexdigest()
@@ -61,7 +80,11 @@ class Environment:
         print(f"installing {' '.join(requirements)} into {self.folder.relative_to(ROOT)} ...", flush=True)
         begun = time.monotonic()
         command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        try:
+            failed = subprocess.run(command, cwd=ROOT, check=False, timeout=within).returncode
+        except subprocess.TimeoutExpired:
+            failed = 1
+        if failed:
             raise InstallError(f"pip could not install {' '.join(requirements)}")
         stamp.write_text(wanted)
         print(f"... done in {time.monotonic() - begun:.0f} s", flush=True)

@@ -208,6 +208,12 @@ def _command_of(pid: int) -> str:
         return "(it has ended meanwhile)"
 
 
+def _is_excused(item: str) -> bool:
+    """Whether this is a name of another test run of this user. Those come and go meanwhile: the gone tell no more whose they were."""
+    kind, _space, name = item.rpartition(" ")
+    return kind == "shared memory" and (is_foreign(name) or name not in shared_names())
+
+
 def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
     """Fail if there is more than `before`, once what was ended had time to go. For `node_pid` see `Belongings.more_than`."""
     if not Belongings.now().more_than(before, node_pid):
@@ -219,13 +225,13 @@ def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
     while left := Belongings.now().more_than(before, node_pid):
         now = time.monotonic()
         seen = {item: seen.get(item, now) for item in left}
-        if pause > 0.1:
-            # Other test runs of this user come and go meanwhile.
-            left = [item for item in left if not (item.startswith("shared memory ") and is_foreign(item.split()[-1]))]
+        late = now > deadline and any(now - seen[item] > LASTING for item in left)
+        if late or pause > 0.1:
+            left = [item for item in left if not _is_excused(item)]
             if not left:
                 return
         lasting = [item for item in left if now - seen[item] > LASTING]
-        if now > deadline and lasting:
+        if late and lasting:
             pytest.fail("left behind:\n  " + "\n  ".join(lasting), pytrace=False)
         time.sleep(pause)
         pause = min(pause * 2, 0.2)

@@ -81,6 +81,27 @@ def test_what_is_seen_late_is_left_behind_too(monkeypatch):
     leaks.assert_nothing_left(before)
 
 
+def test_names_of_others_that_come_and_go_while_it_looks_are_nobodys_here(monkeypatch):
+    monkeypatch.setattr(leaks, "PATIENCE", 0.0)
+    monkeypatch.setattr(leaks, "LASTING", 0.0)
+    before = leaks.Belongings.now()
+    name = f"mray-{os.getpid()}came-and-went-object"
+    path = leaks.SHARED_MEMORY / name
+
+    def is_foreign(asked: str) -> bool:
+        """Whoever had it mapped gives it up during the look."""
+        if asked == name:
+            path.unlink(missing_ok=True)
+            return False
+        return True  # of other runs
+
+    path.touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(leaks, "is_foreign", is_foreign)
+        leaks.assert_nothing_left(before)
+    assert not path.exists()
+
+
 def test_a_name_belongs_to_the_session_that_somebody_else_has_mapped():
     assert not leaks.is_foreign(f"mray-local_{os.getpid()}_0-object")
     assert not leaks.is_foreign("mray-00000000nobody-object")
