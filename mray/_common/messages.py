@@ -77,7 +77,7 @@ BORROWED = 31  # number
 RELEASE = 32  # object ids                            I hold them no more
 FETCH = 33  # object id                                 send me OBJECT once it is ready
 OBJECT = 34  # object id, form, payload, refs
-FREE_SEGMENT = 35  # names                             segments you produced that nobody needs any more
+FREE_SEGMENT = 35  # names [, again]                   segments you produced that nobody needs any more; False: nor is to use again
 UNPIN = 36  # task id                                   the refs inside that reply are borrowed: drop your pins
 
 # --------------------------------------------------------------------------------- graphs (peer to peer)

@@ -4,7 +4,8 @@ A ring is a region of a segment that one process writes and `readers` processes 
 eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two writers never share a line:
 
     line 0   WRITER LINE    PUBLISHED | WANTED | WRITER_CLOSED | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
-    then     READER BLOCK   one per reader: a line CONSUMED | READER_CLOSED | ..., then RELEASED[slot] for each payload slot
+    then     READER BLOCK   one per reader: a line CONSUMED | READER_CLOSED | READER_PID | READER_STARTED | HOLDS | ...,
+                            then RELEASED[slot] for each payload slot
     then     ENTRIES        `entries` times `entry_bytes`: FORM | LENGTH | the payload itself
     then     LEASE BOARDS   only with `leases`: a line PID | STARTED | ... of the writer, then one board per reader:
                             a line PID | STARTED | OPEN | ..., then for each lease two lines
@@ -13,13 +14,14 @@ eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two write
 Who writes what (law: every word has exactly one writer):
 
     PUBLISHED, WANTED, WRITER_CLOSED, the facts, the entries, the first line of the boards    the writer
-    CONSUMED, READER_CLOSED, RELEASED of block r, board r        reader r
+    the first line and RELEASED of block r, board r              reader r
 
 PUBLISHED counts the messages written since the beginning and CONSUMED those that a reader is done with, so the message
 number n lies in entry ``n % entries`` and the writer may write it once ``n - CONSUMED < entries`` for every reader.
 WANTED is one while the writer waits for room: a reader that sees it rings the writer's doorbell after consuming.
 RELEASED[slot] is the number of the latest use of a payload slot that this reader is done with (`mray._ipc.slots`), and ENDED the same of a
-lease, with a NOTE from the reader (`mray._channel.leases`).
+lease, with a NOTE from the reader (`mray._channel.leases`). HOLDS is one from the reader's opening until it is closed and nothing lives
+any more that was passed on to it; READER_PID and READER_STARTED say which process it is, should it never get so far.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from struct import Struct
 from mray._ipc.segment import PAGE, round_up
 
 #: Changes with any change of the layout; a process that maps a ring of another version refuses it.
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 
 WORD = 8
 LINE_WORDS = 8
@@ -48,6 +50,9 @@ SLOTS = 7
 # ---------------------------------------------------------------------------------- a reader's block
 CONSUMED = 0
 READER_CLOSED = 1
+READER_PID = 2
+READER_STARTED = 3
+HOLDS = 4
 
 # ------------------------------------------------------------- a process on the boards, and a lease on a reader's
 PID = 0

@@ -457,7 +457,7 @@ class Reactor:
         finally:
             self.asleep = False
             if table is not None and not self.closed:
-                self._rise(table)
+                self._say(table, AWAKE)
 
     def _any_waiter_ready(self) -> bool:
         return any(waiter.predicate() for waiter in tuple(self._waiters))
@@ -488,12 +488,12 @@ class Reactor:
         # Only the holder of the turn knows that nobody sleeps; otherwise peers ring for nothing until somebody wakes up.
         if not self._attendants and self._turn.acquire(False):
             if self.table is not None and not self.closed:
-                self._rise(self.table)
+                self._say(self.table, AWAKE)
             self._give_turn()
 
-    def _rise(self, table: SessionTable) -> None:
-        """The reader sleeps no more: peers need not ring, unless somebody waits without a thread."""
-        table.words[self._state_index] = AWAKE
+    def _say(self, table: SessionTable, state: int) -> None:
+        """The reader is AWAKE, or DOZING: peers need not ring, unless somebody waits without a thread."""
+        table.words[self._state_index] = state
         # Invariant: the word is PARKED while anybody is attended. It was not, for a moment, so they look again. (Who begins to be
         # attended after this writes the word after us.)
         if self._attendants:
@@ -542,13 +542,13 @@ class Reactor:
         while not self.closed and not self._waiters:
             self.asleep = timeout != 0
             if table is not None and not self._attendants:
-                table.words[self._state_index] = DOZING
+                self._say(table, DOZING)
             try:
                 self.turn(0 if self._deferred or self._waiters else timeout)
             finally:
                 self.asleep = False
                 if table is not None and not self.closed:
-                    self._rise(table)
+                    self._say(table, AWAKE)
             # What its own callbacks do, sending the next of a queue perhaps, is no sign that another thread is about to read.
             if timeout == 0 or seen != self._polled:
                 return

@@ -24,6 +24,10 @@ finds none left copies.
     A: claim ---- place ----> B: open (a pin) ... lend(value) ---- number, B's descriptor ----> C: borrow (pins of A's segment)
     A's RELEASED[slot] of B <- the pin dies <- B lets go of the value <---- B's RELEASED[number] of C <- the last pin dies
 
+A loan outlives the ends of its ring, for a value that was read stays valid: what readers have not released when the writer closes becomes
+an *orphan*, kept until they have, or are dead; and what a reader holds it releases after its own close, too. Who has closed and holds
+nothing says so by HOLDS, for what it never took it will never release. Orphans are looked at when other ends are made, lend or close.
+
 Releases come from finalizers, which may run between any two byte codes of any thread: all they do is write one word of
 their own.
 """
@@ -33,14 +37,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from posix import getpid  # whose memory it is, also where processes are simulated
 from struct import Struct
 from typing import Any
 
+from mray._ipc import layout as at
 from mray._ipc.mapped import Descriptor, Mapped, Region
 from mray._ipc.memory_order import publish_fence, trust_fence
+from mray._ipc.process import start_of
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment, new_nonce, open_memory, unlink
 
@@ -133,6 +140,7 @@ class SlotWriter:
         self.given_away = 0
         #: How many values were passed on without a copy.
         self.passed_on = 0
+        sweep_orphans()
 
     def claim(self, size: int) -> Slot:
         """A slot of at least `size` bytes that nobody reads; raises ObjectStoreFullError when memory is full."""
@@ -156,6 +164,8 @@ class SlotWriter:
     def lend(self, keep: object) -> Slot | None:
         """A slot without memory that keeps something alive until every reader has released it; None: none is left."""
         self.end_loans()
+        if _orphans:
+            sweep_orphans()
         if len(self._loans) >= self._most // 2:
             return None
         slot = next((slot for slot in self._slots if slot.segment is None and slot.keep is None), None)
@@ -280,8 +290,57 @@ class SlotWriter:
         for slot in self._slots:
             slot.empty()
         self._slots.clear()
-        self._loans.clear()
+        self.end_loans()
+        if self._loans:
+            _orphans.append(_Orphans(self._words[:], self._released, self._loans))
+        self._loans = []
         self._words.release()
+        sweep_orphans()
+
+
+class _Orphans:
+    """What a writer that has closed had passed on, and readers have not released."""
+
+    __slots__ = ("_loans", "_released", "_words")
+
+    def __init__(self, words: memoryview, released: list[int], loans: list[Slot]) -> None:
+        self._words = words
+        self._released = released
+        self._loans = loans
+
+    def are_over(self) -> bool:
+        """Let go of what everybody has released; whether nothing is left."""
+        words = self._words
+        holders = [first for first in self._released if _may_hold(words, first)]
+        ended = [slot for slot in self._loans if all(words[first + slot.index] == slot.use for first in holders)]
+        if ended:
+            # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
+            trust_fence()
+            self._loans = [slot for slot in self._loans if slot not in ended]
+            for slot in ended:
+                slot.keep = None
+        return not self._loans
+
+
+def _may_hold(words: memoryview, first: int) -> bool:
+    """Whether the reader whose RELEASED[0] this is may hold, or may still map, what was passed on to it."""
+    line = first - at.LINE_WORDS
+    return bool(words[line + at.HOLDS]) and start_of(words[line + at.READER_PID]) == words[line + at.READER_STARTED]
+
+
+_orphans: list[_Orphans] = []
+_sweeping = threading.Lock()
+
+
+def sweep_orphans() -> None:
+    """Let go of values that closed writers had passed on, and that everybody has released by now. Any thread, finalizers too."""
+    if _orphans and _sweeping.acquire(False):
+        try:
+            for orphans in tuple(_orphans):
+                if orphans.are_over():
+                    _orphans.remove(orphans)
+        finally:
+            _sweeping.release()
 
 
 class Attached:
@@ -342,9 +401,14 @@ class SlotReader:
         self._attached: dict[int, Attached] = {}
         #: By what they are called, the longest unused first.
         self._borrowed: dict[str, Borrowed] = {}
-        #: Empty once the reader is closed: then releases do nothing.
-        self._open = [True]
         self._copies = 0
+        line = released - at.LINE_WORDS
+        words[line + at.READER_PID] = getpid()
+        words[line + at.READER_STARTED] = start_of(getpid())
+        publish_fence()
+        words[line + at.HOLDS] = 1
+        #: Held by this reader and by what was passed on to it.
+        self._holder: _Holder | None = _Holder(words[:], line + at.HOLDS)
 
     def open(self, place: bytes) -> tuple[Any, int]:
         """An exporter of the bytes at `place`, which are the caller's until it dies, and their number.
@@ -370,7 +434,8 @@ class SlotReader:
 
         Raises `WriterGoneError` when the process that passed the value on has died before this one has mapped it.
         """
-        loan = Loan(_loan_releaser(self._words, self._released + slot, use, self._open), writable)
+        assert self._holder is not None
+        loan = Loan(_loan_releaser(self._holder, self._released + slot, use), writable)
         vacated = self._attached.pop(slot, None)
         if vacated is not None:
             vacated.memory.let_go()
@@ -416,10 +481,10 @@ class SlotReader:
                 spare -= 1
 
     def close(self) -> None:
-        """Unmap what no view holds. Later releases do nothing. Idempotent."""
+        """Unmap what no view holds. Later releases of slots do nothing, for their memory is the views' alone now. Idempotent."""
         attached = list(self._attached.values())
         self._attached.clear()  # from here on, releases do nothing
-        self._open.clear()
+        self._holder = None
         for memory in (*(each.memory for each in attached), *(each.memory for each in self._borrowed.values())):
             memory.let_go()
         self._borrowed.clear()
@@ -468,14 +533,32 @@ def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attac
     return release
 
 
-def _loan_releaser(words: memoryview, index: int, use: int, is_open: list[bool]) -> Callable[[], None]:
+class _Holder:
+    """A reader and what was passed on to it; when the last of them has gone, it says so."""
+
+    __slots__ = ("_index", "_process", "words")
+
+    def __init__(self, words: memoryview, index: int) -> None:
+        #: The reader's, as long as anything of it lives.
+        self.words = words
+        self._index = index
+        self._process = getpid()
+
+    def __del__(self) -> None:
+        if getpid() == self._process:
+            # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
+            publish_fence()
+            self.words[self._index] = 0
+
+
+def _loan_releaser(holder: _Holder, index: int, use: int) -> Callable[[], None]:
     process = getpid()
 
     def release() -> None:
-        if is_open and getpid() == process:
+        if getpid() == process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
-            words[index] = use
+            holder.words[index] = use
 
     return release
 

@@ -193,15 +193,15 @@ class SegmentStore:
             " object_store_memory."
         )
 
-    def free(self, name: str) -> None:
-        """The owner of the value in this segment needs it no more: keep it for reuse, or let it go."""
+    def free(self, name: str, *, again: bool = True) -> None:
+        """The owner of the value in this segment needs it no more: keep it for reuse, or let it go (always unless `again`)."""
         with self._lock:
             segment = self._used.pop(name, None)
             if segment is None:
                 self._remove(name)
                 return
             most = int(self.limit * _POOL_SHARE)
-            if segment.size > most:
+            if segment.size > most or not again:
                 self._drop(segment)
                 return
             # POINT segment freed

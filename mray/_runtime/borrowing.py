@@ -295,9 +295,9 @@ class Borrowing:
         if not entry.add_waiter(answer):
             answer(entry)
 
-    def _on_free_segment(self, _connection: Connection, names: list[str]) -> None:
+    def _on_free_segment(self, _connection: Connection, names: list[str], again: bool = True) -> None:
         for name in names:
-            self._client.store.free(name)
+            self._client.store.free(name, again=again)
 
     def pin(self, connection: Connection, task_id: bytes, refs: list[Any]) -> None:
         """Keep the refs inside a reply until its receiver has borrowed them (or has gone)."""
@@ -345,6 +345,7 @@ class Borrowing:
         borrows = connection.facts.pop("borrows", None)
         if borrows:
             self._count_lent(-len(borrows))
+            self._client.segments.expose(entry.payload[0] for entry, _count in borrows.values() if entry.form == m.SEGMENT)
         connection.facts.pop("pins", None)
         process = connection.process
         for entry in list(self._borrowed.values()):

@@ -11,6 +11,7 @@ In the process that makes the value, in the thread that wants it stored.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -81,6 +82,8 @@ class OwnSegments:
         self._client = client
         #: Names of those that others have made and that this process knows of.
         self._claimed: set[str] = set()
+        #: Those that a process held which has died: it may have passed their memory on (`mray._ipc.slots`), to whom nobody knows now.
+        self._exposed: set[str] = set()
 
     def claim(self, payload: tuple[str, int, str]) -> None:
         """A value has come from its producer."""
@@ -92,11 +95,17 @@ class OwnSegments:
         self.claim(payload)
         return Guard(self._client.reactor.defer, self.free, payload[0], payload[2])
 
+    def expose(self, names: Iterable[str]) -> None:
+        """A process has died that held them: their memory is not used again, so that it lives as long as whoever has mapped it."""
+        self._exposed.update(names)
+
     def free(self, name: str, producer: str) -> None:
         """The value in a segment is needed no more (called by the reactor)."""
         client = self._client
+        again = name not in self._exposed
+        self._exposed.discard(name)
         if producer == client.process:
-            client.store.free(name)
+            client.store.free(name, again=again)
             return
         with client.lock:
             self._claimed.discard(name)
@@ -106,7 +115,7 @@ class OwnSegments:
                 unlink(name)
                 return
             connection.facts.setdefault("freed", set()).add(name)
-            connection.post((m.FREE_SEGMENT, [name]))
+            connection.post((m.FREE_SEGMENT, [name]) if again else (m.FREE_SEGMENT, [name], False))
             client.reactor.post_later(connection)
 
     def discard_unclaimed(self, producer: str) -> None:

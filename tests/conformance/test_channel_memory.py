@@ -395,6 +395,37 @@ def test_who_holds_what_was_passed_on_gets_copies_at_last_and_blocks_nobody(shm:
     assert second[0].statistics()["passed_on"] == 4
 
 
+@pytest.mark.parametrize("reader_too", [False, True])
+def test_what_was_passed_on_stays_when_the_ring_that_brought_it_closes(shm: Any, reader_too: bool) -> None:
+    first, second = shm.make(1), shm.make(1)
+    (received,) = send(first, torch.full((LARGE,), 1.0))
+    (held,) = send(second, received)
+    del received
+    second[0].close()
+    if reader_too:
+        second[1][0].close()
+    for number in range(20):
+        (value,) = send(first, torch.full((LARGE,), 2.0 + number))
+        del value
+    assert (held == 1).all()
+    assert first[0].statistics()["in_use"] == 1
+    del held
+    shm.make(1)
+    assert first[0].statistics()["in_use"] == 0
+
+
+def test_what_nobody_took_is_let_go_when_both_ends_have_closed(shm: Any) -> None:
+    first, second = shm.make(1), shm.make(1)
+    (received,) = send(first, torch.full((LARGE,), 1.0))
+    second[0].try_write(received)
+    del received
+    second[0].close()
+    assert first[0].statistics()["in_use"] == 1
+    second[1][0].close()
+    shm.make(1)
+    assert first[0].statistics()["in_use"] == 0
+
+
 def test_a_number_that_was_lent_becomes_a_slot_again(shm: Any) -> None:
     first, second = shm.make(1), shm.make(1)
     (received,) = send(first, torch.arange(LARGE))

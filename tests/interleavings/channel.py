@@ -22,6 +22,16 @@ def array(letter: bytes, grains: int = 1) -> bytearray:
     return bytearray(letter * GRAIN * grains)
 
 
+def formatted(ring: str, layout: RingLayout, readers: Sequence[int]) -> dict[Any, int]:
+    """What `RingWriter.format`, and the readers, of these pids, when they opened the ring, have written."""
+    facts = {at.VERSION: at.LAYOUT_VERSION, at.ENTRIES: layout.entries, at.ENTRY_BYTES: layout.entry_bytes}
+    facts |= {at.READERS: layout.readers, at.SLOTS: layout.slots}
+    for reader, pid in enumerate(readers):
+        line = layout.reader_block(reader)
+        facts |= {line + at.READER_PID: pid, line + at.READER_STARTED: pid, line + at.HOLDS: 1}
+    return {(ring, word): value for word, value in facts.items()}
+
+
 class Channel:
     """The writer ends when it has written everything, a reader when it has read everything; both end, too, when the others are dead or
     closed.
@@ -51,11 +61,8 @@ class Channel:
         self.closes = closes
 
     def formatted(self) -> dict[Any, int]:
-        """What `RingWriter.format` has written before anybody opens the ring."""
-        layout = self.layout
-        facts = {at.VERSION: at.LAYOUT_VERSION, at.ENTRIES: layout.entries, at.ENTRY_BYTES: layout.entry_bytes}
-        facts |= {at.READERS: layout.readers, at.SLOTS: layout.slots}
-        return {("ring", word): value for word, value in facts.items()}
+        """What is there before anything happens."""
+        return formatted("ring", self.layout, [self.names.index(name) + 1 for name in self.readers])
 
     # ------------------------------------------------------------------------------------------ actors
     def write(self, run: Run) -> int:
@@ -87,7 +94,7 @@ class Channel:
             fd: Any = BellFd(run, f"group of {process.name}")
             process.reactor.watch_bell(fd)
         segment: Any = Segment(run, "ring", self.layout.size)
-        reader = ShmReader(segment, 0, self.layout, number, "slot", process.bell_of("writer"), _failure)
+        reader = ShmReader(segment, 0, self.layout, number, "slot", process.bell_of("writer"), failure)
         run.is_early = False
         ring = reader._ring
         got: list[bytes] = []
@@ -150,5 +157,5 @@ class Channel:
         return explored
 
 
-def _failure(error: BaseException) -> bytes:
+def failure(error: BaseException) -> bytes:
     return type(error).__name__.encode()

@@ -57,6 +57,8 @@ SWAP = "swap"
 AWAIT = "await"
 #: The same without waiting; -1 if there is none.
 POLL = "poll"
+#: Put there what the function makes of the value that is there, in one step; the answer is the old one.
+CHANGE = "change"
 
 _UNANSWERED = frozenset({WRITE, FENCE, SET, SET_ALL})
 #: No access: see `Run.mark`.
@@ -82,6 +84,12 @@ class Run:
         self.ended = False
         #: Accesses are answered by the initial values and are no steps: for what happens before the others exist.
         self.is_early = False
+        #: Which process this is, as it says to others.
+        self.pid = 0
+        #: The names of all processes, by pid - 1.
+        self.names: list[str] = []
+        #: What the modules under test keep in globals, by name.
+        self.globals: dict[str, list[Any]] = {}
 
     def access(self, kind: str, location: Any, value: Any = None) -> Any:
         if self.is_early:
@@ -453,6 +461,7 @@ class Explorer:
             if number != self._victim:
                 location = self._number(hangup(self.names[self._victim], name))
                 memory = self._put(memory, location, 1)
+        memory = self._put(memory, self._number(dead(self.names[self._victim])), 1)
         return f"the kernel reports the death of {self.names[self._victim]}", (nodes, memory, buffers, delayed, _REPORTED)
 
     # ------------------------------------------------------------------------------------------ one actor's step
@@ -531,6 +540,8 @@ class Explorer:
             private = not ((reads if kind != GET else 0) | writes) >> location & 1
             before = self._get(memory, location)
             answer = None if kind == SET else before
+            if kind == CHANGE:
+                value = value(before)
             after = memory if kind == GET else self._put(memory, location, value)
             steps.append((f"{name}: {kind} {where} = {before if kind == GET else value}", on(answer, after)))
             if private:
@@ -543,6 +554,11 @@ class Explorer:
 def hangup(dead: str, survivor: str) -> Location:
     """What the kernel sets when it tells the survivor."""
     return ("hangup", dead, survivor)
+
+
+def dead(process: str) -> Location:
+    """What the kernel says of a process to whoever asks."""
+    return ("dead", process)
 
 
 def _replace(items: tuple[Any, ...], position: int, item: Any) -> tuple[Any, ...]:

@@ -49,7 +49,10 @@ class Words:
         self._name = name
         self._first = first
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            assert index == slice(None), "part of the words"
+            return self
         return self._run.access(READ, (self._name, self._first + index))
 
     def __setitem__(self, index: int, value: int) -> None:
@@ -147,10 +150,122 @@ class Mapping:
 
     def __init__(self, run: Run, name: str, size: int) -> None:
         self.memory = SlotMemory(run, name, size)
-        self.region = types.SimpleNamespace(size=size, refresh=lambda _mapping, _length: False)
+        self.region = Region(name, size)
 
     def let_go(self) -> None:
-        pass
+        self.region.descriptor = None
+
+
+class Region:
+    """`mray._ipc.mapped.Region`, of a mapping to which nobody writes."""
+
+    address = 0
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+        self.descriptor: Descriptor | None = None
+
+    def refresh(self, _mapping: Mapping, _length: int) -> bool:
+        return False
+
+    def is_clean(self, _address: int, _length: int) -> bool:
+        return True
+
+
+class Descriptor:
+    """What a process has open of a segment: a location that holds the segment's size as long as it is."""
+
+    inode = 1
+
+    def __init__(self, region: Region) -> None:
+        assert explorer.current is not None
+        self.run = explorer.current
+        self.location = ("descriptor", self.run.pid, region.name)
+        self.run.access(SET, self.location, region.size)
+
+    def __del__(self) -> None:
+        self.run.access(SET, self.location, 0)
+
+
+class Address(int):
+    """Where a view's bytes lie."""
+
+    region: Region | None = None
+
+
+def _address_of(memory: Any) -> Address:
+    address = Address(0)
+    if isinstance(memory, View):
+        address.region = memory.mapping.region
+    return address
+
+
+def _origin_of(region: Region) -> tuple[slots.Origin, Descriptor]:
+    descriptor = region.descriptor
+    if descriptor is None:
+        descriptor = region.descriptor = Descriptor(region)
+    return (region.name, descriptor.run.pid, 3, Descriptor.inode), descriptor
+
+
+def _map_of(pid: int, _fd: int, inode: int, key: str) -> slots.Borrowed:
+    run = explorer.current
+    assert run is not None
+    size = run.access(GET, ("descriptor", pid, key))
+    if not size or not _start_of(pid):
+        raise slots.WriterGoneError(key)
+    return slots.Borrowed(inode, True, Mapping(run, key, size))  # type: ignore[arg-type]
+
+
+def _getpid() -> int:
+    """The process that runs; finalizers that Python runs in the middle of another one are nobody's."""
+    return 0 if explorer.current is None else explorer.current.pid
+
+
+def _start_of(pid: int) -> int:
+    run = explorer.current
+    assert run is not None
+    return 0 if run.access(GET, explorer.dead(run.names[pid - 1])) else pid
+
+
+class PerProcess:
+    """A list that a module keeps in a global."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def _list(self) -> list[Any]:
+        return [] if explorer.current is None else explorer.current.globals.setdefault(self._name, [])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(tuple(self._list))
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def append(self, item: Any) -> None:
+        self._list.append(item)
+
+    def remove(self, item: Any) -> None:
+        self._list.remove(item)
+
+
+class Tokens:
+    """Stands for `marshal` where what is written is not the point: a word for each thing that was ever dumped."""
+
+    def __init__(self) -> None:
+        self._things: list[Any] = []
+
+    def dumps(self, thing: Any) -> bytes:
+        if thing not in self._things:
+            self._things.append(thing)
+        return self._things.index(thing).to_bytes(WORD, "little")
+
+    def loads(self, token: bytes) -> Any:
+        number = int.from_bytes(token, "little")
+        assert number < len(self._things), "a torn message"
+        return self._things[number]
 
 
 def _map_named(name: str, _key: str) -> Mapping:
@@ -167,6 +282,7 @@ class Pin:
     release: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, mapping: Mapping) -> None:
+        self.mapping = mapping
         self.memory = mapping.memory
 
     @classmethod
@@ -186,6 +302,14 @@ class View:
     def __init__(self, viewed: Any, length: int | None = None) -> None:
         self._viewed = viewed
         self._length = length
+
+    @property
+    def mapping(self) -> Mapping:
+        return self._viewed.mapping
+
+    @property
+    def nbytes(self) -> int:
+        return self._length or 0
 
     def cast(self, _code: str) -> View:
         return self
@@ -253,6 +377,16 @@ class Epoll:
         pass
 
 
+def _encode_array(value: Any) -> tuple[bytes, Any] | None:
+    if isinstance(value, bytearray):
+        return b"", memoryview(value)
+    return (b"", value) if isinstance(value, View) else None
+
+
+def _decode_array(own: Any, length: int, pin: Pin | None = None, _offset: int = 0) -> View:
+    return View(own if pin is None else pin, length)
+
+
 _MODULES = (doorbell, reactor, ring, shm, slots)
 
 
@@ -274,8 +408,17 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(slots, "_pin_type", lambda _size: Pin)
         patch.setattr(slots, "memoryview", _view, raising=False)
         patch.setattr(shm, "memoryview", _view, raising=False)
-        patch.setattr(shm, "encode_array", lambda value: (b"", memoryview(value)) if isinstance(value, bytearray) else None)
-        patch.setattr(shm, "decode_array", View)
+        patch.setattr(slots, "_map_of", _map_of)
+        patch.setattr(slots, "getpid", _getpid)
+        patch.setattr(slots, "start_of", _start_of)
+        patch.setattr(slots, "_orphans", PerProcess("orphans"))
+        patch.setattr(shm, "encode_array", _encode_array)
+        patch.setattr(shm, "decode_array", _decode_array)
+        patch.setattr(shm, "LEAST_PASSED_ON", GRAIN)
+        patch.setattr(shm, "address_of", _address_of)
+        patch.setattr(shm, "find", lambda address, _length: getattr(address, "region", None))
+        patch.setattr(shm, "origin_of", _origin_of)
+        patch.setattr(shm, "marshal", Tokens())
         system = types.SimpleNamespace(eventfd_write=_eventfd_write, getpid=os.getpid, close=lambda _fd: None)
         patch.setattr(doorbell, "os", system)
         patch.setattr(reactor, "os", system)
@@ -300,6 +443,8 @@ class Process:
         self.name = name
         self.table = Table(run)
         self._names = names
+        run.names = names
+        run.pid = self.row(name)
         self.deaths: list[str] = []
         run.is_early = True
         self.reactor = reactor.Reactor()
@@ -329,14 +474,14 @@ class Process:
         park = reactor.Reactor._park
 
         def park_here(predicate: Callable[[], object], timeout: float | None) -> None:
-            self.run.mark("parks", self.name, summary(local), tuple(self.deaths))
+            self.run.mark("parks", self.name, summary(local), summary(self.run.globals), tuple(self.deaths))
             park(self.reactor, predicate, timeout)
 
         self.reactor._park = park_here
         self.reactor.wait_until(predicate, None, spin=False)
 
     def mark(self, *local: Any) -> None:
-        self.run.mark("goes on", self.name, summary(local), tuple(self.deaths))
+        self.run.mark("goes on", self.name, summary(local), summary(self.run.globals), tuple(self.deaths))
 
 
 def summary(thing: Any) -> Any:
@@ -351,6 +496,8 @@ def summary(thing: Any) -> Any:
         return None  # they know nothing by themselves
     if isinstance(thing, (Segment, Mapping, Pin)):
         return thing.memory.name
+    if isinstance(thing, Descriptor):
+        return thing.location
     if isinstance(thing, memoryview):
         return bytes(thing)
     if isinstance(thing, View):

@@ -1,0 +1,219 @@
+"""The threads of one process: the relief thread, which dozes; a thread that begins to wait; an event loop that attends. And a peer that
+publishes a word and rings.
+
+    peer ── word, then bell ──▶ process: relief (`Reactor._relief_turns`)  ⇄  waiter (`wait_until`)  or  loop (`attend`)
+
+What threads share lies in locations that everybody sees at once, for Python's own lock orders them. So the order of memory is SEQUENTIAL
+here: what the fences are for is shown by the other scenarios, and what one thread of a process has announced another one may take back
+is shown here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mray._ipc import reactor
+from mray._ipc.doorbell import Doorbell
+from mray._ipc.reactor import Reactor
+from tests.interleavings import explorer
+from tests.interleavings.explorer import AWAIT, CHANGE, GET, POLL, READ, SET, WRITE, Explored, Explorer, Outcome, Run
+from tests.interleavings.stand_ins import BellFd, Table, in_place
+
+ROW = 1
+STATE = ("table", ROW * reactor.ROW_WORDS + reactor.STATE)
+PUBLISHED = ("ring", 0)
+
+
+def _run() -> Run:
+    assert explorer.current is not None
+    return explorer.current
+
+
+class Lock:
+    """`threading.Lock` that all threads of the process see: its location is 1 while it is free."""
+
+    def __init__(self, name: str) -> None:
+        self.location = ("lock", name)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        assert timeout == -1, "nothing here has a time limit"
+        if _run().is_early:
+            return True
+        return bool(_run().access(AWAIT if blocking else POLL, (self.location,)) >= 0)
+
+    def release(self) -> None:
+        if _run().access(CHANGE, self.location, lambda _old: 1):
+            raise RuntimeError("release unlocked lock")
+
+    def locked(self) -> bool:
+        return not _run().access(GET, self.location)
+
+
+class Shared:
+    """An attribute of the reactor that all its threads see."""
+
+    def __init__(self, name: str, first: Any) -> None:
+        self._location = ("attribute", name)
+        self._first = first
+
+    def __get__(self, _reactor: Any, _kind: Any = None) -> Any:
+        return _run().access(GET, self._location) or self._first
+
+    def __set__(self, _reactor: Any, value: Any) -> None:
+        _run().access(SET, self._location, value)
+
+
+class SharedList:
+    """A list that all threads see: its location has the items as a tuple."""
+
+    def __init__(self, name: str) -> None:
+        self._location = ("list", name)
+
+    def _items(self) -> tuple[Any, ...]:
+        return _run().access(GET, self._location) or ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items())
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+    def append(self, item: Any) -> None:
+        _run().access(CHANGE, self._location, lambda old: (*(old or ()), item))
+
+    def remove(self, item: Any) -> None:
+        _run().access(CHANGE, self._location, lambda old: tuple(each for each in old if each != item))
+
+
+class Waiter(reactor._Waiter):
+    """The same one in every run of its thread."""
+
+    __slots__ = ()
+
+    def __init__(self, predicate: Callable[[], object]) -> None:
+        super().__init__(predicate)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Waiter)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+def seen() -> bool:
+    """What the waiter waits for."""
+    return bool(_run().access(READ, PUBLISHED))
+
+
+class Attendant:
+    """What the event loop has whoever reads call: looks, and tells the loop."""
+
+    def __call__(self) -> None:
+        if seen():
+            _run().access(SET, ("told", "loop"), 1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Attendant)
+
+    def __hash__(self) -> int:
+        return 2
+
+
+class _Reactor(Reactor):
+    _attendants = Shared("attendants", ())
+    asleep = Shared("asleep", False)
+    _relief_reads = Shared("relief reads", False)
+    _relief_dormant = Shared("relief dormant", False)
+    _reader = Shared("reader", 0)
+    closed = False
+    activity = 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("closed", "activity"):
+            return  # nobody closes it, and nobody is active
+        super().__setattr__(name, value)
+
+
+def _reactor(run: Run) -> Any:
+    """The process's reactor, as one of its threads has it."""
+    run.is_early = True
+    own = _Reactor()
+    bell: Any = BellFd(run, "process")
+    own.bell_fd = bell
+    epoll: Any = own._epoll
+    epoll.watched[:] = []
+    epoll.register(bell)
+    table: Any = Table(run)
+    own.table = table
+    own._state_index = STATE[1]
+    turn: Any = Lock("turn")
+    own._turn = turn
+    waiters: Any = SharedList("waiters")
+    own._waiters = waiters
+    run.is_early = False
+    return own
+
+
+class Threads:
+    """`waiter`, `loop`: whether there is one."""
+
+    def __init__(self, *, waiter: bool = False, loop: bool = False) -> None:
+        self.actors: dict[str, Callable[[Run], Any]] = {"peer": self.publish, "relief": self.relieve}
+        if waiter:
+            self.actors["waiter"] = self.wait
+        if loop:
+            self.actors["loop"] = self.attend
+
+    def publish(self, run: Run) -> None:
+        table: Any = Table(run)
+        bell: Any = BellFd(run, "process")
+        run.access(WRITE, PUBLISHED, 1)
+        Doorbell(bell, table, ROW).ring()
+
+    def relieve(self, run: Run) -> None:
+        """It holds the turn from the beginning."""
+        own = _reactor(run)
+        own._relief_reads = True
+        try:
+            own._relief_turns(None)
+        finally:
+            own._relief_reads = False
+            own._give_turn()
+
+    def wait(self, run: Run) -> None:
+        own = _reactor(run)
+        own.wait_until(seen, None, spin=False)
+
+    def attend(self, run: Run) -> None:
+        own = _reactor(run)
+        attendant = Attendant()
+        own.attend(attendant)
+        if not seen():
+            run.access(AWAIT, (("told", "loop"),))
+        own.unattend(attendant)
+
+    def check(self, outcome: Outcome) -> None:
+        """Who waits is woken. The relief thread may sleep for ever, once nobody waits."""
+        for name, end in outcome.actors.items():
+            assert end.how == "returned" or name == "relief", f"{name} sleeps for ever in {end.value}"
+
+    def explore(self) -> Explored:
+        """Raises Violation."""
+        locks = {("lock", "waiter"): 1}
+        with in_place(), self._in_place():
+            initial = {STATE: reactor.AWAKE, **locks}
+            return Explorer(self.actors, initial=initial, check=self.check).explore()
+
+    @contextlib.contextmanager
+    def _in_place(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reactor, "_Waiter", Waiter)
+            stand_in = types.SimpleNamespace(Lock=lambda: Lock("waiter"), get_ident=threading.get_ident, Thread=threading.Thread)
+            patch.setattr(reactor, "threading", stand_in)
+            yield

@@ -1,0 +1,57 @@
+"""Values that are passed on without a copy: nobody overwrites what somebody down the line still holds, whoever has closed or died."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from mray._ipc import slots
+from mray._ipc.slots import SlotReader, SlotWriter
+from tests.interleavings.explorer import SEQUENTIAL, Violation
+from tests.interleavings.passing_on import PassingOn
+from tests.interleavings.stand_ins import mutated
+
+FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
+
+SHAPES = [
+    pytest.param({"closes": True}, id="the relay closes"),
+    pytest.param({"closes": False}, id="the relay goes on"),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_was_passed_on_stays_what_it_is_in_every_order_of_steps(shape: dict[str, Any]) -> None:
+    explored = PassingOn(**shape).explore()
+    assert explored.states > explored.outcomes > 1
+
+
+@pytest.mark.parametrize("victim", ["writer", "relay", "reader"])
+def test_who_passes_on_may_die_after_any_step(victim: str) -> None:
+    PassingOn(values=2 if FULL else 1).explore(victim=victim)
+
+
+MUTANTS = [
+    # As it was once: what a writer had passed on was let go when it closed, whoever held it.
+    pytest.param(SlotWriter.close, "_orphans.append(", "(lambda _orphans: None)(", {}, id="forgets its loans when it closes"),
+    pytest.param(SlotWriter.lend, "slot.keep = keep", "slot.keep = True", {"closes": False}, id="keeps nothing alive"),
+    pytest.param(SlotReader.borrow, "pins = []", "pins = []; loan._release()", {"closes": False}, id="releases what it has just mapped"),
+    pytest.param(SlotReader.close, "self._holder = None", "self._holder.__del__()", {}, id="says at its close that it holds nothing"),
+    pytest.param(slots._loan_releaser, "holder.words[index] = use", "pass", {"closes": False}, id="never releases"),
+    pytest.param(slots._Orphans.are_over, "== slot.use", "<= slot.use", {}, id="ends orphans that are held"),
+    pytest.param(slots._may_hold, "words[line + at.HOLDS]", "False", {}, id="takes every reader for gone"),
+]
+
+
+@pytest.mark.parametrize(("function", "old", "new", "shape"), MUTANTS)
+def test_passing_on_with_one_fault_is_caught(function: Any, old: str, new: str, shape: dict[str, Any]) -> None:
+    with mutated(function, old, new), pytest.raises(Violation):
+        PassingOn(**shape).explore(SEQUENTIAL)
+
+
+def test_who_waits_for_the_dead_to_release_is_caught() -> None:
+    """The relay keeps for ever what a reader has held that died."""
+    lives = "start_of(words[line + at.READER_PID]) == words[line + at.READER_STARTED]"
+    with mutated(slots._may_hold, lives, "True"), pytest.raises(Violation):
+        PassingOn(values=1).explore(victim="reader")

@@ -1,0 +1,56 @@
+"""The threads of one process that dozes: whoever waits in it is woken, whichever thread reads, in every order of their steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mray._ipc.reactor import Reactor
+from tests.interleavings.dozing import Threads
+from tests.interleavings.explorer import Violation
+from tests.interleavings.stand_ins import mutated
+
+SHAPES = [
+    pytest.param({"waiter": True}, id="a thread begins to wait"),
+    pytest.param({"loop": True}, id="an event loop attends"),
+    pytest.param({"waiter": True, "loop": True}, id="both"),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_whoever_waits_in_a_process_that_dozes_is_woken(shape: dict[str, bool]) -> None:
+    explored = Threads(**shape).explore()
+    assert explored.outcomes > 1
+
+
+MUTANTS = [
+    # As it was once: the event loop says PARKED, the relief thread says DOZING after it, and no peer rings any more.
+    pytest.param(
+        Reactor._relief_turns,
+        "self._say(table, DOZING)",
+        "table.words[self._state_index] = DOZING",
+        {"loop": True},
+        id="dozes without a second look at who attends",
+    ),
+    pytest.param(Reactor._say, "if self._attendants:", "if False:", {"loop": True}, id="takes back what another thread has announced"),
+    pytest.param(Reactor._say, "_survive(attendant)", "pass", {"loop": True}, id="announces again without a look"),
+    pytest.param(Reactor.attend, "self.table.words[self._state_index] = PARKED", "pass", {"loop": True}, id="attends in secret"),
+    pytest.param(Reactor._take_turn, "self.wake()", "pass", {"waiter": True}, id="waits and does not wake the relief thread"),
+    pytest.param(
+        Reactor._take_turn,
+        "if self._relief_reads and self.asleep:",
+        "if self._relief_reads and self.asleep and not self._waiters:",
+        {"waiter": True},
+        id="wakes it only if it was alone",
+    ),
+    pytest.param(Reactor._relief_turns, "or self._waiters else", "else", {"waiter": True}, id="dozes though somebody waits"),
+    pytest.param(Reactor._give_turn, "self._offer_turn()", "pass", {"waiter": True}, id="leaves the turn to nobody"),
+    pytest.param(Reactor._give_turn, "self._turn.release()", "pass", {"waiter": True}, id="keeps the turn"),
+]
+
+
+@pytest.mark.parametrize(("function", "old", "new", "shape"), MUTANTS)
+def test_threads_with_one_fault_are_caught(function: Any, old: str, new: str, shape: dict[str, bool]) -> None:
+    with mutated(function, old, new), pytest.raises(Violation):
+        Threads(**shape).explore()
