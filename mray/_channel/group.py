@@ -175,8 +175,11 @@ class Group:
 
     def _drop_those_who_left(self) -> None:
         for rank, board in list(self._boards.items()):
-            if rank != self.rank and board.words[LEFT] != HERE and not self._joined(rank):
-                self._drop(rank, forget=False)
+            if rank != self.rank and board.words[LEFT] != HERE:
+                # SYNC POINT left: ARRIVED and PARTNER, fence, LEFT | read LEFT, fence, read ARRIVED or PARTNER.
+                trust_fence()
+                if not self._joined(rank):
+                    self._drop(rank, forget=False)
 
     def _drop(self, rank: int, *, forget: bool = True) -> None:
         """Let go of an earlier attempt of a rank; unless it is forgotten, it is not looked at again."""
@@ -216,7 +219,15 @@ class Group:
 
     def _lost(self, step: int, rank: int) -> bool:
         """Whether the wait for this can never end."""
-        return self._ended() or any(words[LEFT] and words[ARRIVED] < step for peer, words, _bell in self._peers if rank in (ALL, peer))
+        if self._ended():
+            return True
+        for peer, words, _bell in self._peers:
+            if rank in (ALL, peer) and words[LEFT]:
+                # SYNC POINT left: ARRIVED and PARTNER, fence, LEFT | read LEFT, fence, read ARRIVED or PARTNER.
+                trust_fence()
+                if words[ARRIVED] < step:
+                    return True
+        return False
 
     def _raise_loss(self) -> NoReturn:
         self._check()
@@ -242,6 +253,7 @@ class Group:
             self._host.bell_of(self._host.process).ring()
 
     def _leave(self, how: int) -> None:
+        # SYNC POINT left: ARRIVED and PARTNER, fence, LEFT | read LEFT, fence, read ARRIVED or PARTNER.
         publish_fence()
         self._board.words[LEFT] = how
         for bell in self._bells.values():

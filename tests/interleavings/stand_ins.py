@@ -446,6 +446,8 @@ class Process:
         run.names = names
         run.pid = self.row(name)
         self.deaths: list[str] = []
+        #: Called with the name of a process that has died.
+        self.on_death: Callable[[str], None] = lambda _other: None
         run.is_early = True
         self.reactor = reactor.Reactor()
         self.reactor.bell_fd = BellFd(run, name)
@@ -465,6 +467,7 @@ class Process:
 
     def _hear(self, other: str, _events: int) -> None:
         self.deaths.append(other)
+        self.on_death(other)
 
     def bell_of(self, name: str) -> doorbell.Doorbell:
         return doorbell.Doorbell(BellFd(self.run, name), self.table, self.row(name))
