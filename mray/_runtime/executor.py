@@ -11,7 +11,6 @@ import os
 import pickle
 import signal
 import sys
-from collections import deque
 from collections.abc import Callable
 from types import CoroutineType, GeneratorType
 from typing import Any
@@ -20,6 +19,7 @@ from mray._api.blueprint import METHOD_ATTRIBUTE
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.concurrency import is_system_group, no_group
+from mray._common.history import History
 from mray._common.ids import FIRST, TaskID, return_id
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
@@ -38,8 +38,8 @@ from mray._runtime.storing import missing_error
 from mray._runtime.stream_producer import Collected, Producers
 from mray.exceptions import AsyncioActorExit, RayTaskError, TaskCancelledError
 
-#: Failed calls that are remembered.
-FAILURES = 200
+#: Failed calls that are remembered, and in how many bytes.
+FAILURES, FAILURE_BYTES = 200, 1 << 18
 
 
 class ExitActor(BaseException):
@@ -89,8 +89,8 @@ class Executor:
         self.has_groups = False
         #: Called before the constructor with the actor's spec; returns what runs the constructor, if not this thread simply does.
         self.prepare: Callable[[dict[str, Any]], Callable[..., None] | None] = lambda _spec: None
-        #: (task id, name of the exception) of the last calls that failed; for observers.
-        self.failures: deque[tuple[bytes, str, str]] = deque(maxlen=FAILURES)
+        #: (task id, type, text) of the last calls that failed; for observers.
+        self.failures = History(FAILURES, FAILURE_BYTES)
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, function_id: bytes, pickled: bytes) -> None:

@@ -6,16 +6,17 @@ answered: it died, the call was cancelled before it ran, or nothing can ever run
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from mray import exceptions
+from mray._common.history import History
 
 if TYPE_CHECKING:
     from mray._runtime.calls import Call
 
-#: How many are remembered.
+#: How many are remembered, and in how many bytes.
 MOST = 1000
+MOST_BYTES = 1 << 20
 #: Characters of a text that are kept.
 LONGEST = 10_000
 
@@ -35,7 +36,7 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 #: Task id, name, type and text of the error; the newest last.
-_failed: deque[tuple[bytes, str, str, str]] = deque(maxlen=MOST)
+_failed = History(MOST, MOST_BYTES)
 
 
 def facts(error: BaseException) -> tuple[str, str]:

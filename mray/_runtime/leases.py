@@ -14,6 +14,7 @@ from then on the pool pushes one task at a time, so that the next death has one 
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from time import monotonic
@@ -333,7 +334,8 @@ class LeasePools:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.memory = MemoryRetries(client)
-        self._pools: dict[Any, Pool] = {}
+        #: A pool is there as long as a function's plan, a task, a request or a lease needs it: every placement group has pools of its own.
+        self._pools: weakref.WeakValueDictionary[Any, Pool] = weakref.WeakValueDictionary()
         self._requests: dict[int, Pool] = {}
         self._leases: dict[int, Lease] = {}
         self._numbers = 0

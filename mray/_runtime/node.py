@@ -23,13 +23,13 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.history import History
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, is_exhausted, peer_is_ours, peer_pid, rest
@@ -47,7 +47,7 @@ from mray._runtime.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._scheduler.jobs import job_of
-from mray._scheduler.policy import GRAVES, LAST_CALLS
+from mray._scheduler.policy import GRAVE_BYTES, GRAVES, LAST_CALL_BYTES, LAST_CALLERS
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
 from mray._scheduler.words import EVENT_OF
@@ -101,9 +101,9 @@ class Node:
         #: The user is told when so many bytes have gone to disk.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
         #: What is shown of the last workers that died.
-        self.graves: deque[dict[str, Any]] = deque(maxlen=GRAVES)
-        #: The last calls of workers that have left in order: pid, name, task id, label, begin, end.
-        self.last_calls: deque[tuple[int, str, bytes, str, float, float]] = deque(maxlen=LAST_CALLS)
+        self.graves = History(GRAVES, GRAVE_BYTES)
+        #: Of workers that have left in order their last calls: lists of pid, name, task id, label, begin, end.
+        self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         #: Why the session ends, once it does.
         self.ending: str | None = None
         self._facts: dict[str, Any] = {
@@ -384,7 +384,8 @@ class Node:
 
     def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
         pid = self._connections[process].pid
-        self.last_calls.extend((pid, name, *call) for call in calls)
+        if calls:
+            self.last_calls.append([(pid, name, *call) for call in calls])
         return events.WorkerLeft(process, kind, text)
 
     def _worker_refused(self, process: str, work: str, text: str) -> None:

@@ -31,7 +31,7 @@ def answer(node: Node, what: str) -> Any:
     if what == "snapshot":
         return snapshot(node)
     if what == "last calls":
-        return list(node.last_calls)
+        return [call for calls in node.last_calls for call in calls]
     if what == "stacks":
         frame = sys._getframe()
         while frame.f_back is not None and frame.f_code is not type(node).serve.__code__:

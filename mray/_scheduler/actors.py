@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from mray._common.history import History
 from mray._common.messages import (
     ACTOR_STATE,
     ANSWER,
@@ -28,7 +29,7 @@ from mray._common.messages import (
 )
 from mray._scheduler.jobs import detached_work, job_of
 from mray._scheduler.placement import belongs_to
-from mray._scheduler.policy import GRAVES, PRIVATE_VARIABLES, TOMBSTONES
+from mray._scheduler.policy import GRAVE_BYTES, GRAVES, PRIVATE_VARIABLES, TOMBSTONE_BYTES, TOMBSTONES
 from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Ordered, Site, Tenant
 from mray._scheduler.resources import to_quantities
 from mray._scheduler.works import Works
@@ -68,10 +69,10 @@ class Actors:
         self.records: dict[bytes, ActorRecord] = {}
         #: Invariant: exactly the named actors in `records`.
         self._names: dict[tuple[str, str], ActorRecord] = {}
-        #: The last state of the dead, oldest first.
-        self._tombstones: dict[bytes, tuple[Any, ...]] = {}
+        #: The last state of the dead, as `ACTOR_STATE` says it.
+        self._tombstones = History(TOMBSTONES, TOMBSTONE_BYTES)
         #: What listings say of the last of them.
-        self._graves: dict[bytes, dict[str, Any]] = {}
+        self._graves = History(GRAVES, GRAVE_BYTES)
         #: Who watches or holds actors whose creation has not been read yet: it is on its way in another socket.
         self._early: dict[bytes, tuple[Ordered[str], Ordered[str]]] = {}
 
@@ -195,7 +196,7 @@ class Actors:
         for actor_id in actor_ids:
             member.held.discard(actor_id)
             if actor_id in self._early:
-                self._early[actor_id][1].discard(member.process)
+                self._no_longer_early(member.process, actor_id)
             actor = self.records.get(actor_id)
             if actor is not None and member.process in actor.holders:
                 actor.holders.discard(member.process)
@@ -307,11 +308,7 @@ class Actors:
         actor.cause = cause
         self._announce(actor)
         self._tombstones[actor.id] = self._state_message(actor)
-        if len(self._tombstones) > TOMBSTONES:
-            del self._tombstones[next(iter(self._tombstones))]
         self._graves[actor.id] = self._describe(actor)
-        if len(self._graves) > GRAVES:
-            del self._graves[next(iter(self._graves))]
         members = self._floor.members
         for process in actor.holders:
             if process in members:
@@ -345,9 +342,17 @@ class Actors:
                 self._withdraw(actor)
                 self.bury(actor, (CAUSE_OWNER, how, 0, None, None))
         self.drop(member, list(member.held))
-        for watchers, holders in self._early.values():
-            watchers.discard(member.process)
-            holders.discard(member.process)
+        for actor_id in tuple(self._early):
+            self._no_longer_early(member.process, actor_id, watches=True)
+
+    def _no_longer_early(self, process: str, actor_id: bytes, *, watches: bool = False) -> None:
+        """Who holds (or watches) an actor that nobody has created yet does so no more."""
+        watchers, holders = self._early[actor_id]
+        holders.discard(process)
+        if watches:
+            watchers.discard(process)
+        if not holders and not watchers:
+            del self._early[actor_id]
 
     # ------------------------------------------------------------------------------------ listings
     def forget_graves(self) -> None:
@@ -359,7 +364,7 @@ class Actors:
 
     def listing(self, *, dead: bool = False) -> list[dict[str, Any]]:
         """Every actor, with `dead` also the last of those that were."""
-        graves = list(self._graves.values()) if dead else []
+        graves = self._graves if dead else ()
         return [*graves, *map(self._describe, self.records.values())]
 
     def _describe(self, actor: ActorRecord) -> dict[str, Any]:

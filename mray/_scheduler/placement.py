@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from mray._common.history import History
 from mray._common.messages import ANSWER, CAUSE_GROUP, GROUP_REMOVED
 from mray._scheduler.jobs import job_of
-from mray._scheduler.policy import FREE_LEASES, GRAVES
+from mray._scheduler.policy import FREE_LEASES, GRAVE_BYTES, GRAVES
 from mray._scheduler.records import ActorRecord, Lease, Member, Tenant
 from mray._scheduler.resources import FREE, GPU, UNIT, Amounts, Holding, ResourcePool, describe, to_amounts, to_quantities
 
@@ -217,8 +218,10 @@ class Groups:
         self.records: dict[bytes, GroupRecord] = {}
         #: Invariant: exactly the named groups in `records`.
         self._names: dict[tuple[str, str], GroupRecord] = {}
-        #: The last that were removed, oldest first; some of their bundles may still be in use.
+        #: Those that were removed while some of their bundles were in use, and may still be.
         self._removed: dict[bytes, GroupRecord] = {}
+        #: What listings say of the others.
+        self._graves = History(GRAVES, GRAVE_BYTES)
 
     # ------------------------------------------------------------------------------------ their lives
     def create(self, process: str, request: int, group_id: bytes, spec: dict[str, Any]) -> None:
@@ -289,9 +292,6 @@ class Groups:
         if group.name:
             del self._names[group.namespace, group.name]
         self._removed[group_id] = group
-        if len(self._removed) > GRAVES:
-            # A bundle that is still in use finds its way home by itself.
-            del self._removed[next(iter(self._removed))]
         self._answer(group, False, f"{GROUP_REMOVED}: {group_id.hex()}")
         for tenant in floor.tenants():
             if isinstance(tenant.site, BundleSite) and tenant.site.group is group:
@@ -299,6 +299,13 @@ class Groups:
                 floor.evict(tenant, CAUSE_GROUP, f"{who} its {GROUP_REMOVED}, {group_id.hex()}.")
         for pool in group.pools:
             floor.given_back(pool.close())
+        self._bury_empty()
+
+    def _bury_empty(self) -> None:
+        """Keep of groups that are removed, and whose bundles nobody uses, what listings say of them."""
+        for group in [group for group in self._removed.values() if not any(pool.users for pool in group.pools)]:
+            del self._removed[group.id]
+            self._graves[group.id] = self._describe(group)
 
     def member_died(self, process: str) -> None:
         """A process is dead: nobody answers it, and a driver's groups go with it."""
@@ -331,7 +338,7 @@ class Groups:
         return None if group is None else group.id
 
     def all(self) -> Iterator[GroupRecord]:
-        """Every group that is known, the removed first."""
+        """Every group that has, or may have, bundles; the removed first."""
         yield from self._removed.values()
         yield from self.records.values()
 
@@ -346,23 +353,24 @@ class Groups:
 
     def listing(self) -> list[dict[str, Any]]:
         """Every group, for tables."""
-        return [
-            {
-                "placement_group_id": group.id,
-                "name": group.name,
-                "namespace": group.namespace,
-                "strategy": group.strategy,
-                "state": group.state,
-                "bundles": [to_quantities(bundle) for bundle in group.bundles],
-                "free": [to_quantities({name: max(0, units) for name, units in pool.free.items() if name != FREE}) for pool in group.pools],
-                "detached": group.detached,
-                "owner": group.owner,
-                "job": group.job,
-                "actor_id": group.actor or b"",
-                "impossible": group.impossible,
-            }
-            for group in self.all()
-        ]
+        return [*self._graves, *map(self._describe, self.all())]
+
+    @staticmethod
+    def _describe(group: GroupRecord) -> dict[str, Any]:
+        return {
+            "placement_group_id": group.id,
+            "name": group.name,
+            "namespace": group.namespace,
+            "strategy": group.strategy,
+            "state": group.state,
+            "bundles": [to_quantities(bundle) for bundle in group.bundles],
+            "free": [to_quantities({name: max(0, units) for name, units in pool.free.items() if name != FREE}) for pool in group.pools],
+            "detached": group.detached,
+            "owner": group.owner,
+            "job": group.job,
+            "actor_id": group.actor or b"",
+            "impossible": group.impossible,
+        }
 
     def reserved(self) -> list[Holding]:
         """What the machine has set aside (for tests)."""

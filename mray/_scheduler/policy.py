@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 SPAWN_ATTEMPTS = 3
 #: How many leases that hold nothing at all may run at once; more would be a fork bomb.
 FREE_LEASES = 256
-#: How many dead actors are remembered with their cause.
+#: How many dead actors are remembered with their cause, and in how many bytes: the cause may be an exception of the user's, pickled.
 TOMBSTONES = 10_000
-#: How many dead actors, and dead workers, listings show.
+TOMBSTONE_BYTES = 4 << 20
+#: How many dead actors, dead workers, removed placement groups and drivers that have left listings show; bytes of each kind.
 GRAVES = 1000
-#: How many calls of workers that have left are remembered for the timeline.
-LAST_CALLS = 10_000
+GRAVE_BYTES = 1 << 20
+#: Of how many workers that have left the last calls are remembered for the timeline, and in how many bytes (a call takes about 70).
+LAST_CALLERS = 1000
+LAST_CALL_BYTES = 1 << 20
 #: Workers started ahead of need, at most.
 PRESTART = 2
 

@@ -27,9 +27,11 @@ class WorkerPool:
         self._idle: dict[tuple[Environment, _Gpus], dict[str, WorkerRecord]] = {}
         #: Idle workers, the longest idle first.
         self._idle_order: dict[str, WorkerRecord] = {}
+        #: How many workers are starting; how many in a row have failed to; no count is 0.
         self._starting: dict[Environment, int] = {}
         self._failures: dict[Environment, int] = {}
-        #: Tenants with resources and without a worker; those that are over are dropped at the head.
+        #: Tenants with resources and without a worker, and how many of them are not over; no count is 0, and no queue is without one.
+        #: Those that are over are dropped at the head.
         self._waiting: dict[Environment, deque[Tenant]] = {}
         self._waiting_count: dict[Environment, int] = {}
 
@@ -52,7 +54,14 @@ class WorkerPool:
 
     def drop(self, tenant: Tenant) -> None:
         """A tenant that waits here is over."""
-        self._waiting_count[tenant.environment] -= 1
+        self._no_longer_waiting(tenant.environment)
+
+    def _no_longer_waiting(self, environment: Environment) -> None:
+        left = self._waiting_count[environment] - 1
+        if left:
+            self._waiting_count[environment] = left
+        else:
+            del self._waiting_count[environment], self._waiting[environment]
 
     def missing(self, environment: Environment) -> int:
         """How many more workers of this environment must be started."""
@@ -78,7 +87,7 @@ class WorkerPool:
             if (worker.gpus is not None and worker.gpus != gpus_of(tenant)) or not suits(worker, tenant):
                 return None
             queue.popleft()
-            self._waiting_count[worker.environment] -= 1
+            self._no_longer_waiting(worker.environment)
             worker.state = BUSY
             worker.gpus = gpus_of(tenant)
             return tenant
@@ -92,10 +101,9 @@ class WorkerPool:
         """A work is over: once its last worker is gone, so is what is remembered of its environments."""
         if self.of(work):
             return
-        for environment in {*self._starting, *self._failures, *self._waiting}:
-            if work_of(environment) == work and not self._waiting_count.get(environment):
-                for book in (self._starting, self._failures, self._waiting_count, self._waiting):
-                    book.pop(environment, None)
+        for environment in [environment for environment in self._failures if work_of(environment) == work]:
+            if environment not in self._waiting:
+                del self._failures[environment]
 
     # ------------------------------------------------------------------------------------ their lives
     def joined(self, worker: WorkerRecord, pid: int) -> None:
@@ -106,7 +114,11 @@ class WorkerPool:
     def _no_longer_starting(self, worker: WorkerRecord) -> None:
         if worker.state == STARTING:
             worker.state = BUSY
-            self._starting[worker.environment] -= 1
+            left = self._starting[worker.environment] - 1
+            if left:
+                self._starting[worker.environment] = left
+            else:
+                del self._starting[worker.environment]
 
     def rest(self, worker: WorkerRecord) -> None:
         """The worker has nothing to do."""
@@ -181,7 +193,9 @@ class WorkerPool:
                 starting[worker.environment] = starting.get(worker.environment, 0) + 1
             if worker.state in (STARTING, IDLE):
                 assert worker.tenant is None, worker.process
-        assert starting == {environment: count for environment, count in self._starting.items() if count}
+        assert starting == self._starting
+        assert all(self._waiting_count.values())
+        assert self._waiting_count.keys() == self._waiting.keys()
         for environment, count in self._waiting_count.items():
             assert count == sum(not tenant.over for tenant in self._waiting.get(environment, ())), environment
             assert count <= self._starting.get(environment, 0), environment

@@ -22,6 +22,7 @@ from mray._backends.local.patches import FIRST_PID
 from mray._backends.local.transport import End, LocalConnection, connect
 from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
+from mray._common.history import History
 from mray._common.log import logger
 from mray._ipc.connection import Message
 from mray._runtime import process_snapshot, snapshot
@@ -30,7 +31,7 @@ from mray._runtime.key_values import KeyValues
 from mray._scheduler import events
 from mray._scheduler.affinity import Topology
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
-from mray._scheduler.policy import GRAVES, LAST_CALLS
+from mray._scheduler.policy import GRAVE_BYTES, GRAVES, LAST_CALL_BYTES, LAST_CALLERS
 from mray._scheduler.records import Environment, environment_of
 from mray._scheduler.scheduler import Scheduler
 from mray._scheduler.words import EVENT_OF
@@ -104,8 +105,8 @@ class LocalNode:
         self.jobs = Jobs()
         self.job = self.jobs.admit(options["job"], os.getpid(), "")
         self._key_values = KeyValues()
-        self.graves: deque[dict[str, Any]] = deque(maxlen=GRAVES)
-        self.last_calls: deque[tuple[int, str, bytes, str, float, float]] = deque(maxlen=LAST_CALLS)
+        self.graves = History(GRAVES, GRAVE_BYTES)
+        self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         self._rows = 1
         self._table = _NoTable()
         self._row_of: dict[str, int] = {}
@@ -209,7 +210,8 @@ class LocalNode:
             self._worker_leaves(connection, *message[1:])
 
     def _worker_leaves(self, worker: LocalConnection, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
-        self.last_calls.extend((worker.pid, name, *call) for call in calls)
+        if calls:
+            self.last_calls.append([(worker.pid, name, *call) for call in calls])
         self._apply(events.WorkerLeft(worker.process, kind, text))
 
     def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:

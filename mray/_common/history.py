@@ -1,0 +1,57 @@
+"""What is remembered of the past, for listings: a bounded number of records in a bounded number of bytes, the oldest forgotten first.
+
+A record is kept as its marshalled bytes. That is a fraction of what its dicts, tuples and numbers would take, it is one block of memory
+instead of dozens, which other blocks would be left standing between, and the garbage collector never walks it: who has lived long is
+neither larger nor slower for it.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+
+class History:
+    """Records of builtin values by key, the oldest first. Not thread-safe."""
+
+    __slots__ = ("_number", "_records", "bytes", "most", "most_bytes")
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        """At most so many records, and so many bytes; the newest is kept however large it is."""
+        self.most = most
+        self.most_bytes = most_bytes
+        #: Of all records together.
+        self.bytes = 0
+        self._records: dict[Hashable, bytes] = {}
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._records
+
+    def __getitem__(self, key: Hashable) -> Any:
+        return marshal.loads(self._records[key])
+
+    def __setitem__(self, key: Hashable, record: Any) -> None:
+        records = self._records
+        packed = marshal.dumps(record)
+        self.bytes += len(packed) - len(records.pop(key, b""))
+        records[key] = packed
+        while len(records) > self.most or (self.bytes > self.most_bytes and len(records) > 1):
+            self.bytes -= len(records.pop(next(iter(records))))
+
+    def append(self, record: Any) -> None:
+        """Remember what nobody will ask for by a key."""
+        self._number += 1
+        self[self._number] = record
+
+    def __iter__(self) -> Iterator[Any]:
+        """The records."""
+        return map(marshal.loads, tuple(self._records.values()))
+
+    def clear(self) -> None:
+        self._records.clear()
+        self.bytes = 0
