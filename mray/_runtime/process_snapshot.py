@@ -29,6 +29,7 @@ from mray._ipc.connection import Connection
 from mray._objects.store import is_spilled
 from mray._runtime import failed_calls
 from mray._runtime.calls import ActorCaller, Call
+from mray._runtime.census import census
 
 if TYPE_CHECKING:
     from mray._objects.ownership import Entry
@@ -309,6 +310,7 @@ def work_of(worker: Worker) -> dict[str, Any]:
 
 _SECTIONS: dict[str, Callable[[Client], Any]] = {
     "calls": _calls,
+    "census": lambda _client: census(),
     "failed": lambda _client: failed_calls.rows(),
     "metrics": lambda _client: measured.rows(),
     "objects": _objects,

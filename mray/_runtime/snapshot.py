@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
+from mray._runtime.census import census
 from mray._scheduler.jobs import job_of, work_of
 from mray._scheduler.policy import PRIVATE_VARIABLES
 from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from mray._runtime.node import Node
 
 #: What an observer may ask the node.
-QUERIES = ("snapshot", "stacks", "last calls")
+QUERIES = ("snapshot", "stacks", "last calls", "census")
 
 
 def answer(node: Node, what: str) -> Any:
@@ -32,6 +33,8 @@ def answer(node: Node, what: str) -> Any:
         return snapshot(node)
     if what == "last calls":
         return [call for calls in node.last_calls for call in calls]
+    if what == "census":
+        return census()
     if what == "stacks":
         frame = sys._getframe()
         while frame.f_back is not None and frame.f_code is not type(node).serve.__code__:

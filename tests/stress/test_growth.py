@@ -1,0 +1,216 @@
+"""Nothing is kept of what is over: as many actors, tasks, deaths again leave every process with as many objects as before.
+
+Objects are counted, and what lies in their tables, not bytes. Listings remember the last of the dead on purpose; that is bounded by itself
+(`tests/unit/test_history.py`) and invisible to the garbage collector.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mray
+from mray._api.current import backend_if_started
+from mray._runtime.census import census
+from mray._runtime.observer import ask_node, ask_processes
+from mray._runtime.process_snapshot import RECENT
+from mray.dag import InputNode
+from mray.util import placement_group, remove_placement_group
+from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+pytestmark = pytest.mark.timeout(900)
+#: Of what happens so often less than one object in two may stay. Less: pipes, descriptors and workers come and go.
+SHARE = 0.5
+
+
+@mray.remote(num_cpus=0)
+class Service:
+    """Lives throughout: nothing may stay with it either."""
+
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def keep(self, refs: Any) -> None:
+        self.kept = refs
+
+    def own(self) -> Any:
+        return mray.put(b"x")
+
+    def count(self, most: int) -> Any:
+        yield from range(most)
+
+    def ask(self, number: int) -> Any:
+        return mray.get([echo.remote(number), Member.remote().add.remote(number)])
+
+    def fail(self) -> None:
+        raise ValueError("it fails")
+
+
+@mray.remote(num_cpus=0)
+class Member:
+    def add(self, value: int) -> int:
+        return value + 1
+
+    def end(self) -> None:
+        os._exit(3)
+
+
+@mray.remote
+def echo(value: Any) -> Any:
+    return value
+
+
+@mray.remote(max_retries=0)
+def end() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@mray.remote
+def count(most: int) -> Any:
+    yield from range(most)
+
+
+@mray.remote
+def call(actor: Any, value: int) -> Any:
+    return mray.get(actor.add.remote(value))
+
+
+def outcome(ref: Any) -> str:
+    """The class of the error of a call."""
+    try:
+        mray.get(ref)
+    except Exception as error:
+        return type(error).__name__
+    return ""
+
+
+def tasks(service: Any, times: int) -> None:
+    assert mray.get([echo.remote(number) for number in range(10 * times)]) == list(range(10 * times))
+    for number in range(times):
+        refs = [echo.remote(number) for _ in range(3)]
+        mray.wait(refs, num_returns=2)
+
+
+def actors_that_nobody_needs(service: Any, times: int) -> None:
+    for start in range(0, times, 8):
+        assert mray.get([Member.remote().add.remote(start) for _ in range(8)]) == [start + 1] * 8
+
+
+def actors_that_die(service: Any, times: int) -> None:
+    for _ in range(0, times, 8):
+        actors = [Member.remote() for _ in range(8)]
+        for actor in actors[:4]:
+            mray.kill(actor)
+        assert {outcome(actor.end.remote()) for actor in actors} == {"ActorDiedError"}
+
+
+def workers_that_die(service: Any, times: int) -> None:
+    for _ in range(0, times, 4):
+        assert {outcome(ref) for ref in [end.remote() for _ in range(4)]} == {"WorkerCrashedError"}
+
+
+def handles_and_names(service: Any, times: int) -> None:
+    for number in range(times):
+        actor = Member.options(name=f"member {number}").remote()
+        assert mray.get([call.remote(actor, 1), mray.get_actor(f"member {number}").add.remote(2)]) == [2, 3]
+        assert mray.get(service.ask.remote(number)) == [number, number + 1]
+        mray.kill(actor)
+
+
+def objects(service: Any, times: int) -> None:
+    large = b"x" * 200_000
+    for number in range(times):
+        assert mray.get(service.echo.remote(mray.put(large))) == large
+        mray.get(service.keep.remote([mray.put(large), echo.remote(number)]))
+        assert mray.get(mray.get(service.own.remote())) == b"x"
+    mray.get(service.keep.remote(None))
+
+
+def errors(service: Any, times: int) -> None:
+    refs = [service.fail.remote() for _ in range(times)]
+    assert all("ValueError" in outcome(ref) for ref in refs)
+
+
+def placement_groups(service: Any, times: int) -> None:
+    for number in range(times):
+        group = placement_group([{"CPU": 1}])
+        place = PlacementGroupSchedulingStrategy(placement_group=group)
+        assert mray.get(echo.options(scheduling_strategy=place).remote(number)) == number
+        remove_placement_group(group)
+
+
+def generators(service: Any, times: int) -> None:
+    for _ in range(times):
+        assert [mray.get(ref) for ref in count.remote(3)] == [0, 1, 2]
+        stream = service.count.options(num_returns="streaming").remote(5)
+        assert mray.get(next(stream)) == 0
+
+
+def graphs(service: Any, times: int) -> None:
+    for number in range(times):
+        member = Member.remote()
+        with InputNode() as value:
+            dag = service.echo.bind(member.add.bind(value))
+        compiled = dag.experimental_compile()
+        assert mray.get(compiled.execute(number)) == number + 1
+        compiled.teardown()
+
+
+#: What is done, and how often: after as many times for a start it is done once more.
+ROWS: dict[Callable[[Any, int], None], int] = {
+    tasks: 200,
+    actors_that_nobody_needs: 40,
+    actors_that_die: 40,
+    workers_that_die: 40,
+    handles_and_names: 20,
+    objects: 60,
+    errors: 60,
+    placement_groups: 40,
+    generators: 40,
+    graphs: 12,
+}
+
+
+@pytest.fixture(scope="module")
+def session() -> Any:
+    mray.init(num_cpus=2, logging_level="ERROR", log_to_driver=False)
+    service = Service.remote()
+    mray.get([service.echo.remote(None) for _ in range(RECENT)])  # so many calls it remembers
+    yield service
+    mray.shutdown()
+
+
+@pytest.mark.parametrize("act", ROWS, ids=lambda act: act.__name__)
+def test_as_much_again_leaves_as_many_objects_as_before(session, act, eventually):
+    backend: Any = backend_if_started()
+    client = backend.client
+    assert mray.get(session.echo.remote(1)) == 1
+    service = next(caller.process for caller in client.actors.values() if caller.class_name == "Service")
+    times = ROWS[act]
+
+    def count_all() -> dict[str, dict[str, int]]:
+        own = ask_processes(client.session_dir, [service], ["census"], 60.0)[service]
+        assert isinstance(own, dict), own
+        well, counts = own["census"]
+        assert well, counts
+        return {"driver": census(), "node": ask_node(client.session_dir, "census", 60.0), "actor": counts}
+
+    def grown() -> dict[str, int]:
+        return {
+            f"{process}: {name}": number - before[process].get(name, 0)
+            for process, counts in count_all().items()
+            for name, number in counts.items()
+            if number - before[process].get(name, 0) > SHARE * times
+        }
+
+    act(session, times)
+    before = count_all()
+    act(session, times)
+    eventually(lambda: not grown(), what=f"{act.__name__} leave things behind, at first {grown()}")
