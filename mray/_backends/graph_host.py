@@ -22,7 +22,7 @@ from mray._graph.loop import GraphService
 from mray._graph.profiled import AT_ONCE
 from mray._graph.remote import EXECUTE, RECEIVED, RemoteCallers
 from mray._graph.report import REPORT, standing
-from mray._ipc.connection import Connection
+from mray._ipc.connection import Connection, is_exhausted
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
 from mray._runtime.calls import ActorCaller
@@ -78,6 +78,7 @@ class Host:
         #: By process: the actor in it, and whom to tell when it is gone.
         self._watches: dict[str, list[tuple[ActorCaller | None, Callable[[Exception], None]]]] = {}
         client.on_peer_gone = self._on_peer_gone
+        client.on_peer_refused = self._on_peer_refused
 
         self.doors: weakref.WeakKeyDictionary[Any, LoopDoor] = weakref.WeakKeyDictionary()
         self._callers = RemoteCallers(self)
@@ -140,8 +141,9 @@ class Host:
             client.reactor.wait_until(request.done)
             request.result()
             return None
-        except (OSError, OwnerDiedError):
-            pass
+        except (OSError, OwnerDiedError) as lost:
+            if isinstance(lost, OSError) and is_exhausted(lost):
+                return None  # it, or this process, has no descriptor left to ask with
         actor_id = bytes.fromhex(actor)
         with client.lock:
             caller = client.actor(actor_id)
@@ -271,6 +273,11 @@ class Host:
                 self._tell(callback, RaySystemError(f"The process {process} has ended."))
             else:
                 self._tell_cause(caller, process, callback)
+
+    def _on_peer_refused(self, process: str, error: Exception) -> None:
+        """A process lives that was to be watched, and cannot be: it has no descriptor left for it. Client's lock held."""
+        for _caller, callback in self._watches.pop(process, ()):
+            self._tell(callback, error)
 
     def _tell_cause(self, caller: ActorCaller, process: str, callback: Callable[[Exception], None]) -> None:
         """The actor's process is gone: tell how, once the node has said so."""

@@ -41,6 +41,7 @@ ROLE_ZYGOTE = "zygote"
 ROLE_OBSERVER = "observer"  # looks on: asks the node for what `mray._runtime.snapshot` tells, and belongs to nothing
 BELL = 2  # key                      instead of HELLO: send me a doorbell's descriptor, then hang up
 #           key: "" for the process's own bell, else that of a group (see `mray._ipc.doorbell.GroupBell`)
+REFUSED = 3  # errno, text              to whoever has just connected: no descriptor is left for you; the hang-up follows
 
 # ------------------------------------------------------------------------------- peer to peer: calls
 FUNCTION = 10  # function id, pickle                     precedes the first call that uses it, once per connection

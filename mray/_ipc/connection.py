@@ -315,8 +315,6 @@ def _credentials(sock: socket.socket) -> tuple[int, int, int]:
     return pid, uid, gid
 
 
-#: When a listener looks again that had no descriptor for who came, in seconds.
-REST_SECONDS = 0.05
 #: What a process gets that may open no more files, or for which the system has no room for more.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -324,12 +322,6 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 def is_exhausted(error: OSError) -> bool:
     """Whether an error is this process's own want of descriptors, and says nothing about its peer."""
     return error.errno in _EXHAUSTED
-
-
-def rest(reactor: Reactor, listener: socket.socket, accept: Callable[[int], None]) -> None:
-    """No descriptor is left for who waits at this listener: look again later, instead of all the time."""
-    reactor.remove_fd(listener.fileno())
-    reactor.call_later(REST_SECONDS, lambda: None if listener.fileno() < 0 else reactor.add_fd(listener.fileno(), accept))
 
 
 def connect(path: str) -> socket.socket:

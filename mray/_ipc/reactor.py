@@ -33,10 +33,10 @@ from time import monotonic
 from typing import Protocol
 
 from mray._common.log import logger
-from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, is_exhausted, peer_is_ours, peer_pid, rest
+from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, peer_pid
 from mray._ipc.doorbell import new_bell_fd
 from mray._ipc.interrupts import InterruptGuard
-from mray._ipc.listener import listen_at
+from mray._ipc.listener import Door, listen_at
 from mray._ipc.memory_order import fence
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
@@ -116,6 +116,8 @@ class Reactor:
         #: It and what else rings for this process.
         self.bells: tuple[int, ...] = (self.bell_fd,)
         self._attendants: tuple[Callable[[], None], ...] = ()
+        #: One for each listener.
+        self._doors: list[Door] = []
 
     def join_table(self, table: SessionTable, row: int) -> None:
         """From now on this process says in its row of the table whether it sleeps."""
@@ -182,30 +184,18 @@ class Reactor:
         connection.pid = peer_pid(connection.socket)  # who has begun to listen: of a node, who started it
         return connection
 
-    def listen(
-        self, path: str, on_connection: Callable[[Connection], None], on_message: MessageCallback, on_hangup: HangupCallback
-    ) -> socket.socket:
-        """Accept connections of our own user at `path`; each is announced, then read."""
+    def listen(self, path: str, on_message: MessageCallback, on_hangup: HangupCallback) -> socket.socket:
+        """Accept connections of our own user at `path` (see `serve`)."""
         listener = listen_at(path)
-        listener.setblocking(False)
-
-        def accept(_events: int) -> None:
-            while True:
-                try:
-                    sock, _address = listener.accept()
-                except OSError as error:
-                    if is_exhausted(error):
-                        rest(self, listener, accept)
-                    return
-                if not peer_is_ours(sock):
-                    sock.close()
-                    continue
-                connection = self.register(sock, on_message, on_hangup)
-                connection.wary = True
-                on_connection(connection)
-
-        self.add_fd(listener.fileno(), accept)
+        self.serve(listener, on_message, on_hangup)
         return listener
+
+    def serve(self, listener: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
+        """Accept connections of our own user at this listener; each is read. Who comes when no descriptor is left is told so."""
+        def welcome(sock: socket.socket) -> None:
+            self.register(sock, on_message, on_hangup).wary = True
+
+        self._doors.append(Door(self, listener, welcome))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` in the reading thread after `seconds`."""
@@ -575,12 +565,16 @@ class Reactor:
             self._turn.release()
         self._epoll.close()
         os.close(self.bell_fd)
+        for door in self._doors:
+            door.close()
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's descriptors without a word to anybody."""
         self.closed = True
         if self._epoll.closed:  # of a session that had ended: the numbers may be somebody else's by now
             return
+        for door in self._doors:
+            door.close()
         for fd in [*self._callbacks, self.bell_fd, self._epoll.fileno()]:
             with contextlib.suppress(OSError):
                 os.close(fd)

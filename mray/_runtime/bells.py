@@ -1,7 +1,7 @@
 """Doorbells across processes: getting those of others, and giving out one's own.
 
-In every client. A bell is a descriptor, and a descriptor travels over a socket of its own: who wants it connects, says BELL, and gets it
-or the hang-up of a process that has died.
+In every client. A bell is a descriptor, and a descriptor travels over a socket of its own: who wants it connects, says BELL, and gets it,
+the hang-up of a process that has died, or word that it has no descriptor left to answer with.
 
 A group bell (one for all readers of a ring) belongs to the ring's writer and has a key that both ends derive from the graph. It is made
 when it is first asked for, by the writer or by a reader, whoever opens its end first.
@@ -10,6 +10,8 @@ when it is first asked for, by the writer or by a reader, whoever opens its end 
 from __future__ import annotations
 
 import contextlib
+import errno
+import marshal
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -20,6 +22,10 @@ from mray._ipc.doorbell import Doorbell, new_bell_fd
 
 if TYPE_CHECKING:
     from mray._runtime.client import Client
+
+#: Room for what comes with a bell, or instead of it: a frame, which begins with its length.
+_ANSWER_BYTES = 4096
+_HEADER_BYTES = 4
 
 
 class Bells:
@@ -76,13 +82,19 @@ class Bells:
         """A descriptor from another process, and its row in the table."""
         sock = connect(self._client.address_of(process))
         try:
-            sock.sendall(encode((m.BELL, key)))
-            row, fds, _flags, _address = socket.recv_fds(sock, 64, 1)
+            with contextlib.suppress(BrokenPipeError):  # it may have been refused before it has asked
+                sock.sendall(encode((m.BELL, key)))
+            data, fds, flags, _address = socket.recv_fds(sock, _ANSWER_BYTES, 1)
         finally:
             sock.close()
-        if not fds:
-            raise ConnectionResetError(f"process {process} ended before it gave its doorbell")
-        return fds[0], int(row)
+        if fds:
+            return fds[0], int(data)
+        if flags & socket.MSG_CTRUNC:
+            text = f"{os.strerror(errno.EMFILE)}: process {self._client.process} (pid {os.getpid()}) has none for the doorbell of another"
+            raise OSError(errno.EMFILE, text)
+        if len(data) > _HEADER_BYTES and (message := marshal.loads(data[_HEADER_BYTES:]))[0] == m.REFUSED:
+            raise OSError(*message[1:])
+        raise ConnectionResetError(f"process {process} ended before it gave its doorbell")
 
     def on_bell(self, connection: Connection, key: str) -> None:
         """BELL: somebody asks for one of ours."""

@@ -340,8 +340,8 @@ class Borrowing:
                 client.node.send((m.ACTOR_DROP, [actor_id]))
 
     # ------------------------------------------------------------------------------------ ends
-    def peer_gone(self, connection: Connection) -> None:
-        """The process at the other end has died: its borrows return, what it owned is lost."""
+    def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
+        """The process at the other end has died: its borrows return, what it owned is lost. (Or it cannot be had: for this error.)"""
         borrows = connection.facts.pop("borrows", None)
         if borrows:
             self._count_lent(-len(borrows))
@@ -350,7 +350,9 @@ class Borrowing:
         process = connection.process
         for entry in list(self._borrowed.values()):
             if entry.owner == process and entry.form is None:
-                entry.complete(m.FAILED, pickle_error(owner_error(process, entry.object_id)))
+                if error is not None:
+                    self._borrowed.pop(entry.object_id, None)  # a ref that comes later asks again
+                entry.complete(m.FAILED, pickle_error(error or owner_error(process, entry.object_id)))
         for number in [number for number, (who, _then) in self._acks.items() if who == process]:
             self.acknowledged(number)
 

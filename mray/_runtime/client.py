@@ -18,6 +18,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -39,6 +40,7 @@ from mray._runtime.cancelling import Cancelling
 from mray._runtime.deaths import node_error, note_end
 from mray._runtime.leases import LeasePools
 from mray._runtime.process_snapshot import listener
+from mray._runtime.refusals import on_refused
 from mray._runtime.requests import Answer, Requests
 from mray._runtime.storing import OwnSegments, missing_error, open_store, store_value
 from mray._runtime.tensor_transport import TensorStore
@@ -78,7 +80,7 @@ class Client:
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         #: The class of this session's entries: by it a ref that outlived its session is known.
         self.entry: type[Entry] = type("Entry", (Entry,), {})
-        self._requests = Requests()
+        self.requests = Requests()
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
         self._posted = 0.0
         self._burst = 0.0
@@ -93,10 +95,12 @@ class Client:
             m.TRIM_NOW: self._on_trim,
             m.WORKER_GONE: self._on_worker_gone,
             m.WELCOME: self._on_welcome,
+            m.REFUSED: partial(on_refused, self),
         }
         self._peer_words: dict[int, Callable[..., None]] = {
             m.HELLO: self._on_hello,
             m.BELL: self.bells.on_bell,
+            m.REFUSED: partial(on_refused, self),
             m.REPLY: self._on_reply,
             m.REPLIES: self._on_replies,
             m.ATTEMPT: self._on_attempt,
@@ -111,6 +115,8 @@ class Client:
         self.sections: dict[str, Callable[[], Any]] = {}
         #: Called in the reading thread with the id of a peer whose process is gone.
         self.on_peer_gone: Callable[[str], None] = lambda _process: None
+        #: The same for one that lives and cannot accept this process, with the error that says so.
+        self.on_peer_refused: Callable[[str, Exception], None] = lambda _process, _error: None
         #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
         self.on_node_lost: Callable[[], BaseException | None] = lambda: None
         #: Called around a wait of user code that is really going to wait.
@@ -126,7 +132,7 @@ class Client:
         """Connect to the node, say hello, and wait for the facts of the session."""
         path = os.path.join(self.session_dir, "node.sock")
         self.node = self.reactor.connect(path, self._on_node_message, self._on_node_hangup)
-        self._listener = self.reactor.listen(self.address_of(self.process), lambda _c: None, self._on_peer_message, self._on_peer_hangup)
+        self._listener = self.reactor.listen(self.address_of(self.process), self._on_peer_message, self._on_peer_hangup)
         self.node.send((m.HELLO, self.role, self.process, os.getpid(), *(() if self.wishes is None else (self.wishes,))))
         while not self.facts:
             self.reactor.turn(None)
@@ -181,13 +187,13 @@ class Client:
             self.peers[process] = connection
 
     def _on_answer(self, _node: Connection, request: int, ok: bool, value: Any) -> None:
-        self._requests.settle(request, value, None if ok else RaySystemError(str(value)))
+        self.requests.settle(request, value, None if ok else RaySystemError(str(value)))
 
     def _on_held(self, _node: Connection, number: int) -> None:
         self.borrowing.acknowledged(number)
 
     def _on_graphed(self, _peer: Connection, number: int, ok: bool, payload: bytes) -> None:
-        self._requests.settle(number, payload if ok else None, None if ok else unpickle_error(payload))
+        self.requests.settle(number, payload if ok else None, None if ok else unpickle_error(payload))
 
     def _on_trim(self, _node: Connection) -> None:
         self.store.trim()
@@ -268,15 +274,15 @@ class Client:
         """Send a numbered request; the answer is set when it comes, or when the peer has gone."""
         with self.lock:
             self._check()
-            return self._requests.send(connection, code, *fields)
+            return self.requests.send(connection, code, *fields)
 
     def settle(self, number: int, value: Any) -> bool:
         """The answer to a request has come. False: nobody waits for it. Client's lock held."""
-        return self._requests.settle(number, value, None)
+        return self.requests.settle(number, value, None)
 
     def give_up(self, answer: Answer) -> None:
         """Nobody waits for this answer any more. Client's lock held."""
-        self._requests.forget(answer)
+        self.requests.forget(answer)
 
     def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
         if not self.reactor.wait_until(answer.is_ready, timeout):
@@ -299,7 +305,7 @@ class Client:
             if self.fatal is not None:
                 return
             self.fatal = error
-            self._requests.fail_all(error)
+            self.requests.fail_all(error)
             cause = (m.CAUSE_NODE, str(error), 0, None, None)
             for caller in list(self.actors.values()):
                 caller.on_state("dead", "", caller.incarnation, cause)
@@ -318,7 +324,7 @@ class Client:
             self.on_peer_gone(connection.process)
             for name in connection.facts.get("freed", ()):
                 unlink(name)
-            self._requests.peer_gone(connection)
+            self.requests.peer_gone(connection)
 
     def posted(self, connection: Connection) -> None:
         """A call has been posted: send it now, or let more come together if this is a burst or the peer is busy anyway.

@@ -24,7 +24,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from mray._common import messages as m
@@ -32,7 +31,7 @@ from mray._common import settings
 from mray._common.history import History
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
-from mray._ipc.connection import Connection, Message, is_exhausted, peer_is_ours, peer_pid, rest
+from mray._ipc.connection import Connection, Message, peer_pid
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import is_published, remove_session, segment_prefix, session_of, unlink_owned, withdraw
 from mray._ipc.segment import new_nonce
@@ -125,8 +124,7 @@ class Node:
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
         """Serve until the session ends."""
-        listener.setblocking(False)
-        self.reactor.add_fd(listener.fileno(), partial(self._accept, listener))
+        self.reactor.serve(listener, self._heard, self._hung_up)
         self._watch_driver(self._options["driver_pid"])
         self._supervisor.adopt_zygote(zygote_pid, zygote)
         self._memory.start()
@@ -137,19 +135,6 @@ class Node:
             self.reactor.flush()
             if self._supervisor.failure is not None:
                 raise self._supervisor.failure
-
-    def _accept(self, listener: socket.socket, _events: int) -> None:
-        while True:
-            try:
-                sock, _address = listener.accept()
-            except OSError as error:
-                if is_exhausted(error):
-                    rest(self.reactor, listener, partial(self._accept, listener))
-                return
-            if peer_is_ours(sock):
-                self.reactor.register(sock, self._heard, self._hung_up).wary = True
-            else:
-                sock.close()
 
     def _watch_driver(self, pid: int) -> None:
         """The process that has started this one: the driver, or `mray start`, which goes when others can find the session."""

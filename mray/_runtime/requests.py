@@ -65,10 +65,10 @@ class Requests:
         for number in [number for number, waiting in self._waiting.items() if waiting is answer]:
             del self._waiting[number]
 
-    def peer_gone(self, connection: Connection) -> None:
-        """Nothing more comes over this connection."""
+    def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
+        """Nothing more comes over this connection: its process is dead, or what the error says."""
         for number in [number for number, answer in self._waiting.items() if answer.connection is connection]:
-            self.settle(number, None, owner_error(connection.process))
+            self.settle(number, None, error or owner_error(connection.process))
 
     def fail_all(self, error: BaseException) -> None:
         """Nothing will be answered any more."""

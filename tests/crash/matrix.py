@@ -232,7 +232,6 @@ NO_CONSTRUCTOR = "whoever constructs an actor is one"
 NOT_A_MEMBER = "who has compiled a graph and is none of its actors computes nothing in it, and takes no part in its collectives"
 NO_USER_CODE = "no user code runs in this process in this phase, and nobody else can do that to it"
 ONLY_THAT_THREAD = "no user code runs on the main thread there, and in another thread it ends that thread alone"
-NOT_YET = "known to fail: the others of the graph wait for the doorbell of one that has no descriptor to give it with, until it has one"
 ONE_AFTER_THE_OTHER = "two are harmed at once only when both are stopped first; else it is a row of the one and a row of the other"
 
 
@@ -242,8 +241,6 @@ def excluded(victim: str, phase: str, manner: str) -> str:
         return "" if manner == "stopped" else ONE_AFTER_THE_OTHER
     if victim == "worker":
         return NO_CONSTRUCTOR if phase == "construct" else NOT_A_MEMBER if phase in ("compute", "collective") else ""
-    if (victim, phase, manner) == ("actor", "compile", "files"):
-        return NOT_YET
     if victim == "actor":
         return ONLY_THAT_THREAD if phase == "collective" and manner in ("raise", "sys.exit") else ""
     if victim == "driver" and phase in OF_DRIVER:
