@@ -22,8 +22,9 @@ from mray._graph.loop import GraphService
 from mray._graph.profiled import AT_ONCE
 from mray._graph.remote import EXECUTE, RECEIVED, RemoteCallers
 from mray._graph.report import REPORT, standing
-from mray._ipc.connection import Connection, is_exhausted
+from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.limits import is_exhausted
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
 from mray._runtime.calls import ActorCaller
 from mray._runtime.client import Client

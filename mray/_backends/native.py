@@ -20,6 +20,7 @@ from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker_id_of
+from mray._ipc.limits import explaining
 from mray._objects.remote_error import serialization_error
 from mray._runtime.calls import ActorCaller, Call, pack_arguments
 from mray._runtime.client import Client
@@ -104,9 +105,9 @@ class NativeBackend(PlacementCalls, Backend):
     @classmethod
     def start(cls, options: SessionOptions) -> NativeBackend:
         """Start a session in this process, which becomes its driver, or join the one that the options' address names."""
-        private = options.address is None or options.address == "local"
-        session: Session | JoinedSession = start_session(options) if private else join_session(options)
-        return cls._of_driver(session, options.log_to_driver)
+        with explaining("The session could not be started."):
+            session: Session | JoinedSession = start_session(options) if options.address in (None, "local") else join_session(options)
+            return cls._of_driver(session, options.log_to_driver)
 
     @classmethod
     def _of_driver(cls, session: Session | JoinedSession, log_to_driver: bool) -> NativeBackend:
@@ -117,7 +118,7 @@ class NativeBackend(PlacementCalls, Backend):
             client._node_words[m.OUTPUT] = backend._printer.on_output
         else:
             client._node_words[m.OUTPUT] = lambda *_fields: None
-        client.reactor.start_relief()
+        session.start_reading()
         return backend
 
     _printer: OutputPrinter | None = None

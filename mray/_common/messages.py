@@ -142,6 +142,7 @@ ENDING = 99  # text                                          to drivers: the ses
 SPAWN = 100  # worker process, environment                   fork a worker
 SPAWNED = 101  # worker process, pid
 REAPED = 102  # pid, wait status
+NOT_SPAWNED = 103  # worker process, text      the zygote could not fork it, now: it says why
 
 # ----------------------------------------------------------------------------- causes of a death
 CAUSE_CRASH = "crash"  # a signal or exit status that nobody asked for

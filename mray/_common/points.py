@@ -13,8 +13,8 @@ The setting is a JSON object, ``{"seed": 7, "rules": [...]}``. At each point eve
 ``once``     a path: only who makes this file, which then holds "pid process name"; of all processes one, once
 ``log``      a path: a file that gets a line "pid process name" first
 ``do``       what happens: ``nothing``, ``delay`` of 0 to ``seconds``, ``wait`` until there is a file ``<once>.go``, ``raise`` a
-             RuntimeError, ``exit`` (SystemExit), ``_exit`` at once with status 7, or the name of a signal that the process sends itself:
-             SIGKILL, SIGSEGV, SIGTERM, SIGINT, SIGSTOP ...
+             RuntimeError, ``exit`` (SystemExit), ``_exit`` at once with status 7, the name of a system error (EAGAIN, EMFILE ...),
+             which is raised as OSError, or of a signal that the process sends itself: SIGKILL, SIGSEGV, SIGTERM, SIGINT, SIGSTOP ...
 
 Chance follows the seed, the kind of process and, in workers, how many had been forked before them: the same program meets about the same
 fate again, as far as the machine lets it.
@@ -24,6 +24,7 @@ Rejected: calls that do nothing when the points are off. A call of an empty func
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -122,6 +123,9 @@ class _Points:
                 time.sleep(_WAIT_LOOK)
         elif kind == "raise":
             raise RuntimeError(f"raised at the point {name!r}")
+        elif kind in errno.errorcode.values():
+            number = getattr(errno, kind)
+            raise OSError(number, os.strerror(number))
         elif kind == "exit":
             sys.exit(_EXIT_STATUS)
         elif kind == "_exit":

@@ -12,7 +12,6 @@ exactly once, in the reading thread.
 
 from __future__ import annotations
 
-import errno
 import marshal
 import os
 import select
@@ -313,15 +312,6 @@ def peer_pid(sock: socket.socket) -> int:
 def _credentials(sock: socket.socket) -> tuple[int, int, int]:
     pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, uid, gid
-
-
-#: What a process gets that may open no more files, or for which the system has no room for more.
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-def is_exhausted(error: OSError) -> bool:
-    """Whether an error is this process's own want of descriptors, and says nothing about its peer."""
-    return error.errno in _EXHAUSTED
 
 
 def connect(path: str) -> socket.socket:

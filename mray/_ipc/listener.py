@@ -15,13 +15,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import resource
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mray._common.messages import REFUSED
-from mray._ipc.connection import encode, is_exhausted, peer_is_ours
+from mray._ipc.connection import encode, peer_is_ours
+from mray._ipc.limits import above_limit, advice, is_exhausted
 
 if TYPE_CHECKING:
     from mray._ipc.reactor import Reactor
@@ -118,22 +118,13 @@ def _accept_somehow(listener: socket.socket) -> socket.socket:
     try:
         return listener.accept()[0]
     except OSError as error:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if error.errno != errno.EMFILE or soft == hard:
+        if error.errno != errno.EMFILE:
             raise
-    # The limit has been lowered below what was open already: the spare's place is above it.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
+    with above_limit():  # it has been lowered below what was open already: the spare's place is above it
         return listener.accept()[0]
-    finally:
-        if resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard):  # else somebody has changed it meanwhile
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _why(listener: socket.socket, error: OSError) -> str:
     name = os.path.basename(listener.getsockname()).removesuffix(".sock")
     who = "the node process" if name == "node" else f"process {name}"
-    text = f"{os.strerror(error.errno or 0)} in {who} (pid {os.getpid()}), which has no file descriptor left to answer with"
-    if error.errno == errno.EMFILE:
-        text += f": it may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}. Close some there, or raise the limit (ulimit -n)"
-    return text
+    return f"{advice(error)}. {who[0].upper()}{who[1:]} (pid {os.getpid()}) has no file descriptor left to answer with."

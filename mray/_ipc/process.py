@@ -21,6 +21,8 @@ import signal
 from collections.abc import Iterable, Mapping
 from time import monotonic, sleep
 
+from mray._ipc.limits import above_limit
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -124,6 +126,7 @@ def prefer_as_victim(score: int) -> None:
         file.write(str(score))
 
 
+@above_limit()
 def children() -> list[int]:
     """Pids of this process's children, dead ones that nobody waited for included. For processes with one thread."""
     pid = os.getpid()
@@ -234,8 +237,10 @@ def spawn(
     of its own, which no Ctrl-C meets.
     """
     # Through high numbers first: a source may be another one's target.
-    high = {target: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, 64) for target, source in descriptors.items()}
+    high: dict[int, int] = {}
     try:
+        for target, source in descriptors.items():
+            high[target] = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, 64)
         actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in high.items()]
         return os.posix_spawn(
             path,

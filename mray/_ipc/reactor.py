@@ -495,8 +495,9 @@ class Reactor:
     # ------------------------------------------------------------------------------------ relief
     def start_relief(self) -> None:
         """Start the thread that reads while no other thread waits."""
-        self._relief = threading.Thread(target=self._relieve, name="mray-relief", daemon=True)
-        self._relief.start()
+        relief = threading.Thread(target=self._relieve, name="mray-relief", daemon=True)
+        relief.start()
+        self._relief = relief
 
     def _relieve(self) -> None:
         seen = -1

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 
+from mray._ipc.limits import above_limit
 from mray._ipc.process import kill, with_variable
 from mray._ipc.segment import unlink
 
@@ -49,6 +50,7 @@ def _names_in(place: str, start: str) -> list[str]:
     return []
 
 
+@above_limit()
 def unlink_segments(session: str) -> None:
     """Take away every shared-memory name of the session."""
     for name in _names_in(SHM, segment_prefix(session)[1:]):
@@ -56,6 +58,7 @@ def unlink_segments(session: str) -> None:
             os.unlink(os.path.join(SHM, name))
 
 
+@above_limit()
 def remove_session(directory: str) -> str | None:
     """Remove names and directory; the session's processes are dead. Returns where profiles have been moved to, if there are any."""
     withdraw(directory)
@@ -73,6 +76,7 @@ def objects_of(directory: str, owner: str, producer: str = "") -> list[str]:
     return [f"/{name}" for name in in_memory] + [os.path.join(spilled, name) for name in _names_in(spilled, start)]
 
 
+@above_limit()
 def unlink_owned(directory: str, owner: str) -> None:
     """A process is dead: take away the objects that it owned."""
     for name in objects_of(directory, owner):
@@ -183,6 +187,7 @@ def kill_processes(directory: str) -> None:
         time.sleep(_KILL_LOOK)
 
 
+@above_limit()
 def clean_after_node(directory: str) -> None:
     """The node is dead: end every process of the session but this one, then remove its names."""
     kill_processes(directory)
@@ -192,14 +197,19 @@ def clean_after_node(directory: str) -> None:
 def take_lock(directory: str) -> int | None:
     """Lock a session directory; the descriptor, or ``None`` when somebody of the session lives."""
     try:
-        fd = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return new_lock(directory)
     except OSError:
         return None
+
+
+def new_lock(directory: str) -> int:
+    """As `take_lock`; the OSError that it comes to."""
+    fd = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BaseException:
         os.close(fd)
-        return None
+        raise
     return fd
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import posix_ipc
 
+from mray._ipc.limits import exhausted, lacks_descriptor
 from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 PAGE = mmap.PAGESIZE
@@ -60,7 +61,7 @@ class Segment:
         """
         size = round_up(size)
         try:
-            shared = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=size)
+            shared = _shared_memory(name, posix_ipc.O_CREX, mode=0o600, size=size)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise _full(name, size) from error
@@ -73,6 +74,8 @@ class Segment:
             shared.unlink()
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _full(name, size) from error
+            if lacks_descriptor(error):
+                raise exhausted(error, f"A segment of {size} bytes could not be mapped.") from error
             raise
         finally:
             shared.close_fd()
@@ -144,13 +147,22 @@ def open_read_only(name: str) -> int:
 def open_memory(name: str, *, writable: bool = False) -> int:
     """A descriptor of shared memory of this name. FileNotFoundError if the name is gone, also if another user has it now."""
     try:
-        fd: int = posix_ipc.SharedMemory(name, read_only=not writable).fd
+        fd: int = _shared_memory(name, read_only=not writable).fd
     except (posix_ipc.ExistentialError, posix_ipc.PermissionsError) as error:
         raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
     if os.fstat(fd).st_uid != os.geteuid():
         os.close(fd)
         raise FileNotFoundError(errno.ENOENT, "the shared-memory segment of that name belongs to another user", name)
     return fd
+
+
+def _shared_memory(name: str, flags: int = 0, **wishes: Any) -> posix_ipc.SharedMemory:
+    try:
+        return posix_ipc.SharedMemory(name, flags, **wishes)
+    except OSError as error:
+        if error.errno is None:  # as it comes for want of a descriptor
+            raise exhausted(OSError(errno.EMFILE, ""), f"The shared memory {name} could not be opened.") from error
+        raise
 
 
 def unlink(name: str) -> None:

@@ -36,6 +36,7 @@ import weakref
 from typing import Any
 
 from mray._common.messages import PACKED, PICKLED
+from mray._ipc.limits import exhausted, lacks_descriptor
 from mray._ipc.mapped import Mapped
 from mray._ipc.segment import Segment, is_file, new_nonce, open_read_only, round_up, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
@@ -300,6 +301,10 @@ def mapped(payload: tuple[str, int, str], holder: Entry) -> Mapped:
     # POINT segment opened
     try:
         mapping = Mapped.of(fd, length, name)
+    except OSError as error:
+        if lacks_descriptor(error):  # before Python 3.13 each mapping keeps one
+            raise exhausted(error, f"An object of {length} bytes could not be mapped.") from error
+        raise
     finally:
         os.close(fd)
     mapping.holder = holder

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from mray._common import messages as m
 from mray._ipc.connection import Connection, connect, encode
 from mray._ipc.doorbell import Doorbell, new_bell_fd
+from mray._ipc.limits import exhausted
 
 if TYPE_CHECKING:
     from mray._runtime.client import Client
@@ -90,8 +91,7 @@ class Bells:
         if fds:
             return fds[0], int(data)
         if flags & socket.MSG_CTRUNC:
-            text = f"{os.strerror(errno.EMFILE)}: process {self._client.process} (pid {os.getpid()}) has none for the doorbell of another"
-            raise OSError(errno.EMFILE, text)
+            raise exhausted(OSError(errno.EMFILE, ""), f"There is none for the doorbell of process {process}.")
         if len(data) > _HEADER_BYTES and (message := marshal.loads(data[_HEADER_BYTES:]))[0] == m.REFUSED:
             raise OSError(*message[1:])
         raise ConnectionResetError(f"process {process} ended before it gave its doorbell")

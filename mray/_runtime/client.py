@@ -25,7 +25,8 @@ from typing import Any
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import FIRST, new_object_id, return_id, set_job
-from mray._ipc.connection import Connection, Message, is_exhausted
+from mray._ipc.connection import Connection, Message
+from mray._ipc.limits import exhausted, is_exhausted
 from mray._ipc.reactor import Reactor
 from mray._ipc.segment import unlink
 from mray._ipc.table import SessionTable
@@ -166,7 +167,7 @@ class Client:
             return self.peer(process)
         except OSError as error:
             if is_exhausted(error):
-                raise OSError(error.errno, f"{error.strerror}: no connection to process {process} can be opened") from None
+                raise exhausted(error, f"No connection to process {process} can be opened.") from None
             return None
 
     # ------------------------------------------------------------------------------------ dispatch

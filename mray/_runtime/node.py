@@ -60,6 +60,8 @@ _OUTPUT_BACKLOG = 8 << 20
 #: How long TRIM waits for others to give memory back, in seconds, and how often it looks.
 _TRIM_WAIT = 0.1
 _TRIM_LOOK = 0.005
+#: Descriptors that it keeps for the ends of others and its own (see `mray._ipc.limits.above_limit`).
+_RESERVE = 16
 #: How long the driver gets to take the last output, in seconds.
 _LAST_WORDS = 2.0
 
@@ -491,7 +493,7 @@ def run(
     processes.adopt_orphans()
     # Four descriptors a worker. The zygote has been forked, so workers keep the user's own limit.
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard - _RESERVE, _RESERVE), hard))
     # POINT becomes node
     processes.Title().set("node")
     code = 0

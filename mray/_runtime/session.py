@@ -15,6 +15,7 @@ import importlib.util
 import os
 import resource
 import select
+import shutil
 import stat
 import sys
 import time
@@ -66,6 +67,14 @@ class SessionHold(ABC):
             import cloudpickle  # noqa: PLC0415  (10 ms, while the node starts)
 
             cloudpickle.register_pickle_by_value(main)
+
+    def start_reading(self) -> None:
+        """Start the thread that reads while no other does; where there is none to be had, the session ends."""
+        try:
+            self.client.reactor.start_relief()
+        except BaseException:
+            self.end()
+            raise
 
     def end(self) -> None:
         """End what this driver has asked for and pass on its last output: of a session of its own every process, and nothing is left.
@@ -214,15 +223,14 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[
         with listen_at(os.path.join(directory, "node.sock")) as listener:
             chosen["facts"]["session_name"] = os.path.basename(directory)
             write_options(directory, chosen)
-            log = os.open(os.path.join(directory, "logs", "node.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             own = {**(os.environ if environment is None else environment), reaper.SESSION_VARIABLE: directory}
-            try:
+            with contextlib.ExitStack() as stack:
+                log = os.open(os.path.join(directory, "logs", "node.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                stack.callback(os.close, log)
+                null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+                stack.callback(os.close, null)
                 pid = launch("node", directory, "-", own, {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock})
                 # POINT node launched
-            finally:
-                os.close(log)
-                os.close(null)
     except BaseException:
         reaper.remove_session(directory)
         os.close(lock)
@@ -339,8 +347,11 @@ def make_directory(base: str | None) -> tuple[str, int]:
         os.rmdir(hidden)
         raise PermissionError("the umask of this process takes its own user's rights away from what it makes: set one like 0o077")
     # POINT directory made
-    lock = reaper.take_lock(hidden)
-    assert lock is not None
+    try:
+        lock = reaper.new_lock(hidden)
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
     os.mkdir(os.path.join(hidden, "logs"), 0o700)
     # POINT directory locked
     directory = os.path.join(parent, name)

@@ -26,8 +26,9 @@ from functools import partial
 from typing import Any
 
 from mray._common.ids import worker_id_of
-from mray._common.messages import NOTE_STREAM, REAPED, SPAWN, SPAWNED
+from mray._common.messages import NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
 from mray._ipc import process as processes
+from mray._ipc.limits import advice, exhausted, is_passing
 from mray._ipc.output import LineSplitter
 from mray._ipc.reactor import Reactor
 from mray._runtime.interpreters import Interpreters
@@ -38,6 +39,9 @@ from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAP
 
 #: Zygotes that may die in a row without having forked a worker.
 _ZYGOTE_ATTEMPTS = 3
+#: How often a worker is started again for which there was no process or descriptor, and the first pause; each is twice as long.
+_START_ATTEMPTS = 5
+_FIRST_PAUSE = 0.05
 _READ_BYTES = 64 * 1024
 #: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
 _UNDER_WAY = 16
@@ -65,14 +69,15 @@ class Stream:
 class WorkerProcess:
     """A worker as the node's kernel side sees it."""
 
-    __slots__ = ("noted", "pid", "process", "streams", "tail", "work", "write_ends")
+    __slots__ = ("attempts", "noted", "pid", "process", "streams", "tail", "work", "write_ends")
 
     def __init__(self, process: str, work: str = "") -> None:
         self.process = process
         #: What it was started for (see `mray._scheduler.jobs`).
         self.work = work
-        #: 0 until it has been forked.
+        #: 0 until it has been forked, which has failed so often.
         self.pid = 0
+        self.attempts = 0
         self.streams: list[Stream] = []
         #: Kept until it has been forked.
         self.write_ends: list[int] = []
@@ -106,7 +111,7 @@ class Supervisor:
         self._on_output = on_output
         self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._wrapped_died, self._wrapper_finished)
         self._interpreters = Interpreters(reactor, session_dir, lifeline[0])
-        #: Workers whose interpreter is not there yet.
+        #: Workers whose interpreter is not there yet, or for which there was no process.
         self._unready: set[str] = set()
         #: Told process, work and text of a worker that cannot be started, and need not be tried again.
         self.on_refused: Callable[[str, str, str], None] = lambda _process, _work, _text: None
@@ -122,6 +127,8 @@ class Supervisor:
         self._zygote: socket.socket
         self._zygote_pid = 0
         self._zygote_failures = 0
+        #: How often in a row it could not even be started.
+        self._zygote_starts = 0
         #: Why no worker can be started any more.
         self.failure: Exception | None = None
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -134,17 +141,31 @@ class Supervisor:
     def adopt_zygote(self, pid: int, channel: socket.socket) -> None:
         """Talk to this zygote from now on."""
         self._zygote, self._zygote_pid = channel, pid
+        self._zygote_starts = 0
         channel.setblocking(False)
         self._reactor.add_fd(channel.fileno(), self._zygote_spoke)
 
     def _start_zygote(self) -> None:
-        ours, theirs = new_channel()
-        descriptors = {0: 0, 3: theirs.fileno(), 4: self._lifeline[0], 5: self._lock}
-        pid = launch("zygote", self._session_dir, "-", os.environ, descriptors)
-        theirs.close()
+        try:
+            ours, theirs = new_channel()
+            descriptors = {0: 0, 3: theirs.fileno(), 4: self._lifeline[0], 5: self._lock}
+            with theirs:
+                pid = launch("zygote", self._session_dir, "-", os.environ, descriptors)
+        except OSError as error:
+            self._no_zygote(error)
+            return
         self.adopt_zygote(pid, ours)
         for process, packet in self._under_way.items():
             self._send_spawn(process, packet)
+
+    def _no_zygote(self, error: OSError) -> None:
+        """It could not be started: again in a while, if that may help. Until then those who wait for a worker go on waiting."""
+        self._zygote_pid = 0
+        self._zygote_starts += 1
+        if not is_passing(error) or self._zygote_starts > _START_ATTEMPTS:
+            self.failure = exhausted(error, "The zygote could not be started.")
+            return
+        self._reactor.call_later(_FIRST_PAUSE * 2 ** (self._zygote_starts - 1), self._start_zygote)
 
     def _zygote_spoke(self, _events: int) -> None:
         while True:
@@ -166,8 +187,10 @@ class Supervisor:
                     self._forked(message[1], message[2])
             elif message[0] == REAPED:
                 self._ended(message[1], message[2])
+            elif message[0] == NOT_SPAWNED:
+                self._not_spawned(message[1], message[2])
             else:
-                self._trouble(f"preload: module {message[1]!r} could not be imported: {message[2]}\n")
+                self._trouble(f"preload: module {message[1]!r} {message[2]}\n")
 
     def _zygote_ended(self, status: int) -> None:
         if self._zygote.fileno() >= 0:
@@ -192,13 +215,19 @@ class Supervisor:
     # ------------------------------------------------------------------------------------ starting workers
     def spawn(self, process: str, environment: dict[str, str]) -> None:
         """Start a worker with these variables."""
-        worker = self.workers[process] = WorkerProcess(process, environment.get(WORK_VARIABLE, ""))
+        self._begin(WorkerProcess(process, environment.get(WORK_VARIABLE, "")), environment)
+
+    def _begin(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
+        process = worker.process
+        self.workers[process] = worker
         for number in (1, 2):
             try:
                 read_end, write_end = os.pipe2(os.O_CLOEXEC)
             except OSError as error:
-                text = f"the node (pid {os.getpid()}) can open no more files: {error}"
-                self._reactor.call_later(0, partial(self._refuse, worker, text))
+                self._forget(worker)
+                worker.streams.clear()
+                self.workers[process] = worker
+                self._pause(worker, f"the node (pid {os.getpid()}): {advice(error)}", lambda: self._begin(worker, environment))
                 return
             os.set_blocking(read_end, False)
             stream = Stream(read_end, number)
@@ -216,6 +245,33 @@ class Supervisor:
             return
         self._waiting.append((process, packet))
         self._send_waiting()
+
+    def _not_spawned(self, process: str, text: str) -> None:
+        """The zygote could not fork."""
+        packet = self._under_way.pop(process, None)
+        worker = self.workers.get(process)
+        if packet is not None and worker is not None:
+            self._pause(worker, text, lambda: self._wait_for_zygote(process, packet))
+        self._send_waiting()
+
+    def _wait_for_zygote(self, process: str, packet: bytes) -> None:
+        self._waiting.append((process, packet))
+        self._send_waiting()
+
+    def _pause(self, worker: WorkerProcess, text: str, again: Callable[[], None]) -> None:
+        """There was no process for it, or no descriptor: do it `again` in a while. `text`: what is told if that does not help."""
+        worker.attempts += 1
+        self._unready.add(worker.process)
+        if worker.attempts > _START_ATTEMPTS:
+            self._reactor.call_later(0, partial(self._refuse, worker, text))
+            return
+
+        def go_on() -> None:
+            if worker.process in self._unready:  # else it is not wanted any more
+                self._unready.discard(worker.process)
+                again()
+
+        self._reactor.call_later(_FIRST_PAUSE * 2 ** (worker.attempts - 1), go_on)
 
     def _send_waiting(self) -> None:
         while self._waiting and len(self._under_way) < _UNDER_WAY:
@@ -249,6 +305,10 @@ class Supervisor:
             else:
                 self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0, interpreter)
         except OSError as error:
+            if is_passing(error):
+                text = f"the node (pid {os.getpid()}) could not start its interpreter: {advice(error)}"
+                self._pause(worker, text, lambda: self._exec(worker, environment))
+                return
             if interpreter:
                 text = f"the interpreter {' '.join(interpreter)!r} cannot be started: {error}"
                 self._reactor.call_later(0, lambda: self._refuse(worker, text))

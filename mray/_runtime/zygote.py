@@ -1,7 +1,7 @@
 """The zygote: a clean process with the runtime imported, which forks workers.
 
     node ──SPAWN (process, environment) + 2 pipe ends──▶ zygote ──fork──▶ worker
-         ◀──SPAWNED (process, pid), REAPED (pid, status)──
+         ◀──SPAWNED (process, pid) or NOT_SPAWNED (process, text), REAPED (pid, status)──
 
 It never runs user code (the modules that the session preloads apart), starts no thread and touches no GPU. The two talk over a
 pair of packet sockets, one marshalled tuple a packet.
@@ -13,6 +13,7 @@ node, which waits for it itself. When the node hangs up, the zygote ends every w
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import marshal
@@ -24,8 +25,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from mray._common.messages import REAPED, SPAWN, SPAWNED
+from mray._common.messages import NOT_SPAWNED, REAPED, SPAWN, SPAWNED
 from mray._ipc import process as processes
+from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
 from mray._runtime.launch import PACKET
 
@@ -79,12 +81,19 @@ class Zygote:
         if self._options.get("coverage") is not None:
             with contextlib.suppress(ImportError):
                 importlib.import_module("coverage")
+        threads = set(sys._current_frames())
         for module in self._options.get("preload", ()):
             try:
                 importlib.import_module(module)
-            except Exception as error:  # whatever the module raises: workers do without it
+            except BaseException as error:  # whatever the module raises, SystemExit too: workers do without it
                 sys.excepthook(*sys.exc_info())
-                self._tell("preload failed", module, f"{type(error).__name__}: {error}")
+                self._tell("preload failed", module, f"could not be imported: {type(error).__name__}: {error}")
+            threads, known = set(sys._current_frames()), threads
+            if threads - known:
+                self._tell("preload failed", module, "has started a thread, which no worker has: a forked process has one thread")
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, ValueError, OSError):
+                stream.flush()  # else each worker would print it again
 
     def _tell(self, *message: Any) -> None:
         try:
@@ -95,7 +104,7 @@ class Zygote:
     def _serve(self) -> dict[str, Any] | None:
         """Take one packet. Returns what a worker starts with, in the forked worker."""
         try:
-            packet, fds, _flags, _address = socket.recv_fds(self._node, PACKET, 2)
+            packet, fds, flags, _address = socket.recv_fds(self._node, PACKET, 2)
         except ConnectionResetError:
             packet = b""  # it died before it had read all that we said
         if not packet:
@@ -103,7 +112,16 @@ class Zygote:
         message = marshal.loads(packet)
         assert message[0] == SPAWN, message
         _code, process, environment = message
-        pid = os.fork()
+        try:
+            if flags & socket.MSG_CTRUNC:
+                raise OSError(errno.EMFILE, "")  # the kernel has kept what there was no room for
+            # POINT about to fork
+            pid = os.fork()
+        except OSError as error:
+            for fd in fds:
+                os.close(fd)
+            self._tell(NOT_SPAWNED, process, f"the zygote (pid {os.getpid()}) could not fork: {advice(error)}")
+            return None
         if pid:
             # POINT worker forked
             self._children.add(pid)
@@ -188,6 +206,6 @@ def run_fresh_worker(
     stdout, stderr = os.dup(1), os.dup(2)
     become_worker(lifeline, stdout, stderr, {})
     for module in options.get("preload", ()):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             importlib.import_module(module)
     return _work(main, {"session_dir": session_dir, "process": process, "environment": environment, "options": options})

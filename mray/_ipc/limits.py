@@ -1,0 +1,82 @@
+"""What a process has run out of, in words that say what to do. Any process of a session."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+from collections.abc import Iterator
+
+from mray.exceptions import RaySystemError
+
+#: What a process gets that may open no more files, or for which the system has no room for more.
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def is_exhausted(error: OSError) -> bool:
+    """Whether an error is this process's own want of descriptors, and says nothing about its peer."""
+    return error.errno in _NO_DESCRIPTOR
+
+
+def lacks_descriptor(error: BaseException) -> bool:
+    """As `is_exhausted`, of an error that may as well be a want of memory for something else."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether it may be well in a moment: what there are too many of also comes to its end."""
+    return error.errno == errno.EAGAIN or is_exhausted(error)
+
+
+def advice(error: OSError) -> str:
+    """What there is too little of, and how there may be more; of other errors, what they say."""
+    text = os.strerror(error.errno or 0)
+    if error.errno == errno.EMFILE:
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"{text}: process {os.getpid()} may have {soft}. Close some there, or raise the limit (ulimit -n)"
+    if error.errno == errno.ENFILE:
+        return f"{text}: raise fs.file-max (sysctl)"
+    if error.errno == errno.EAGAIN:
+        many = "this user, or this container, has as many processes and threads as it may have"
+        return f"{text}: {many}. End some, or raise the limit (ulimit -u, or pids.max of the cgroup)"
+    return text if error.errno == errno.ENOMEM else str(error)
+
+
+def exhausted(error: BaseException, what: str) -> OSError:
+    """The same error, which says `what` could not be done, and what to do."""
+    assert isinstance(error, OSError)
+    return OSError(error.errno, f"{advice(error)}. {what}")
+
+
+@contextlib.contextmanager
+def above_limit() -> Iterator[None]:
+    """For what must not fail for want of a descriptor: until it is done, this process may have as many as its hard limit allows.
+
+    Also a decorator. The soft limit has been lowered for this, or by somebody who knows nothing of us. Three quick system calls.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        if resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard):  # else somebody has changed it meanwhile
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """`what` is told of an error inside that is a want of descriptors, processes or memory, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if is_passing(error):
+            raise exhausted(error, what) from error
+        raise
+    except RuntimeError as error:
+        if type(error) is RuntimeError and "start new thread" in str(error):
+            raise RaySystemError(f"{advice(BlockingIOError(errno.EAGAIN, ''))}. {what}") from error
+        raise

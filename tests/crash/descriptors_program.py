@@ -1,0 +1,227 @@
+"""A driver, one process of whose session has few file descriptors left: none, one, two, and so on until what it does works.
+
+Each failure on the way is at another place: the socket, the mapping, the segment, the doorbell that comes through a socket. This prints,
+for each thing done, the errors of the attempts that failed, and with how many descriptors it worked. What fails must leave nothing open.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import mray
+import mray._backends.native
+import mray._runtime.session as session
+import mray.dag
+from mray._api.current import current_backend
+
+LARGE = 1 << 20
+#: Descriptors with which everything works.
+MOST = 40
+PATIENCE = 60.0
+
+
+def open_files() -> dict[int, str]:
+    """What this process has open. (What was open only to look is gone by then.)"""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+    return found
+
+
+@contextmanager
+def few(free: int) -> Iterator[None]:
+    """This process gets so many more descriptors."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(*open_files(), 128) + MOST, limits[1]))
+    taken = []
+    try:
+        try:
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            pass
+        for fd in [taken.pop() for _ in range(free)]:
+            os.close(fd)
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@contextmanager
+def node_has_few(free: int) -> Iterator[None]:
+    """The node gets so many more descriptors."""
+    pid = current_backend().client.facts["node_pid"]
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    limit = next(limit for limit in range(4096) if limit - len([fd for fd in used if fd < limit]) == free)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, limits[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+
+def attempt(operation: Callable[[], Any], limited: Callable[[int], Any], numbers: Iterable[int] = range(MOST)) -> dict[str, Any]:
+    """Do it with more and more descriptors: the errors, and with how many it worked."""
+    errors = []
+    for free in numbers:
+        try:
+            with limited(free):
+                operation()
+        except (OSError, mray.exceptions.RayError) as error:
+            errors.append(f"{type(error).__name__}: {error}")
+        else:
+            operation()  # as well as ever
+            return {"errors": errors, "works": free}
+    return {"errors": errors, "works": None}
+
+
+@mray.remote
+def size(value: bytes) -> int:
+    return len(value)
+
+
+@mray.remote
+def make(count: int) -> bytes:
+    return b"x" * count
+
+
+@mray.remote(num_cpus=0)
+class Echo:
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def try_all(self) -> dict[str, Any]:
+        return try_all(few)
+
+
+def put() -> None:
+    assert mray.get(mray.put(b"x" * LARGE)) == b"x" * LARGE
+
+
+def task() -> None:
+    assert mray.get(size.remote(b"x" * LARGE)) == LARGE
+
+
+def result() -> None:
+    assert mray.get(make.remote(LARGE)) == b"x" * LARGE
+
+
+def actor() -> None:
+    echo = Echo.remote()
+    assert mray.get(echo.echo.remote(1)) == 1
+
+
+def graph() -> None:
+    first, second = Echo.remote(), Echo.remote()
+    with mray.dag.InputNode() as value:
+        compiled = second.echo.bind(first.echo.bind(value)).experimental_compile()
+    try:
+        assert compiled.execute(b"y" * LARGE).get() == b"y" * LARGE
+    finally:
+        compiled.teardown()
+
+
+def worker() -> None:
+    """Needs one of its own: others have other variables."""
+    env = {"env_vars": {"NUMBER": os.urandom(4).hex()}}
+    assert mray.get(size.options(runtime_env=env).remote(b"x" * LARGE)) == LARGE
+
+
+OPERATIONS = (put, task, result, actor, graph)
+
+
+def try_all(limited: Callable[[int], Any]) -> dict[str, Any]:
+    """Everything that a process does, and what has stayed open of it."""
+    for operation in OPERATIONS:
+        operation()  # imports, and the pool of segments
+    before = open_files()
+    told: dict[str, Any] = {operation.__name__: attempt(operation, limited) for operation in OPERATIONS}
+    told["left"] = left(before)
+    return told
+
+
+def left(before: dict[int, str]) -> list[str]:
+    """What has stayed open, once those have gone whose end is still on the way."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        gc.collect()
+        mray.get(size.remote(b""))  # reads what has come
+        grown = len(kept(open_files())) - len(kept(before))
+        if grown <= 0:
+            return []
+        if time.monotonic() > deadline:
+            return sorted(map(str, kept(open_files())))
+        time.sleep(0.01)
+
+
+def kept(files: dict[int, str]) -> list[str]:
+    """Without the pool of segments, and connections, of which there may be one more or less to idle workers."""
+    return [name for name in files.values() if not name.startswith(("/dev/shm/", "socket:", "/proc/"))]
+
+
+def init() -> None:
+    mray.init(num_cpus=1, logging_level="ERROR")
+
+
+def of_init(before: set[int]) -> dict[str, Any]:
+    """Started with more and more descriptors: in between nothing is left."""
+    session.allow_descriptors = lambda: None  # which would take the limit away that is to be felt
+    errors = []
+    for free in range(MOST):
+        try:
+            with few(free):
+                init()
+        except (OSError, mray.exceptions.RayError) as error:
+            errors.append(f"{type(error).__name__}: {error}")
+            left = [name for fd, name in open_files().items() if fd not in before]
+            assert (left, threading.active_count()) == ([], 1)
+        else:
+            task()
+            return {"init": {"errors": errors, "works": free}}
+    return {"init": {"errors": errors, "works": None}}
+
+
+def of_driver(_before: set[int]) -> dict[str, Any]:
+    init()
+    return try_all(few)
+
+
+def of_worker(_before: set[int]) -> dict[str, Any]:
+    init()
+    told: dict[str, Any] = mray.get(Echo.remote().try_all.remote())
+    return told
+
+
+def of_node(_before: set[int]) -> dict[str, Any]:
+    """Pipes for what the worker prints, then the connection. For a pipe it is tried again for a while: so not with every number."""
+    init()
+    task()
+    return {"worker": attempt(worker, node_has_few, (0, 3, *range(4, MOST)))}
+
+
+def main() -> None:
+    before = set(open_files())
+    told = globals()[f"of_{sys.argv[1]}"](before)
+    with few(0):
+        mray.shutdown()
+    assert [name for fd, name in open_files().items() if fd not in before] == []
+    print("TOLD", json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

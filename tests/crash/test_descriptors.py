@@ -1,0 +1,95 @@
+"""A process of a session runs out of file descriptors: whoever waits is told which, and what to do, and all goes on once there are some."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("descriptors_program.py")
+
+
+@pytest.mark.parametrize("process", ["init", "driver", "worker", "node"])
+def test_with_descriptors_for_less_and_less_of_it_each_failure_is_told_and_nothing_is_lost(run, process):
+    run.start(process, program=PROGRAM)
+    assert run.wait() == 0, run.output()
+    told = json.loads(run.said()["TOLD"])
+    assert told.pop("left", []) == []
+    for what, story in told.items():
+        assert story["works"] is not None, (what, story)
+        # A call may go over a connection that is there, with a segment that is there.
+        assert story["errors"] or what in ("task", "actor"), f"{what} was to fail with no descriptor at all"
+        for error in story["errors"]:
+            assert "Too many open files" in error, (what, error)
+            assert "ulimit -n" in error, (what, error)
+    run.assert_nothing_left()
+
+
+PEERS = """
+import os, resource
+import mray, mray.dag
+
+mray.init(num_cpus=2, logging_level="ERROR")
+
+@mray.remote(num_cpus=0)
+class A:
+    def pid(self):
+        return os.getpid()
+    def starve(self):
+        self.limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, self.limits[1]))
+    def recover(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
+    def keep(self):
+        return [mray.put(b"x" * 10)]
+    def ask(self, other):
+        return mray.get(other.pid.remote())
+    def read(self, refs):
+        return mray.get(refs[0])
+    def run(self, first, second):
+        with mray.dag.InputNode() as value:
+            graph = second.echo.bind(first.echo.bind(value)).experimental_compile()
+        try:
+            return graph.execute(7).get()
+        finally:
+            graph.teardown()
+    def echo(self, value):
+        return value
+
+def told(what, ref):
+    try:
+        print(what, repr(mray.get(ref)), flush=True)
+    except Exception as error:
+        print(what, f"{type(error).__name__} {error}".replace("\\n", " | "), flush=True)
+
+starved, other = A.remote(), A.remote()
+print("PID", mray.get(starved.pid.remote()), flush=True)
+refs = mray.get(starved.keep.remote())
+mray.get(other.pid.remote())
+mray.get(starved.starve.remote())
+told("CALL", other.ask.remote(starved))
+told("OBJECT", other.read.remote(refs))
+told("GRAPH", other.run.remote(starved, A.remote()))
+told("OPEN", starved.pid.remote())  # over the connection that is there
+mray.get(starved.recover.remote())
+print("CALLED", mray.get(other.ask.remote(starved)), flush=True)
+print("READ", mray.get(other.read.remote(refs)), flush=True)
+print("RAN", mray.get(other.run.remote(starved, A.remote())), flush=True)
+mray.shutdown()
+"""
+
+
+def test_who_asks_an_actor_without_descriptors_for_the_first_time_is_told_so_at_once(run_text):
+    run = run_text(PEERS)
+    assert run.wait() == 0, run.output()
+    said = run.said()
+    pid = said["PID"]
+    for what in ("CALL", "OBJECT", "GRAPH"):
+        assert "Too many open files" in said[what], (what, run.output())
+        assert f"(pid {pid}) has no file descriptor left to answer with" in said[what], (what, run.output())
+        assert "ulimit -n" in said[what]
+    assert said["OPEN"] == said["CALLED"] == pid
+    assert said["READ"] == repr(b"x" * 10)
+    assert said["RAN"] == "7"
+    run.assert_nothing_left()

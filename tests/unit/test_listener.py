@@ -1,0 +1,126 @@
+"""A listener whose process has no descriptor for who comes."""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mray._common.messages import REFUSED
+from mray._ipc import listener as listeners
+from mray._ipc.connection import Connection, encode
+from mray._ipc.reactor import Reactor
+
+
+@contextmanager
+def no_descriptors(above: int) -> Iterator[None]:
+    """This process gets no more; with `above` the limit is so far above what is open already."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    taken = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + above if above else 3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for fd in taken:
+            os.close(fd)
+
+
+class Scene:
+    """A listener, and what it hears."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "abc.sock")
+        self.heard: list[object] = []
+        self.connections: list[Connection] = []
+        self.reactor = Reactor()
+        self.listener = self.reactor.listen(self.path, self._hear, lambda _connection: None)
+
+    def _hear(self, connection: Connection, message: object) -> None:
+        self.heard.append(message)
+        self.connections.append(connection)
+
+    def turn_until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            self.reactor.turn(1.0)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    before = set(os.listdir("/proc/self/fd"))
+    scene = Scene(tmp_path)
+    yield scene
+    for connection in scene.connections:
+        connection.close()
+    scene.listener.close()
+    scene.reactor.close()
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def come(path: str, sock: socket.socket) -> None:
+    sock.connect(path)
+    sock.setblocking(False)
+    sock.send(encode((1, "here")))
+
+
+def read(sock: socket.socket) -> bytes | None:
+    """What has come; None: nothing yet."""
+    try:
+        return sock.recv(4096)
+    except BlockingIOError:
+        return None
+
+
+@pytest.mark.parametrize("above", [40, 0], ids=["all-are-in-use", "the-limit-was-lowered-below-what-is-open"])
+def test_who_comes_is_told_that_there_is_no_descriptor_and_the_next_is_served_when_there_is_one(scene: Scene, above: int) -> None:
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second, socket.socket(socket.AF_UNIX) as third:
+        with no_descriptors(above):
+            limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            for sock in (first, second):
+                come(scene.path, sock)
+                said: list[bytes] = []
+                while not said:
+                    scene.reactor.turn(0)
+                    said += [data for data in [read(sock)] if data is not None]
+                code, number, text = marshal.loads(said[0][4:])
+                assert (code, number) == (REFUSED, errno.EMFILE)
+                assert f"Process abc (pid {os.getpid()}) has no file descriptor left" in text
+                assert f"may have {limits[0]}" in text and "ulimit -n" in text
+                with pytest.raises(ConnectionResetError):
+                    read(sock)
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
+        assert scene.heard == []
+        come(scene.path, third)
+        scene.turn_until(lambda: scene.heard)
+        assert scene.heard == [(1, "here")]
+
+
+def test_a_listener_that_cannot_even_refuse_rests_and_looks_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def accept(_listener: object) -> socket.socket:
+        looks.append(1)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with socket.socket(socket.AF_UNIX) as sock:
+        with no_descriptors(40), monkeypatch.context() as patch:
+            patch.setattr(listeners, "_accept_somehow", accept)
+            come(scene.path, sock)
+            scene.turn_until(lambda: looks)
+            for _ in range(100):
+                scene.reactor.turn(0)
+            assert len(looks) < 50  # it has not looked each time: it does every 50 ms
+            assert read(sock) is None
+        scene.turn_until(lambda: scene.heard)
+        assert scene.heard == [(1, "here")]
