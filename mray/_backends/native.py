@@ -114,11 +114,11 @@ class NativeBackend(PlacementCalls, Backend):
         client = session.client
         backend = cls(client, session)
         if log_to_driver:
-            backend._printer = OutputPrinter()
+            backend._printer = session.or_end(OutputPrinter)
             client._node_words[m.OUTPUT] = backend._printer.on_output
         else:
             client._node_words[m.OUTPUT] = lambda *_fields: None
-        session.start_reading()
+        session.or_end(client.reactor.start_relief)
         return backend
 
     _printer: OutputPrinter | None = None

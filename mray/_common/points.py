@@ -11,6 +11,7 @@ The setting is a JSON object, ``{"seed": 7, "rules": [...]}``. At each point eve
 ``nth``      only the n-th time that this rule fits in this process, 1 for the first
 ``chance``   from 0 to 1, by the seed
 ``once``     a path: only who makes this file, which then holds "pid process name"; of all processes one, once
+``while``    a path: only while there is such a file
 ``log``      a path: a file that gets a line "pid process name" first
 ``do``       what happens: ``nothing``, ``delay`` of 0 to ``seconds``, ``wait`` until there is a file ``<once>.go``, ``raise`` a
              RuntimeError, ``exit`` (SystemExit), ``_exit`` at once with status 7, the name of a system error (EAGAIN, EMFILE ...),
@@ -46,7 +47,7 @@ class _Rule:
     """One rule of the setting, and how often it has fitted."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        unknown = given.keys() - {"at", "in", "nth", "chance", "once", "log", "do", "seconds"}
+        unknown = given.keys() - {"at", "in", "nth", "chance", "once", "while", "log", "do", "seconds"}
         if unknown or "do" not in given or (given["do"] == "wait" and "once" not in given):
             raise ValueError(f"no rule for a point: {given!r}")
         self.at = given.get("at", "*")
@@ -54,6 +55,7 @@ class _Rule:
         self.nth = given.get("nth")
         self.chance = given.get("chance", 1.0)
         self.once = given.get("once")
+        self.during = given.get("while")
         self.log = given.get("log")
         self.do = given["do"]
         self.seconds = given.get("seconds", 0.001)
@@ -94,6 +96,8 @@ class _Points:
             if rule.nth is not None and rule.fitted != rule.nth:
                 continue
             if rule.chance < 1 and self._random.random() >= rule.chance:
+                continue
+            if rule.during is not None and not os.path.exists(rule.during):
                 continue
             if rule.once is None or self._is_first(rule.once, name):
                 self._do(rule, name)

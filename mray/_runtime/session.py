@@ -20,7 +20,8 @@ import stat
 import sys
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
@@ -40,6 +41,8 @@ from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
+
+T = TypeVar("T")
 
 #: Seconds that the node may take to end before it is ended. It waits for nothing but the kernel, and for profilers.
 _END_SECONDS = 20.0
@@ -68,10 +71,10 @@ class SessionHold(ABC):
 
             cloudpickle.register_pickle_by_value(main)
 
-    def start_reading(self) -> None:
-        """Start the thread that reads while no other does; where there is none to be had, the session ends."""
+    def or_end(self, begin: Callable[[], T]) -> T:
+        """Call `begin`, which may start a thread; where there is none to be had, the session ends before the error is raised."""
         try:
-            self.client.reactor.start_relief()
+            return begin()
         except BaseException:
             self.end()
             raise
