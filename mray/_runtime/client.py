@@ -18,7 +18,6 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -41,7 +40,7 @@ from mray._runtime.cancelling import Cancelling
 from mray._runtime.deaths import node_error, note_end
 from mray._runtime.leases import LeasePools
 from mray._runtime.process_snapshot import listener
-from mray._runtime.refusals import on_refused
+from mray._runtime.refusals import refused
 from mray._runtime.requests import Answer, Requests
 from mray._runtime.storing import OwnSegments, missing_error, open_store, store_value
 from mray._runtime.tensor_transport import TensorStore
@@ -96,12 +95,12 @@ class Client:
             m.TRIM_NOW: self._on_trim,
             m.WORKER_GONE: self._on_worker_gone,
             m.WELCOME: self._on_welcome,
-            m.REFUSED: partial(on_refused, self),
+            m.REFUSED: refused(self),
         }
         self._peer_words: dict[int, Callable[..., None]] = {
             m.HELLO: self._on_hello,
             m.BELL: self.bells.on_bell,
-            m.REFUSED: partial(on_refused, self),
+            m.REFUSED: refused(self),
             m.REPLY: self._on_reply,
             m.REPLIES: self._on_replies,
             m.ATTEMPT: self._on_attempt,
@@ -114,9 +113,8 @@ class Client:
         }
         #: What observers may ask this process for, besides what `mray._runtime.process_snapshot` knows by itself.
         self.sections: dict[str, Callable[[], Any]] = {}
-        #: Called in the reading thread with the id of a peer whose process is gone.
+        #: Called in the reading thread with the id of a peer whose process is gone, or that has no descriptor left for this one.
         self.on_peer_gone: Callable[[str], None] = lambda _process: None
-        #: The same for one that lives and cannot accept this process, with the error that says so.
         self.on_peer_refused: Callable[[str, Exception], None] = lambda _process, _error: None
         #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
         self.on_node_lost: Callable[[], BaseException | None] = lambda: None

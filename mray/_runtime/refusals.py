@@ -6,6 +6,8 @@ for it here gets the error, at once; what comes later connects again, and so mee
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mray._ipc.connection import Connection
@@ -15,7 +17,12 @@ if TYPE_CHECKING:
     from mray._runtime.client import Client
 
 
-def on_refused(client: Client, connection: Connection, number: int, text: str) -> None:
+def refused(client: Client) -> Callable[[Connection, int, str], None]:
+    """What a client does with REFUSED."""
+    return partial(_on_refused, client)
+
+
+def _on_refused(client: Client, connection: Connection, number: int, text: str) -> None:
     """REFUSED. Client's lock held."""
     error = OSError(number, text)
     connection.close()
