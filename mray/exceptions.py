@@ -9,7 +9,6 @@ What a task raised arrives as a `RayTaskError` that is an instance of the task's
 
 from __future__ import annotations
 
-import logging
 import signal
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
@@ -17,11 +16,15 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from mray._common.ids import TaskID
 
-# Programs silence or capture this logger by its name in Ray.
-logger = logging.getLogger("ray.exceptions")
-
 _TRACEBACK = "Traceback (most recent call last):"
 _DOCS = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
+
+
+def _logger() -> Any:
+    import logging  # noqa: PLC0415  (5 ms of the start of every session, whose node imports this module)
+
+    # Programs silence or capture this logger by its name in Ray.
+    return logging.getLogger("ray.exceptions")
 
 
 class RayError(Exception):
@@ -77,7 +80,7 @@ class RayTaskError(RayError):
         try:
             return self.make_dual_exception_instance()
         except Exception as error:
-            logger.warning(
+            _logger().warning(
                 "User exception type %s in RayTaskError can't be subclassed! This exception is raised as RayTaskError only. "
                 "You can use `ray_task_error.cause` to access the user exception. Failure in subclassing: %s",
                 kind,

@@ -7,6 +7,7 @@ loaded by name, since the node must not import it.
 ::
 
     driver ──exec──▶ [ entry ] ──fork──▶ zygote ──fork──▶ workers
+             (or: ──exec──▶ template ──fork──▶, see `mray._runtime.template`)
                          └─ becomes the node ──exec──▶ a worker with its own interpreter, a new zygote
 """
 
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 #: Module with the function ``worker_main(start)``.
 WORKER_MODULE = "mray._backends.worker_process"
 #: What else every worker needs sooner or later: imported once, before the first fork.
-WORKER_NEEDS = ("mray._backends.graph_host", "cloudpickle")
+WORKER_NEEDS = ("cloudpickle",)
+#: And what those need that take part in graphs. See `mray._backends.graph_door`.
+GRAPHS_NEED = "mray._backends.graph_host"
 
 # Descriptors that a process of ours is started with.
 NODE_LISTENER, NODE_LOCK = 3, 4
@@ -45,6 +48,8 @@ def main(role: str, session_dir: str, process: str, options: dict[str, Any]) -> 
     try:
         if role == "node":
             code = _run_node(session_dir, options)
+        elif role == "template":
+            code = _run_template(options)
         elif role == "zygote":
             code = _run_zygote(session_dir, options, ZYGOTE_NODE, ZYGOTE_LIFELINE, ZYGOTE_LOCK)
         elif role == "builder":
@@ -77,6 +82,8 @@ def _be_deaf() -> None:
 
 def _import_face() -> None:
     """Import the package itself, which this process began without. See Note [face] in `mray._runtime.launch`."""
+    if hasattr(sys.modules["mray"], "__version__"):
+        return  # a template has
     del sys.modules["mray"]
     face = importlib.import_module("mray")
     for name, module in tuple(sys.modules.items()):
@@ -90,12 +97,25 @@ def _load_worker_main(options: dict[str, Any]) -> WorkerMain:
     module = importlib.import_module(options.get("worker_module") or WORKER_MODULE)
     for name in WORKER_NEEDS:
         importlib.import_module(name)
+    if options.get("graphs"):
+        importlib.import_module(GRAPHS_NEED)
     return module.worker_main  # type: ignore[no-any-return]
+
+
+def _run_template(options: dict[str, Any]) -> int:
+    os.setsid()
+    template = importlib.import_module("mray._runtime.template")
+    _settle((template.TEMPLATE_DRIVER,))
+    for name in ("mray._runtime.node", "mray._runtime.zygote"):
+        importlib.import_module(name)
+    _load_worker_main(options)
+    return template.serve(_run_node)  # type: ignore[no-any-return]
 
 
 def _run_node(session_dir: str, options: dict[str, Any]) -> int:
     os.setsid()
-    _settle((NODE_LISTENER, NODE_LOCK))
+    # The last, where there is a pidfd of the driver: the zygote does not keep it.
+    _settle((NODE_LISTENER, NODE_LOCK, *((options["driver_pidfd"],) if "driver_pidfd" in options else ())))
     channel = new_channel()
     lifeline = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()

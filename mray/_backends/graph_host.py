@@ -85,7 +85,7 @@ class Host:
         self._callers = RemoteCallers(self)
         self._calls = CallSpans(worker)
         #: What takes requests that are not answered at once: the worker's main thread.
-        self._enqueue = client._peer_words.get(m.GRAPH)
+        self._enqueue = None if worker is None else worker._enqueue(m.GRAPH)
         client._peer_words[m.GRAPH] = self._on_request
         client.sections[GRAPHS] = lambda: graphs_of(self)
         client.sections[PROGRAMS] = lambda: programs_of(self)

@@ -5,7 +5,6 @@ Wires what may not know each other: the runtime (processes, calls, objects) and 
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from mray._api.actor import make_handle
 from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
+from mray._backends.graph_door import make_host
 from mray._backends.placement import PlacementCalls, Refused, affinity_of, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._common import messages as m
@@ -299,6 +299,8 @@ class NativeBackend(PlacementCalls, Backend):
                     f"FUNCTION_SIZE_ERROR_THRESHOLD={LARGEST_CODE >> 20} MiB). "
                     "Check that its definition does not capture a large array or another large object; put() that and pass the ref instead."
                 )
+            import hashlib  # noqa: PLC0415  (it takes OpenSSL along: 2 ms of the start of every session)
+
             code = owner.export_cache["code"] = (hashlib.sha1(pickled, usedforsecurity=False).digest(), pickled)
         return code  # type: ignore[no-any-return]
 
@@ -569,11 +571,7 @@ class NativeBackend(PlacementCalls, Backend):
 
     def host(self) -> Host:
         """What graphs use of this process."""
-        if self.graph_host is None:
-            from mray._backends.graph_host import Host  # noqa: PLC0415
-
-            self.graph_host = Host(self.client, self._worker)
-        return self.graph_host
+        return self.graph_host or make_host(self, self._worker)
 
 
 def _new_call(

@@ -11,6 +11,7 @@ from typing import Any
 
 from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
+from mray._backends.graph_door import open_door
 from mray._backends.native import NativeBackend
 from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE
 from mray._ipc.process import prefer_as_victim
@@ -49,8 +50,7 @@ def worker_main(start: dict[str, Any]) -> int:
         raise
     backend = NativeBackend(client, None, worker)
     set_backend(backend)
-    host = backend.host()
-    worker.service = host.service
+    open_door(backend, worker)
     client.reactor.start_relief()
     client.reactor.guard.install()
     worker.run()

@@ -58,11 +58,11 @@ through.
 
 from __future__ import annotations
 
-import platform
+import os
 from _thread import allocate_lock
 
 #: Whether the processor keeps stores in order and loads in order (x86-64).
-TOTAL_STORE_ORDER = platform.machine() in ("x86_64", "AMD64", "i686")
+TOTAL_STORE_ORDER = os.uname().machine in ("x86_64", "AMD64", "i686")
 
 
 def _fence_locked() -> None:

@@ -74,6 +74,24 @@ class Title:
         _libc.prctl(_PR_SET_NAME, raw[:15], 0, 0, 0)
 
 
+def show_variable(name: str, value: str) -> None:
+    """What others read as this variable of this process, where its value was as long when the program was started.
+
+    The kernel shows the environment as it was then, whatever `os.environ` says since. OSError when there is no room for the value.
+    """
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rsplit(b")", 1)[1].split()
+    start, end = int(fields[47]), int(fields[48])
+    shown = b"\0" + ctypes.string_at(start, end - start)
+    head = b"\0" + os.fsencode(name) + b"="
+    place = shown.find(head)
+    room = shown.find(b"\0", place + 1) - place - len(head)
+    raw = os.fsencode(value)
+    if place < 0 or len(raw) > room:
+        raise OSError(f"there is no room for the variable {name}")
+    ctypes.memmove(start + place - 1 + len(head), raw + b"\0" * (room - len(raw)), room)
+
+
 def adopt_orphans() -> None:
     """From now on processes whose parents died become children of this one, however deep below it."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -7,11 +7,8 @@ the session's directory.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
-import shutil
-import zipfile
 from collections.abc import Callable, Sequence
 
 ARCHIVES = (".zip", ".whl", ".tar.gz", ".tgz", ".tar.xz")
@@ -23,6 +20,10 @@ def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
     """The folder that a folder or an archive stands for."""
     if os.path.isdir(path) and not excludes:
         return path
+    import hashlib  # noqa: PLC0415  (with the next two 8 ms of the start of every session, which hardly any needs)
+    import shutil  # noqa: PLC0415
+    import zipfile  # noqa: PLC0415
+
     name = hashlib.sha1(repr((stamp_of(path, excludes), excludes)).encode(), usedforsecurity=False).hexdigest()[:16]
     target = os.path.join(session_dir, "environments", name)
     if os.path.exists(target):
@@ -75,6 +76,8 @@ def _copy(path: str, target: str, excludes: Sequence[str]) -> None:
         above = os.path.relpath(folder, path)
         full = {name: name if above == "." else f"{above}/{name}" for name in names}
         return {name for name in names if is_excluded(full[name], os.path.isdir(os.path.join(folder, name)))}
+
+    import shutil  # noqa: PLC0415
 
     shutil.copytree(path, target, ignore=ignore, symlinks=True)
 

@@ -24,7 +24,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common import settings
@@ -37,7 +37,6 @@ from mray._ipc.reaper import is_published, remove_session, segment_prefix, sessi
 from mray._ipc.segment import new_nonce
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime import snapshot
-from mray._runtime.farewell import Farewell
 from mray._runtime.jobs import Job, Jobs
 from mray._runtime.key_values import KeyValues
 from mray._runtime.memory_monitor import MemoryMonitor
@@ -50,6 +49,9 @@ from mray._scheduler.policy import GRAVE_BYTES, GRAVES, LAST_CALL_BYTES, LAST_CA
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
 from mray._scheduler.words import EVENT_OF
+
+if TYPE_CHECKING:
+    from mray._runtime.farewell import Farewell
 
 #: How long the creation of an actor may be under way in another socket when somebody asks for it, in seconds.
 _CREATION_GRACE = 1.0
@@ -96,7 +98,7 @@ class Node:
         self._key_values = KeyValues()
         self._renewal = Renewal(self)
         #: Where workers are to write something before they end.
-        self._farewell = Farewell(self) if options["coverage"] is not None else None
+        self._farewell = self._new_farewell() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._farewell is None else self._farewell.kill
         self._held_output: list[tuple[Any, ...]] = []
         #: The user is told when so many bytes have gone to disk.
@@ -123,6 +125,11 @@ class Node:
         }
         self._words: dict[int, Callable[..., events.Event]] = {**EVENT_OF, m.EXITING: self._worker_leaves}
 
+    def _new_farewell(self) -> Farewell:
+        from mray._runtime.farewell import Farewell  # noqa: PLC0415  (on the way to the first answer of a session)
+
+        return Farewell(self)
+
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
         """Serve until the session ends."""
@@ -140,6 +147,10 @@ class Node:
 
     def _watch_driver(self, pid: int) -> None:
         """The process that has started this one: the driver, or `mray start`, which goes when others can find the session."""
+        pidfd = int(self._options.get("driver_pidfd", -1))
+        if pidfd >= 0:  # this one was started by another, which is not to be watched (see `mray._runtime.template`)
+            self.reactor.add_fd(pidfd, lambda _events: self._starter_died(pidfd))
+            return
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:

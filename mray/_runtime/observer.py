@@ -18,7 +18,6 @@ import os
 import selectors
 import stat
 import struct
-import tempfile
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
@@ -48,7 +47,11 @@ class SessionGoneError(Exception):
 # ---------------------------------------------------------------------------------------------- finding
 def parent_of(temp_dir: str | None) -> str:
     """The folder of this user's sessions under a temporary directory; in /tmp where the names of sockets would get too long."""
-    parent = os.path.join(temp_dir or tempfile.gettempdir(), f"mray-{os.getuid()}")
+    if not temp_dir:
+        import tempfile  # noqa: PLC0415  (3 ms)
+
+        temp_dir = tempfile.gettempdir()
+    parent = os.path.join(temp_dir, f"mray-{os.getuid()}")
     return parent if len(parent) + 1 + _NAME_ROOM <= _LONGEST_DIRECTORY else f"/tmp/mray-{os.getuid()}"
 
 

@@ -11,12 +11,9 @@ session. On top of the driver's own packages: they can be imported, and what is 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import marshal
 import os
-import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,6 +60,9 @@ def interpreter_of(environment: Mapping[str, Any], path: str) -> Interpreter | N
     command = environment.get("py_executable")
     if not command:
         return None
+    import shlex  # noqa: PLC0415  (these are on the way to the first worker of every session, and hardly any needs them)
+    import shutil  # noqa: PLC0415
+
     words = shlex.split(os.path.expanduser(command))
     program = shutil.which(words[0], path=path) if words else None
     if program is None:
@@ -97,6 +97,8 @@ def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequen
     # Relative paths inside requirements ("-r more.txt") are meant from here.
     relative = given["cwd"] if any(each.startswith(("-", ".")) for each in given["packages"]) else ""
     text = json.dumps([_LAYOUT, content, stamps, relative], sort_keys=True)
+    import hashlib  # noqa: PLC0415
+
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
     config = environment.get("config") or {}
     return {

@@ -11,6 +11,7 @@ when all three are dead, and then the next `init` sweeps what is left.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import resource
@@ -30,7 +31,7 @@ from mray._device import discovery
 from mray._ipc import reaper
 from mray._ipc.listener import listen_at
 from mray._ipc.process import describe_exit, kill
-from mray._runtime import failed_calls, line_coverage
+from mray._runtime import failed_calls, line_coverage, template
 from mray._runtime.breakpoints import has_terminal
 from mray._runtime.client import Client
 from mray._runtime.deaths import RESET, node_error, reset_error
@@ -48,6 +49,8 @@ T = TypeVar("T")
 _END_SECONDS = 20.0
 #: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
 _STORE_SHARE = 0.3
+#: Who has imported one of these means to use compiled graphs (see `mray._backends.graph_door`).
+_SIGNS_OF_GRAPHS = ("mray.dag", "mray._graph")
 #: A place for temporary files that is on a disk everywhere.
 _ON_DISK = "/var/tmp"
 #: Open files that a process of a session may have, where the system allows it, and the fewest with which a small session works.
@@ -190,8 +193,9 @@ def start_session(options: SessionOptions) -> Session:
     except BaseException:
         end_node(directory, lock, pid)
         raise
-    # The driver needs it for its first task; imported now, it costs nothing, because the node is not ready yet.
+    # The driver needs them for its first task; imported now, they cost nothing, because the node is not ready yet.
     importlib.import_module("cloudpickle")
+    importlib.import_module("hashlib")
     try:
         client.join()
         # POINT session joined
@@ -232,7 +236,9 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[
                 stack.callback(os.close, log)
                 null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
                 stack.callback(os.close, null)
-                pid = launch("node", directory, "-", own, {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock})
+                source = template.current
+                forked = None if source is None else source.launch_node(directory, own, (null, log, listener.fileno(), lock))
+                pid = forked or launch("node", directory, "-", own, {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock})
                 # POINT node launched
     except BaseException:
         reaper.remove_session(directory)
@@ -304,6 +310,7 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
         "job": job,
         "persistent": persistent,
         "coverage": None,
+        "graphs": persistent or any(name in sys.modules for name in _SIGNS_OF_GRAPHS),
         "object_spilling_directory": options.object_spilling_directory,
         "preload": [*settings.PRELOAD.get(), *options.preload],
         "facts": {
@@ -411,7 +418,7 @@ def reap_node(pid: int, timeout: float) -> int | None:
     try:
         _pid, status = os.waitpid(pid, 0)
     except ChildProcessError:
-        return None  # the program ignores SIGCHLD, or waits for all its children
+        return template.reap(pid)  # if none has forked it: the program ignores SIGCHLD, or waits for all its children
     return os.waitstatus_to_exitcode(status)
 
 

@@ -17,6 +17,8 @@ import pytest
 
 import mray
 from mray._api.current import backend_if_started, keep
+from mray._common import settings
+from mray._runtime import line_coverage, template
 from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
 from mray.pytest_plugin.stacks import Watch
 from mray.util.testing import reset
@@ -33,10 +35,15 @@ class Run:
         self._watch = Watch(plugin.stderr)
         #: The directory of the session that tests share, while there is one.
         self._shared: str | None = None
+        #: What the nodes of sessions for one test are forked from, and the last test that it was prepared for.
+        self._template: template.Template | None = None
+        self._prepared_for = ""
 
     def end(self) -> None:
         """The run is over."""
         self.end_shared()
+        if self._template is not None:
+            self._template.close()
         self._watch.end()
         if "_territory" in self.__dict__:
             self._territory.leave()
@@ -58,10 +65,9 @@ class Run:
             self._init({})  # which raises if somebody else has started one
             self._shared = _current()
         with self._leaving_nothing(shared=True):
-            yield mray
-            self._watch.settle()
-            # What the test's frames held has gone by now, or is held for longer.
-            gc.collect()
+            with _collected():
+                yield mray
+                self._watch.settle()
             if self._is_shared() and self._begins_anew():
                 reset()
                 self._shared = _current()
@@ -79,14 +85,36 @@ class Run:
             if marker.args:
                 pytest.fail(f"{item.nodeid}: the marker `mray` takes options of init() by name, not {marker.args!r}", pytrace=False)
             options = {**marker.kwargs, **options}
+        self._prepare(item)
         with self._leaving_nothing(shared=False):
-            self._init(options)
+            template.current = self._template
             try:
-                yield mray
+                self._init(options)
             finally:
-                self._watch.settle()
-                gc.collect()
+                template.current = None
+            try:
+                with _collected():
+                    yield mray
+                    self._watch.settle()
+            finally:
                 mray.shutdown()
+
+    def _prepare(self, item: pytest.Item) -> None:
+        """Have a template ready that the session of this test can be forked from. Before what there is is looked at: it stays."""
+        if self._prepared_for == item.nodeid or "mray_fresh" not in item.fixturenames:  # type: ignore[attr-defined]
+            return
+        self._prepared_for = item.nodeid
+        if self._template is None:
+            engine = self._plugin.options["engine"]
+            several = sum("mray_fresh" in getattr(each, "fixturenames", ()) for each in item.session.items) > 1
+            ours = engine == "native" or (not engine and not settings.ADDRESS.get() and settings.BACKEND.get() == "native")
+            if not several or not ours or settings.POINTS.get() or line_coverage.request({}) is not None:
+                return
+            self._template = template.Template()
+        folder = os.path.join(self._territory.directory, "template")
+        with contextlib.suppress(OSError):
+            os.makedirs(folder, exist_ok=True)
+            self._template.prepare(folder)
 
     def _is_shared(self) -> bool:
         """Whether the session that runs is the one that tests share."""
@@ -137,6 +165,7 @@ class Run:
             yield  # which looks itself
             return
         _ = self._territory
+        self._prepare(item)
         before = Belongings.now()
         yield
         if self._shared is None or self._is_shared():
@@ -146,6 +175,23 @@ class Run:
     def watching(self, item: pytest.Item) -> contextlib.AbstractContextManager[None]:
         """While this is entered the time of a test runs."""
         return self._watch.over(item)
+
+
+@contextlib.contextmanager
+def _collected() -> Iterator[None]:
+    """Collect what a test leaves in cycles: its frames have let go of it by now, or it is held for longer.
+
+    Only of what was made meanwhile: to look at all that pytest and the test's modules hold takes longer than to start a session.
+    """
+    frozen = gc.get_freeze_count() > 0  # by the program itself: it stays so
+    if not frozen:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        if not frozen:
+            gc.unfreeze()
 
 
 def _node_pid() -> int:

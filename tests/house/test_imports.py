@@ -27,6 +27,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_runtime/package_builder.py": "hands its own to the installers",
     "mray/_runtime/session.py": "hands the driver's environment to the node",
     "mray/_runtime/line_coverage.py": "gives workers the variables by which coverage finds its measurement",
+    "mray/_runtime/template.py": "hands the driver's environment to a template, and takes on that of a session in what it forks",
     "mray/_runtime/supervisor.py": "hands the node's environment to the zygote and to workers",
     "mray/_runtime/zygote.py": "gives a worker the variables of its runtime_env",
     "mray/_runtime/executor.py": "sets CUDA_VISIBLE_DEVICES for a task",
