@@ -84,7 +84,7 @@ def test_commands_run(text: str, tmp_path: Path) -> None:
     environ = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["sh", "-e", "-c", text], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("42") == len(re.findall(r"\w+\.py", text)), done.stdout + done.stderr
+    assert len(re.findall(r"^42\b", done.stdout, re.MULTILINE)) == len(re.findall(r"\w+\.py", text)), done.stdout + done.stderr
 
 
 def options_of_programs() -> list[Any]:
