@@ -38,6 +38,8 @@ WATCH = "mray-test-watch"
 SHARED_MEMORY = Path("/dev/shm")
 NAME_PATTERN = re.compile(r"^(sem\.)?mray-")
 _LOCAL = re.compile(r"mray-local_(\d+)_")
+#: What mray's own tests make outside of sessions, with the pid of the run.
+_TEST = re.compile(r"mray-test-(?:[a-z]+-)*(\d+)-")
 _NUMBERED = re.compile(r"\[\d+\]")
 
 
@@ -95,6 +97,8 @@ def shared_names() -> set[str]:
 
 def is_foreign(name: str) -> bool:
     """Whether a living process that is not of this test run has this name, or another one of its session, mapped or open."""
+    if (match := _TEST.match(name)) is not None:  # also of one that was killed, which nobody has mapped any more
+        return int(match[1]) != os.getpid() and not is_marked(int(match[1]))
     start, _dash, rest = name.removeprefix("sem.").partition("-")
     session = f"{start}-{rest.partition('-')[0]}-"
     if (match := _LOCAL.match(session)) is not None:  # a session in one process, whose pid it names

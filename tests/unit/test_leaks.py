@@ -38,6 +38,7 @@ def test_a_marked_process_is_found_by_its_environment_and_others_are_not(nothing
         now = dataclasses.replace(nothing, processes={ours.pid, other.pid})
         (found,) = now.more_than(nothing)
         ours.stdin.close()
+        assert leaks.is_foreign(f"mray-test-channel-{other.pid}-7f-table")
         other.stdin.close()
     assert found.startswith(f"process {ours.pid}: ")
     assert "sys.stdin.read" in found
@@ -105,6 +106,8 @@ def test_names_of_others_that_come_and_go_while_it_looks_are_nobodys_here(monkey
 def test_a_name_belongs_to_the_session_that_somebody_else_has_mapped():
     assert not leaks.is_foreign(f"mray-local_{os.getpid()}_0-object")
     assert not leaks.is_foreign("mray-00000000nobody-object")
+    assert not leaks.is_foreign(f"mray-test-{os.getpid()}-store")
+    assert not leaks.is_foreign(f"mray-test-channel-{os.getpid()}-7f-table")
     unmarked = {name: value for name, value in os.environ.items() if name != leaks.MARK}
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], env=unmarked, stdin=subprocess.PIPE) as other:
         assert leaks.is_foreign(f"mray-local_{other.pid}_0-object")
