@@ -26,6 +26,8 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 PAGE = mmap.PAGESIZE
 
+SHM = "/dev/shm"
+
 _NO_ROOM = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG)
 
 #: A mapping needs no descriptor once it is made; before Python 3.13 each keeps one.
@@ -88,17 +90,19 @@ class Segment:
         blocks are there. Raises `OutOfDiskError` when there are none, FileNotFoundError when its directory is gone.
         """
         size = round_up(size)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:  # a disk may have no room for names
+            if error.errno in _NO_ROOM:
+                raise _disk_full(path, size, error) from error
+            raise
         try:
             os.posix_fallocate(fd, 0, size)
             memory = mmap.mmap(fd, size, **UNTRACKED)
         except BaseException as error:
             os.unlink(path)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
-                raise OutOfDiskError(
-                    f"{os.strerror(error.errno or 0)}: {size} bytes could not be reserved in {os.path.dirname(path)}. Free objects (drop "
-                    "their refs), or name a larger place with init(object_spilling_directory=...)."
-                ) from error
+                raise _disk_full(path, size, error) from error
             raise
         finally:
             os.close(fd)
@@ -175,8 +179,22 @@ def unlink(name: str) -> None:
         pass
 
 
+def shared_memory_left() -> int:
+    """Bytes that the machine's shared memory has room for; none, also where there may be no more names."""
+    facts = os.statvfs(SHM)
+    return 0 if facts.f_files and not facts.f_favail else facts.f_bavail * facts.f_frsize
+
+
 def _full(name: str, size: int) -> ObjectStoreFullError:
     return ObjectStoreFullError(
-        f"shared memory is full: {size} bytes could not be reserved for {name}. Free objects (drop their refs), "
-        "lower object_store_memory, or give /dev/shm more room (docker: --shm-size)."
+        f"shared memory is full: {size} bytes could not be reserved for {name}, {SHM} has {shared_memory_left()} bytes free. Free objects "
+        "(drop their refs), lower object_store_memory, or give /dev/shm more room (docker: --shm-size)."
+    )
+
+
+def _disk_full(path: str, size: int, error: OSError) -> OutOfDiskError:
+    place = os.path.realpath(os.path.dirname(path))
+    return OutOfDiskError(
+        f"{os.strerror(error.errno or 0)}: {size} bytes could not be reserved in {place}. Free objects (drop "
+        "their refs), or name a larger place with init(object_spilling_directory=...)."
     )

@@ -28,6 +28,7 @@ young is never written to the disk at all. Files are not pooled: it is when memo
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import mmap
 import os
@@ -38,7 +39,7 @@ from typing import Any
 from mray._common.messages import PACKED, PICKLED
 from mray._ipc.limits import exhausted, lacks_descriptor
 from mray._ipc.mapped import Mapped
-from mray._ipc.segment import Segment, is_file, new_nonce, open_read_only, round_up, unlink
+from mray._ipc.segment import SHM, Segment, is_file, new_nonce, open_read_only, round_up, shared_memory_left, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Entry
 from mray._objects.serializer import Serialized, deserialize, has_tensors
@@ -106,16 +107,23 @@ class SegmentStore:
             raise
 
     def spill(self, value: Serialized, owner: str) -> tuple[str, int, str]:
-        """As `write`, into a file on disk. Raises `OutOfDiskError` when the disk has no room either."""
+        """As `write`, into a file on disk. Raises `OutOfDiskError` when the disk has no room either, `ObjectStoreFullError` when it cannot
+        be written to.
+        """
         size = round_up(value.size)
-        self._check_disk(size)
         name = f"{self._directory}/{owner}-{self._process}{next(self._numbers)}"
         try:
-            segment = Segment.create_file(name, size)
-        except FileNotFoundError:  # the first of the session
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._directory, 0o700)
-            segment = Segment.create_file(name, size)
+            self._check_disk(size)
+            segment = self._new_file(name, size)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            # Not made again where it was named and is gone: that may be a disk that is mounted no more.
+            place = os.path.realpath(self._directory)
+            raise ObjectStoreFullError(
+                f"{self._full_text(size)} Nor can objects go to disk: {place}: {os.strerror(error.errno or 0)}. Make it a directory that "
+                "may be written to again, or name another one with init(object_spilling_directory=...)."
+            ) from error
         with self._lock:
             # POINT spill created
             self._spilled[name] = size
@@ -126,14 +134,22 @@ class SegmentStore:
         segment.close()
         return name, value.size if value.buffers else -value.size, self._process
 
+    def _new_file(self, name: str, size: int) -> Segment:
+        try:
+            return Segment.create_file(name, size)
+        except FileNotFoundError:  # the first of the session
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._directory, 0o700)
+            return Segment.create_file(name, size)
+
     def _check_disk(self, size: int) -> None:
         place = self._directory if os.path.isdir(self._directory) else os.path.dirname(self._directory)
         facts = os.statvfs(place)
         free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
         if whole and whole - free + size > whole * self._most_of_disk:
             raise OutOfDiskError(
-                f"{self._full_text(size)} Nor is there room for it on disk: {place} has {free} bytes free, and would be more than "
-                f"{self._most_of_disk:.0%} full. Name a larger place with init(object_spilling_directory=...)."
+                f"{self._full_text(size)} Nor is there room for it on disk: {os.path.realpath(place)} has {free} bytes free, and would be "
+                f"more than {self._most_of_disk:.0%} full. Name a larger place with init(object_spilling_directory=...)."
             )
 
     def others_could_make_room(self, size: int) -> bool:
@@ -190,8 +206,8 @@ class SegmentStore:
         pooled = self._table.total(POOLED, self._rows())
         return (
             f"The object store is full: an object of {size} bytes does not fit, {total - pooled} of {self.limit} bytes hold live objects"
-            f" and {pooled} are kept for reuse by other processes. Drop refs that are no longer needed, or start with a larger"
-            " object_store_memory."
+            f" and {pooled} are kept for reuse by other processes, {SHM} has {shared_memory_left()} bytes free. Drop refs that are no"
+            " longer needed, or start with a larger object_store_memory (docker: --shm-size)."
         )
 
     def free(self, name: str, *, again: bool = True) -> None:
@@ -276,14 +292,14 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
     """The value in a segment. Arrays and tensors in it are views that keep `holder` alive, so the segment is not reused; as long as an
     array does, a second read shares its memory. Values with tensors, which may be written to, are mapped anew each time.
 
-    Raises FileNotFoundError when the segment's name is gone (its owner has died).
+    Raises FileNotFoundError when the segment's name is gone (its owner has died), or somebody has cut it short.
     """
     name, length, _producer = payload
     known = holder.mapping and holder.mapping()
     if known is not None:
         return deserialize(PACKED, None, known)
     if length < 0:
-        fd = open_read_only(name)
+        fd = _open_whole(name, -length)
         try:
             return deserialize(PICKLED, memoryview(mmap.mmap(fd, -length, access=mmap.ACCESS_READ)))
         finally:
@@ -297,7 +313,7 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
 def mapped(payload: tuple[str, int, str], holder: Entry) -> Mapped:
     """The segment of a PACKED value in this process's memory, where it stays when its name goes. FileNotFoundError as of `read`."""
     name, length, _producer = payload
-    fd = open_read_only(name)
+    fd = _open_whole(name, length)
     # POINT segment opened
     try:
         mapping = Mapped.of(fd, length, name)
@@ -309,6 +325,15 @@ def mapped(payload: tuple[str, int, str], holder: Entry) -> Mapped:
         os.close(fd)
     mapping.holder = holder
     return mapping
+
+
+def _open_whole(name: str, length: int) -> int:
+    """A descriptor of a segment that holds so many bytes: to touch what is not there any more would be a SIGBUS."""
+    fd = open_read_only(name)
+    if os.fstat(fd).st_size < length:
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "somebody has cut it short", name)
+    return fd
 
 
 def is_spilled(payload: tuple[str, int, str]) -> bool:

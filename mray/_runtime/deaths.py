@@ -7,6 +7,7 @@ lines that the process has printed.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from mray._common import messages as m
@@ -146,9 +147,10 @@ def lost_error(object_id: bytes) -> BaseException:
 
 
 def removed_error(place: str, object_id: bytes | None) -> BaseException:
-    """What reading an object raises whose memory or file somebody else has removed."""
+    """What reading an object raises whose memory or file somebody else has removed, or cut short."""
     where = place if place.count("/") > 1 else f"/dev/shm{place}"
-    text = f"Its value lay in {where}, which is not there any more: somebody else has removed it."
+    what = "whole any more: somebody else has cut it short" if os.path.exists(where) else "there any more: somebody else has removed it"
+    text = f"Its value lay in {where}, which is not {what}."
     return ObjectLostError(object_id.hex() if object_id else "", detail=text)
 
 

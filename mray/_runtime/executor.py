@@ -34,7 +34,7 @@ from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.context import Context
 from mray._runtime.running import RunningCall
-from mray._runtime.storing import missing_error
+from mray._runtime.storing import all_or_none, missing_error
 from mray._runtime.stream_producer import Collected, Producers
 from mray.exceptions import AsyncioActorExit, RayTaskError, TaskCancelledError
 
@@ -383,10 +383,11 @@ class Executor:
             raise TypeError(f"num_returns={num_returns} asks for an iterable of so many values, not {type(result)}.") from None
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
-        return [
-            self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, options)
-            for index, value in enumerate(results)
-        ]
+        values: list[tuple[int, Any, Any]] = []
+        with all_or_none(self.client, connection, task_id, values):
+            for index, value in enumerate(results):
+                values.append(self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, options))
+        return values
 
     def freeze(
         self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None

@@ -11,12 +11,12 @@ when all three are dead, and then the next `init` sweeps what is left.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import importlib.util
 import os
 import resource
 import select
-import shutil
 import stat
 import sys
 import time
@@ -56,6 +56,8 @@ _ON_DISK = "/var/tmp"
 #: Open files that a process of a session may have, where the system allows it, and the fewest with which a small session works.
 _DESCRIPTORS = 65536
 _LEAST_DESCRIPTORS = 128
+
+_NO_ROOM = "{what}: {place}. Make room there, or name another place for sessions with MRAY_TMPDIR or init(_temp_dir=...)."
 
 
 class SessionHold(ABC):
@@ -219,9 +221,19 @@ def check_preload(options: SessionOptions) -> None:
 def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None = None) -> tuple[str, int, int]:
     """Make a session's directory and start its node; the directory, the descriptor of its lock, and the node's pid.
 
-    The node's socket takes connections from now on; they are answered when it is there.
+    The node's socket takes connections from now on; they are answered when it is there. Raises RaySystemError where the disk is full.
     """
-    directory, lock = make_directory(temp_dir or settings.TMPDIR.get())
+    try:
+        return _launch_node(temp_dir or settings.TMPDIR.get(), chosen, environment)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        place = error.filename2 or error.filename or parent_of(temp_dir or settings.TMPDIR.get())
+        raise RaySystemError(f"a session cannot start: {_NO_ROOM.format(place=place, what=error.strerror)}") from error
+
+
+def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None) -> tuple[str, int, int]:
+    directory, lock = make_directory(temp_dir)
     try:
         spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
         if spill is not None:
@@ -257,12 +269,21 @@ def _disk_for(directory: str) -> str | None:
 
 def end_node(directory: str, lock: int, pid: int) -> str:
     """The session could not start: end what there is of it. Returns the end of the node's log."""
-    log_text = last_lines(directory)
+    log_text = last_lines(directory) or _complaint_of_disk(directory)
     kill(pid)
     reap_node(pid, _END_SECONDS)
     reaper.clean_after_node(directory)
     os.close(lock)
     return log_text
+
+
+def _complaint_of_disk(directory: str) -> str:
+    """What to say of a node that has said nothing, when it could not."""
+    with contextlib.suppress(OSError):
+        facts = os.statvfs(directory)
+        if not facts.f_bavail or (facts.f_files and not facts.f_favail):
+            return _NO_ROOM.format(place=directory, what=os.strerror(errno.ENOSPC))
+    return ""
 
 
 def allow_descriptors() -> None:
@@ -357,15 +378,18 @@ def make_directory(base: str | None) -> tuple[str, int]:
         os.rmdir(hidden)
         raise PermissionError("the umask of this process takes its own user's rights away from what it makes: set one like 0o077")
     # POINT directory made
+    lock = -1
     try:
         lock = reaper.new_lock(hidden)
+        os.mkdir(os.path.join(hidden, "logs"), 0o700)
+        # POINT directory locked
+        directory = os.path.join(parent, name)
+        os.rename(hidden, directory)
     except BaseException:
-        shutil.rmtree(hidden, ignore_errors=True)
+        reaper.remove_session(hidden)
+        if lock >= 0:
+            os.close(lock)
         raise
-    os.mkdir(os.path.join(hidden, "logs"), 0o700)
-    # POINT directory locked
-    directory = os.path.join(parent, name)
-    os.rename(hidden, directory)
     return directory, lock
 
 

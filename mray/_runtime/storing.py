@@ -10,11 +10,13 @@ In the process that makes the value, in the thread that wants it stored.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
+from mray._common.ids import return_id
 from mray._ipc.reaper import SPILLED, objects_of, segment_prefix
 from mray._ipc.segment import unlink
 from mray._ipc.table import SessionTable
@@ -24,6 +26,7 @@ from mray._runtime.deaths import has_ended, note_end, owner_error, removed_error
 from mray.exceptions import ObjectStoreFullError
 
 if TYPE_CHECKING:
+    from mray._ipc.connection import Connection
     from mray._objects.serializer import Serialized
     from mray._runtime.client import Client
 
@@ -73,6 +76,26 @@ def _find_room(client: Client, value: Serialized, owner: str) -> tuple[str, int,
     # POINT value spilled
     client.node.send((m.SPILLED,))
     return payload
+
+
+@contextlib.contextmanager
+def all_or_none(client: Client, connection: Connection, task_id: bytes, values: Sequence[tuple[int, Any, Any]]) -> Iterator[None]:
+    """While a call's values are made for its caller: after an error nobody will ever ask for those that are there already."""
+    try:
+        yield
+    except BaseException:
+        segments = []
+        with client.lock:
+            for index, (form, payload, _refs) in enumerate(values):
+                connection.facts.get("pins", {}).pop(return_id(task_id, index), None)
+                if form == m.TENSORS:
+                    client.tensors.drop(return_id(task_id, index + 1))
+                    form, payload = payload[-2:]
+                if form == m.SEGMENT:
+                    segments.append(payload[0])
+        for name in segments:
+            client.store.free(name)
+        raise
 
 
 class OwnSegments:

@@ -250,19 +250,20 @@ class TensorStore:
 
     def _on_free(self, _connection: Connection, object_ids: list[bytes]) -> None:
         for object_id in object_ids:
-            self._drop(object_id)
+            self.drop(object_id)
 
     def peer_gone(self, connection: Connection) -> None:
         """The process at the other end has died, and with it the refs of what was kept for it. Client's lock held."""
         for object_id in connection.facts.pop("tensors", ()):
-            self._drop(object_id)
+            self.drop(object_id)
         self._loans.peer_gone(connection)
 
     def close(self) -> None:
         """The session is over."""
         self._loans.close()
 
-    def _drop(self, object_id: bytes) -> None:
+    def drop(self, object_id: bytes) -> None:
+        """Nobody asks for the tensors of this object any more. Client's lock held."""
         held = self._held.pop(object_id, None)
         if held is not None:
             held.dropped = True
@@ -309,7 +310,7 @@ class TensorStore:
             client.segments.free(payload[7][0], payload[7][2])
         with client.lock:
             if payload[0] == client.process:
-                self._drop(object_id)
+                self.drop(object_id)
                 return
             connection = client.peers.get(payload[0])
             if connection is not None and not connection.closed:
