@@ -44,8 +44,8 @@ class Member(NamedTuple):
 
 
 def new_nonce() -> int:
-    """A number unlike any other of this machine, which grows with time."""
-    return (time.time_ns() >> 10 << 8 | secrets.randbits(8)) & (1 << 63) - 1
+    """A number unlike any other of this machine since it was started, which grows with time, also when somebody sets the clock back."""
+    return (time.monotonic_ns() >> 10 << 8 | secrets.randbits(8)) & (1 << 63) - 1
 
 
 class Meeting:

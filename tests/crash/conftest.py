@@ -40,7 +40,7 @@ class Run:
     # -- the program ---------------------------------------------------------------------------
     def start(self, *words: str, program: Path = PROGRAM, env: dict[str, str] | None = None) -> None:
         environment = dict(os.environ, **{MARK: self.mark, "MRAY_TMPDIR": str(self.sessions)}, **(env or {}))
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), environment.get("PYTHONPATH")]))
         with (self.folder / "stdout").open("w") as stdout, (self.folder / "stderr").open("w") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, str(program), *words, str(self.folder)],
