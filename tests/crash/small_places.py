@@ -42,7 +42,7 @@ def command(program: Path, *words: str, places: Mapping[str, str]) -> list[str]:
     return [*way, "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, "-X", "faulthandler", str(program), *words]
 
 
-def run(program: Path, *words: str, places: Mapping[str, str], seconds: float = 100.0, **variables: str) -> list[str]:
+def run(program: Path, *words: str, places: Mapping[str, str], seconds: float = 300.0, **variables: str) -> list[str]:
     """The lines that such a program prints; fails when it ends with an error, or not within so many seconds."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(

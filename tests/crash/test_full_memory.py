@@ -13,6 +13,7 @@ from tests.crash.full_memory_program import SCENES, WITH_TORCH
 PROGRAM = Path(__file__).with_name("full_memory_program.py")
 FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
 ROOM = {small_places.SHM: "48m"}
+pytestmark = pytest.mark.timeout(400)  # many attempts in one program
 
 
 def failures(lines: list[str]) -> dict[str, int]:
