@@ -23,6 +23,7 @@ from mray import exceptions
 from mray._api.current import current_backend
 from mray._common import messages
 from mray._ipc.table import BYTES
+from mray.util import state
 
 SHM = Path("/dev/shm")
 FILLER = SHM / "filler"
@@ -466,6 +467,9 @@ def main() -> None:
         for scene in SCENES:
             if scene.__name__ in names:
                 run(scene, extent == "full")
+                gc.collect()
+                # What its actors held would make room for the next one.
+                eventually(lambda: {row.state for row in state.list_actors()} <= {"DEAD"}, state.list_actors)
         mray.shutdown()
     print("nothing left" if not os.listdir(SHM) else os.listdir(SHM))
 
