@@ -252,6 +252,10 @@ def starting() -> None:
         except exceptions.RaySystemError as error:
             check_text(str(error), "No space left on device", str(SESSIONS), "MRAY_TMPDIR")
             print("refused")
+        except exceptions.WorkerCrashedError as error:  # the session has its names, its worker has none
+            check_text(str(error), "No space left on device", str(SESSIONS))
+            mray.shutdown()
+            print("refused")
         left = list(SESSIONS.rglob("*session_*"))
         assert not left, left
     empty(SESSIONS)
