@@ -11,6 +11,7 @@ pytestmark = pytest.mark.only("mray")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    pytest.importorskip("torch")
     return run_bench(tmp_path_factory.mktemp("bench"), {"MRAY_NULL_DEVICES": "1,scope=bench"})
 
 
