@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import marshal
 import os
 import signal
 import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
+from mray._ipc.frames import from_text
 from mray._ipc.process import close_all_but, die_with
 from mray._runtime.launch import LIFELINE_VARIABLE, RECIPE_VARIABLE, WORKER_VARIABLE, new_channel
 
@@ -140,7 +140,7 @@ def _run_builder() -> int:
     _settle((WORKER_LIFELINE,))
     die_with(WORKER_LIFELINE)
     builder = importlib.import_module("mray._runtime.package_builder")
-    return builder.build(marshal.loads(bytes.fromhex(os.environ.pop(RECIPE_VARIABLE))))  # type: ignore[no-any-return]
+    return builder.build(from_text(RECIPE_VARIABLE, os.environ.pop(RECIPE_VARIABLE), dict))  # type: ignore[no-any-return]
 
 
 def _run_worker(session_dir: str, process: str, options: dict[str, Any]) -> int:
@@ -153,5 +153,5 @@ def _run_worker(session_dir: str, process: str, options: dict[str, Any]) -> int:
         lifeline = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         _be_deaf()
     zygote = importlib.import_module("mray._runtime.zygote")
-    environment = marshal.loads(bytes.fromhex(os.environ.pop(WORKER_VARIABLE)))
+    environment = from_text(WORKER_VARIABLE, os.environ.pop(WORKER_VARIABLE), dict)
     return zygote.run_fresh_worker(lifeline, session_dir, process, environment, options, _load_worker_main(options))  # type: ignore[no-any-return]

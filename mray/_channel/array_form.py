@@ -12,14 +12,21 @@ its own sake: who sends an array has it, and who gets one needs it.
 from __future__ import annotations
 
 import marshal
+import math
 import sys
 from struct import Struct
 from typing import Any
+
+from mray._ipc.frames import decode
 
 _PREFIX = Struct("<II")
 _ALIGN = 64
 _KINDS = frozenset("biufcSU")
 _PADDING = bytes(_ALIGN)
+_MOST_REMEMBERED = 256
+
+#: Facts as they arrive -> dtype, shape, whether it lies in Fortran's order, number of elements.
+_facts: dict[bytes, tuple[Any, tuple[int, ...], bool, int]] = {}
 
 
 def encode_array(value: Any) -> tuple[bytes, Any] | None:
@@ -52,12 +59,36 @@ def decode_array(source: Any, length: int, memory: Any = None, offset: int = 0) 
 
     view = memoryview(source).toreadonly()
     start, size = _PREFIX.unpack_from(view)
-    name, shape, fortran = marshal.loads(view[_PREFIX.size : _PREFIX.size + size])
-    dtype = numpy.dtype(name)
+    facts = bytes(view[_PREFIX.size : _PREFIX.size + size])
+    dtype, shape, fortran, count = _facts.get(facts) or _remember(facts)
     if memory is None:
-        array = numpy.frombuffer(view, dtype, (length - start) // dtype.itemsize, start)
+        if start + count * dtype.itemsize != length:
+            raise ValueError(f"an array of {count} {dtype} is damaged: {length - start} bytes of it have come")
+        array = numpy.frombuffer(view, dtype, count, start)
     else:
-        array = numpy.frombuffer(memoryview(memory).toreadonly(), dtype, length // dtype.itemsize, offset)
+        array = numpy.frombuffer(memoryview(memory).toreadonly(), dtype, count, offset)
     if fortran:
         return array.reshape(shape[::-1]).T
     return array if len(shape) == 1 else array.reshape(shape)
+
+
+def _remember(facts: bytes) -> tuple[Any, tuple[int, ...], bool, int]:
+    import numpy  # noqa: PLC0415
+
+    name, shape, fortran = of_array = decode(facts)
+    count = number_of_elements(shape)
+    dtype = numpy.dtype(name) if isinstance(name, str) else None
+    if dtype is None or dtype.kind not in _KINDS or not dtype.itemsize or not isinstance(fortran, bool) or not count:
+        raise ValueError(f"no array is {of_array!r:.200}")
+    if len(_facts) >= _MOST_REMEMBERED:
+        _facts.clear()
+    known = _facts[facts] = dtype, shape, fortran, count
+    return known
+
+
+def number_of_elements(shape: Any) -> int:
+    """Of a shape that has come from elsewhere; ValueError if it is none."""
+    if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"no shape: {shape!r:.200}")
+    count: int = math.prod(shape)
+    return count

@@ -97,6 +97,10 @@ class Board:
     def open(cls, name: str, world_size: int, nonce: int) -> Board:
         """Map another member's board; FileNotFoundError when its name is gone."""
         segment = Segment.open(name, writable=True)
+        first, half = _halves(world_size)
+        if segment.size != first + 2 * half:
+            segment.close()
+            raise ValueError(f"the board {name} has {segment.size} bytes, expected {first + 2 * half} for a world of {world_size}")
         board = cls(segment, world_size)
         facts = tuple(board.words[index] for index in (VERSION, WORLD, NONCE))
         if facts != (BOARD_VERSION, world_size, nonce):

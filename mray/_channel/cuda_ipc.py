@@ -33,6 +33,7 @@ from mray._device.base import DeviceOutOfMemoryError, Event, Platform
 from mray._device.departures import DepartureFacts, Departures, Shipment
 from mray._device.pool import all_pools
 from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.frames import decode_short
 from mray._ipc.layout import MOST_NOTE, RingLayout
 from mray._ipc.segment import Segment
 from mray._objects.serializer import Serialized
@@ -243,7 +244,7 @@ class CudaIpcReader(ShmReader):
 
     def _decode(self, form: int, payload: bytes) -> Any:
         if form == DEVICE:
-            return self._arrivals.bring(*marshal.loads(payload))
+            return self._arrivals.bring(*decode_short(payload))
         return super()._decode(form, payload)
 
     def close(self) -> None:

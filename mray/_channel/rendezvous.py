@@ -22,6 +22,8 @@ import secrets
 import time
 from typing import NamedTuple
 
+from mray._common.log import logger
+
 
 class Member(NamedTuple):
     """One attempt of a process to be a rank of a group."""
@@ -48,6 +50,13 @@ def new_nonce() -> int:
     return (time.monotonic_ns() >> 10 << 8 | secrets.randbits(8)) & (1 << 63) - 1
 
 
+def _is_member(member: Member) -> bool:
+    """Whether the facts of a file can be such."""
+    if [type(fact) for fact in member] != [int, int, int, str, int, str, str, str]:
+        return False
+    return 0 <= member.rank < member.world_size and 0 <= member.nonce < 1 << 64 and "\0" not in member.process + member.board
+
+
 class Meeting:
     """The files of one group."""
 
@@ -64,7 +73,7 @@ class Meeting:
         """Let the others see it."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         path = self._path(member)
-        with open(path + "~", "w") as file:
+        with open(path + "~", "w", encoding="utf-8") as file:
             json.dump(member, file)
         os.rename(path + "~", path)
 
@@ -79,17 +88,31 @@ class Meeting:
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._directory):
                 if name.startswith(self._prefix) and not name.endswith("~") and name not in self._stale:
-                    _group, rank, nonce = name.split(".")
-                    found[int(rank)] = max(found.get(int(rank), (0, "")), (int(nonce, 16), name))
+                    try:
+                        rank, nonce = name.removeprefix(self._prefix).split(".")
+                        found[int(rank)] = max(found.get(int(rank), (0, "")), (int(nonce, 16), name))
+                    except ValueError:  # nobody's file
+                        self._stale.add(name)
         return found
 
     def read(self, name: str) -> Member | None:
-        """The member of a file; None when it is gone."""
+        """The member of a file; None when it is gone, or damaged: then it is not looked at again."""
         try:
-            with open(os.path.join(self._directory, name)) as file:
-                return Member(*json.load(file))
+            with open(os.path.join(self._directory, name), encoding="utf-8") as file:
+                member = Member(*json.load(file))
         except FileNotFoundError:
             return None
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            self._damaged(name, repr(error))
+            return None
+        if not _is_member(member):
+            self._damaged(name, f"it has {member!r:.300}")
+            return None
+        return member
+
+    def _damaged(self, name: str, why: str) -> None:
+        logger.warning("the file %s of a group in %s is damaged, and passed over: %s", name, self._directory, why)
+        self._stale.add(name)
 
     def discard(self, name: str) -> None:
         """A file of somebody who is gone."""

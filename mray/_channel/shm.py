@@ -30,9 +30,10 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.tensor_form import decode_tensor, encode_tensor
 from mray._common.messages import FAILED, PACKED, PICKLED
 from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.frames import decode_short
 from mray._ipc.layout import WORD, RingLayout
 from mray._ipc.mapped import address_of, find
-from mray._ipc.ring import STAYS, RingReader, RingWriter
+from mray._ipc.ring import STAYS, DamagedError, RingReader, RingWriter
 from mray._ipc.segment import Segment
 from mray._ipc.slots import PLACE, Origin, SlotReader, SlotWriter, WriterGoneError, origin_of
 from mray._objects.serializer import Serialized, deserialize, has_tensors, serialize
@@ -311,17 +312,17 @@ class ShmReader(ChannelReader):
     ) -> None:
         self._ring = ring = RingReader(segment, offset, layout, reader)
         self._take = ring.take
-        self._slots = SlotReader(prefix, segment.words(), offset // WORD + layout.released(reader))
+        self._slots = SlotReader(prefix, segment.words(), offset // WORD + layout.released(reader), layout.slots)
         #: The writer's bell.
         self._bell = bell
         self._failure = failure
 
     def try_read(self) -> Any:
-        message = self._take()
-        if message is None:
-            return NOTHING
-        form, payload = message
         try:
+            message = self._take()
+            if message is None:
+                return NOTHING
+            form, payload = message
             if form == TEXT:
                 return payload.decode()
             if form == PICKLED:
@@ -332,6 +333,9 @@ class ShmReader(ChannelReader):
         except WriterGoneError:
             self._ring.give_up()
             return NOTHING
+        except DamagedError as error:
+            self._ring.give_up()  # what else is there can be trusted no more than this
+            return Failed(self._failure(error))
         except Exception as error:
             return Failed(self._failure(error))
         finally:
@@ -365,13 +369,15 @@ class ShmReader(ChannelReader):
         view = memoryview(pin).cast("B")[:length]
         if form == PICKLED:
             return _loads(view)
+        if form not in (TEXT, BYTES, FAILED):
+            raise DamagedError(f"no value has form {form}")
         copied = bytes(view)
         if form == TEXT:
             return copied.decode()
         return Failed(copied) if form == FAILED else copied
 
     def _decode_passed_on(self, payload: bytes, stays: bool) -> Any:
-        loan, use, origins, writable, form, body, offset, length = marshal.loads(payload)
+        loan, use, origins, writable, form, body, offset, length = decode_short(payload)
         pin = None
         try:
             pins = self._slots.borrow(loan, use, origins, writable)

@@ -21,6 +21,8 @@ import sys
 from struct import Struct
 from typing import Any
 
+from mray._channel.array_form import number_of_elements
+from mray._ipc.frames import decode
 from mray._objects.tensors import REQUIRES_GRAD, dense, is_plain, memory_of, shaped
 
 _PREFIX = Struct("<II")
@@ -84,11 +86,16 @@ def decode_tensor(source: Any, memory: Any = None, start: int = 0) -> Any:
 def _remember(facts: bytes) -> tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]:
     import torch  # noqa: PLC0415
 
-    name, shape, strides = marshal.loads(facts)
-    count = 1
-    for size in shape:
-        count *= size
+    name, shape, strides = of_tensor = decode(facts)
+    dtype = getattr(torch, name) if isinstance(name, str) else None
+    count = number_of_elements(shape)
+    # (A dense tensor's strides order its dimensions; they reach no further than its elements.)
+    reach = 0 if strides is None else sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    if strides is not None:
+        number_of_elements(strides)
+    if not isinstance(dtype, torch.dtype) or not 0 <= reach < count:
+        raise ValueError(f"no tensor is {of_tensor!r:.200}")
     if len(_facts) >= _MOST_REMEMBERED:
         _facts.clear()
-    known = _facts[facts] = getattr(torch, name), shape, strides, count
+    known = _facts[facts] = dtype, shape, strides, count
     return known

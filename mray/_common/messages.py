@@ -42,6 +42,7 @@ ROLE_OBSERVER = "observer"  # looks on: asks the node for what `mray._runtime.sn
 BELL = 2  # key                      instead of HELLO: send me a doorbell's descriptor, then hang up
 #           key: "" for the process's own bell, else that of a group (see `mray._ipc.doorbell.GroupBell`)
 REFUSED = 3  # errno, text              to whoever has just connected: no descriptor is left for you; the hang-up follows
+NONSENSE = 4  # text               between drivers and workers, last: what you have said makes no sense, and this is why
 
 # ------------------------------------------------------------------------------- peer to peer: calls
 FUNCTION = 10  # function id, pickle                     precedes the first call that uses it, once per connection

@@ -484,6 +484,8 @@ def _read(line: socket.socket, size: int) -> bytes:
 
 
 _LENGTH = Struct("<q")
+#: Of one message between ranks.
+_MOST_BYTES = 1 << 36
 
 
 def _write_message(line: socket.socket, message: bytes) -> None:
@@ -492,7 +494,10 @@ def _write_message(line: socket.socket, message: bytes) -> None:
 
 
 def _read_message(line: socket.socket) -> bytes:
-    return _read(line, _LENGTH.unpack(_read(line, _LENGTH.size))[0])
+    size = _LENGTH.unpack(_read(line, _LENGTH.size))[0]
+    if not 0 <= size <= _MOST_BYTES:
+        raise ValueError(f"a message of {size} bytes was announced")
+    return _read(line, size)
 
 
 # ---------------------------------------------------------------------------------------------- meeting

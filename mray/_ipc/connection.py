@@ -7,7 +7,7 @@ Writing is in two halves, so that many small messages share a system call: `post
 not take at once stays queued and goes out when the socket is writable; a slow reader never blocks the writer's thread.
 
 The peer's user id is checked before a byte is read. A connection that ends, by hang-up or by a broken frame, calls `on_hangup`
-exactly once, in the reading thread.
+exactly once, in the reading thread. What was wrong with the frame is logged at this end; the other sees the hang-up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._common.log import logger
-from mray._ipc.frames import MOST_BYTES, decode_unknown
+from mray._common.messages import NONSENSE
+from mray._common.shapes import misfit
+from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
 
 if TYPE_CHECKING:
     from mray._ipc.reactor import Reactor
@@ -47,6 +49,10 @@ def encode(message: Message) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
+class NonsenseError(ValueError):
+    """What a peer says can be no message to this process; raised by an owner, it ends the conversation. Its text says why."""
+
+
 class Connection:
     """One end of a conversation."""
 
@@ -59,6 +65,7 @@ class Connection:
         "_reactor",
         "_want_write",
         "calls",
+        "careful",
         "closed",
         "facts",
         "fd",
@@ -67,6 +74,7 @@ class Connection:
         "pid",
         "process",
         "reads",
+        "refused",
         "role",
         "socket",
         "wary",
@@ -97,8 +105,12 @@ class Connection:
         self._partial = bytearray()
         #: Successful reads so far.
         self.reads = 0
+        #: Why one end does not listen to the other any more; "" as long as it does.
+        self.refused = ""
         #: The owner does not know yet who is at the other end (see `mray._ipc.frames`).
         self.wary = False
+        #: Every frame is looked through before it is read, also those of peers that the owner knows.
+        self.careful = False
 
     # ------------------------------------------------------------------------------------ writing
     def post(self, message: Message) -> None:
@@ -220,26 +232,47 @@ class Connection:
                 broken = length < 0
                 count = start
                 break
-        while start + 4 <= count:
+        while start + 4 < count:
+            if buffer[start + 4] not in MESSAGE_STARTS:  # (what has lost its place may seem to go on for gigabytes)
+                broken = self._refuse("that is no message")
+                break
             end = start + 4 + _HEADER.unpack_from(buffer, start)[0]
             if end > count:
                 break
             try:
-                messages.append(marshal.loads(buffer[start + 4 : end]))
-            except Exception:  # of any kind: it was not made for what it has not written
-                broken = True
+                messages.append(decode_message(bytes(buffer[start + 4 : end])) if self.careful else marshal.loads(buffer[start + 4 : end]))
+            except Exception as error:  # of any kind: it was not made for what it has not written
+                broken = self._refuse(repr(error))
                 break
             start = end
         buffer.release() if buffer.obj is self._partial else None
         for message in messages:
             try:
                 on_message(self, message)
-            except Exception:
+            except Exception as error:
+                wrong = str(error) if isinstance(error, NonsenseError) else misfit(message)
+                if wrong:
+                    broken = self._refuse(wrong)
+                    break
                 # A bug of ours: what stands behind this message must not be lost with it.
                 logger.exception("message %s from %r failed in process %d", message[:1], self, os.getpid())
         if broken:
             self.hang_up()
         return start
+
+    def refuse(self, why: str) -> None:
+        """End the conversation because of what the peer has said; in the reading thread."""
+        if not self.closed:
+            self._refuse(why)
+            self.hang_up()
+
+    def _refuse(self, why: str) -> bool:
+        """Say why this conversation ends."""
+        logger.warning("%r said what makes no sense to process %d, and is not listened to any more: %s", self, os.getpid(), why)
+        self.refused = f"it said what makes no sense: {why}"
+        if not self.careful:
+            self.send((NONSENSE, why))
+        return True
 
     def _meet(self, buffer: memoryview) -> int:
         """Hand on one message of a peer that the owner does not know; its bytes, 0 if it is not all there, -1 if it is none of ours.

@@ -1,20 +1,31 @@
-"""Frames of peers that nobody has introduced yet: checked before `marshal` reads them.
+"""What others have marshalled: checked before `marshal` reads it.
 
 `marshal` believes the counts that it reads: five bytes that announce a tuple of two thousand million items make it allocate, and touch,
-sixteen gigabytes. So the frames that a process gets over a connection that it has accepted are looked through first, until the owner of the
-connection knows the peer: everything announced must be there, nothing may be nested deeply, and only values that messages are made of may
-occur. From then on the peer is one of ours, and its frames are read as they come.
+sixteen gigabytes. So what comes from elsewhere is looked through first: everything announced must be there, nothing may be nested deeply,
+and only values that messages are made of may occur. That takes some microseconds, and is done
+
+* by who has accepted a connection, until its owner knows the peer, and by the node always (`Connection.wary`, `Connection.careful`);
+* for everything else that is read rarely: packets of the zygote, answers to observers, variables of workers, descriptions of arrays.
+
+Between a driver and its workers, calls would feel it. What they say to each other is not changed on the way: a stream that is damaged has
+lost its place, since somebody has written to a descriptor that is not his. That is seen at once, because every message begins as a
+short tuple does (`MESSAGE_STARTS`), and its code and fields are looked at when it fails (`mray._common.shapes`).
 """
 
 from __future__ import annotations
 
+import base64
 import marshal
 from struct import Struct
 from typing import Any
 
-#: Bytes of such a frame at most.
+#: How a frame can begin: as a tuple of less than 256 fields.
+MESSAGE_STARTS = frozenset({ord(")"), ord(")") | 0x80})
+#: Bytes of a frame of an unknown peer at most.
 MOST_BYTES = 4 * 1024 * 1024
 _MOST_DEPTH = 64
+#: Values at most of a message written out in full: a few hundred bytes can refer to each other so that walking them takes for ever.
+_MOST_VALUES = 16 * 1024 * 1024
 
 _U32 = Struct("<I")
 _REFERENCED = 0x80
@@ -26,21 +37,65 @@ _COUNTED = {ord("z"): 1, ord("Z"): 1, ord("a"): 4, ord("A"): 4, ord("u"): 4, ord
 #: Bytes of the count of the values that follow it.
 _NESTED = {ord(")"): 1, ord("("): 4, ord("["): 4, ord("<"): 4, ord(">"): 4}
 _LONG = ord("l")
+_REFERENCE = ord("r")
 _DICT = ord("{")
 _END = ord("0")
 
 
 def decode_unknown(body: bytes) -> tuple[Any, ...]:
-    """The message of a frame of a peer that is not known yet; ValueError, or what else marshal raises, if it is none."""
+    """The message of a frame of a peer that is not known yet; ValueError if it is none."""
     if len(body) > MOST_BYTES:
         raise ValueError(f"{len(body)} bytes are too much for a first message")
-    end = _check(body)
-    if end != len(body):
-        raise ValueError(f"{len(body) - end} bytes follow the message")
-    message = marshal.loads(body)
+    return decode_message(body)
+
+
+def decode_message(body: bytes) -> tuple[Any, ...]:
+    """The message of a frame; ValueError if it is none."""
+    message = decode(body)
     if message.__class__ is not tuple or not message:
         raise ValueError("a message is a tuple")
     return message
+
+
+def decode(body: bytes) -> Any:
+    """What somebody has marshalled: builtin values; ValueError if it is damaged. Takes no more memory than some times its length."""
+    end = _check(body)
+    if end != len(body):
+        raise ValueError(f"{len(body) - end} bytes follow the value")
+    try:
+        return marshal.loads(body)
+    except (EOFError, TypeError, MemoryError) as error:
+        raise ValueError(f"marshal cannot read it: {error}") from None
+
+
+def decode_short(body: bytes) -> tuple[Any, ...]:
+    """The tuple of less than 256 items that a peer of ours has marshalled, where looking through it would take too long.
+
+    ValueError, EOFError or TypeError if it is damaged. (Only longer tuples reserve memory that they do not fill.)
+    """
+    if not body or body[0] not in MESSAGE_STARTS:
+        raise ValueError("that is no short tuple")
+    return marshal.loads(body)  # type: ignore[no-any-return]
+
+
+def to_text(value: Any) -> str:
+    """Builtin values as the value of an environment variable, for `from_text`."""
+    return base64.b85encode(marshal.dumps(value)).decode()
+
+
+def from_text(name: str, text: str, kind: type | tuple[type, ...]) -> Any:
+    """What `to_text` made: of this type, or a tuple with items of these types. ValueError if the variable `name` is damaged."""
+    try:
+        value = decode(base64.b85decode(text))
+    except ValueError as error:
+        raise ValueError(f"the environment variable {name} is damaged: {error}") from None
+    if isinstance(kind, tuple):
+        fits = isinstance(value, tuple) and len(value) == len(kind) and all(map(isinstance, value, kind))
+    else:
+        fits = isinstance(value, kind)
+    if not fits:
+        raise ValueError(f"the environment variable {name} is damaged: it has another content")
+    return value
 
 
 def _check(body: bytes) -> int:
@@ -49,44 +104,86 @@ def _check(body: bytes) -> int:
     at = 0
     # How many values are still to come at each depth; -1: a dict, which ends with a mark.
     open_values = [1]
+    # How many values there are within, those counted again that are referred to again; and which number refers to it, or -1.
+    weights = [0]
+    numbers = [-1]
+    # Of what may be referred to again: 1, or the weight of what has values within; 0 until that has ended.
+    referred: list[int] = []
     while open_values:
         left = open_values[-1]
         if not left:
-            open_values.pop()
+            _close(open_values, weights, numbers, referred)
             continue
         if at >= size:
             raise ValueError("cut off")
-        kind = body[at] & ~_REFERENCED
+        first = body[at]
+        kind = first & ~_REFERENCED
         at += 1
         if left > 0:
             open_values[-1] = left - 1
         elif kind == _END:
-            open_values.pop()
+            _close(open_values, weights, numbers, referred)
             continue
-        if kind in _PLAIN:
-            continue
+        weights[-1] += 1
+        nested = _NESTED.get(kind)
+        if first != kind and kind != _REFERENCE:
+            referred.append(0 if nested is not None or kind == _DICT else 1)
         if kind == _DICT:
-            open_values.append(-1)
-        elif (width := _FIXED.get(kind)) is not None:
-            at += width
-        elif (width := _COUNTED.get(kind)) is not None:
-            count, at = _count(body, at, width)
-            at += count
-        elif (width := _NESTED.get(kind)) is not None:
-            count, at = _count(body, at, width)
+            count = -1
+        elif nested is not None:
+            count, at = _count(body, at, nested)
             if count > size - at:
                 raise ValueError(f"{count} values are announced, and {size - at} bytes follow")
-            open_values.append(count)
-        elif kind == _LONG:
-            count, at = _count(body, at, 4)
-            at += 2 * (count if count < 1 << 31 else (1 << 32) - count)
         else:
-            raise ValueError(f"no value of messages: {kind}")
-        if at > size:
-            raise ValueError("cut off")
+            if kind == _REFERENCE:
+                weights[-1] += _weight(body, at, referred)
+                if weights[-1] > _MOST_VALUES:
+                    raise ValueError("the same is referred to again and again")
+            at = _end(body, at, kind)
+            continue
+        open_values.append(count)
+        weights.append(1)
+        numbers.append(len(referred) - 1 if first != kind else -1)
         if len(open_values) > _MOST_DEPTH:
             raise ValueError("nested too deeply")
     return at
+
+
+def _end(body: bytes, at: int, kind: int) -> int:
+    """Where a value ends that has none within."""
+    if kind in _PLAIN:
+        return at
+    if (width := _FIXED.get(kind)) is not None:
+        at += width
+    elif (width := _COUNTED.get(kind)) is not None:
+        count, at = _count(body, at, width)
+        at += count
+    elif kind == _LONG:
+        count, at = _count(body, at, 4)
+        at += 2 * (count if count < 1 << 31 else (1 << 32) - count)
+    else:
+        raise ValueError(f"no value of messages: {kind}")
+    if at > len(body):
+        raise ValueError("cut off")
+    return at
+
+
+def _weight(body: bytes, at: int, referred: list[int]) -> int:
+    """Of what is referred to here."""
+    number, _end = _count(body, at, 4)
+    if number >= len(referred) or not referred[number]:
+        raise ValueError("refers to what is not there yet")
+    return referred[number]
+
+
+def _close(open_values: list[int], weights: list[int], numbers: list[int], referred: list[int]) -> None:
+    """The innermost value has ended."""
+    open_values.pop()
+    weight, number = weights.pop(), numbers.pop()
+    if number >= 0:
+        referred[number] = weight
+    if weights:
+        weights[-1] += weight
 
 
 def _count(body: bytes, at: int, width: int) -> tuple[int, int]:

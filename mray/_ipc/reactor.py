@@ -190,10 +190,11 @@ class Reactor:
         self.serve(listener, on_message, on_hangup)
         return listener
 
-    def serve(self, listener: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
+    def serve(self, listener: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, careful: bool = False) -> None:
         """Accept connections of our own user at this listener; each is read. Who comes when no descriptor is left is told so."""
         def welcome(sock: socket.socket) -> None:
-            self.register(sock, on_message, on_hangup).wary = True
+            connection = self.register(sock, on_message, on_hangup)
+            connection.wary, connection.careful = True, careful
 
         self._doors.append(Door(self, listener, welcome))
 

@@ -40,6 +40,10 @@ _NEVER = 1 << 62
 STAYS = 256
 
 
+class DamagedError(ValueError):
+    """Shared memory has what no process of ours has written there."""
+
+
 class RingWriter:
     """The writing end. Making it formats the region."""
 
@@ -152,6 +156,8 @@ class RingReader:
 
     __slots__ = (
         "_consumed",
+        "_entries",
+        "_inline",
         "_mask",
         "_memory",
         "_offsets",
@@ -166,6 +172,8 @@ class RingReader:
     )
 
     def __init__(self, segment: Segment, offset: int, layout: RingLayout, reader: int) -> None:
+        if offset % WORD or offset < 0 or offset + layout.size > segment.size:
+            raise ValueError(f"no ring of {layout.size} bytes lies at {offset} of {segment.name}, which has {segment.size} bytes")
         words = segment.words()
         base = offset // WORD
         facts = (
@@ -188,6 +196,8 @@ class RingReader:
         self._consumed = base + layout.reader_block(reader) + at.CONSUMED
         self._offsets = [offset + layout.entry(index) for index in range(layout.entries)]
         self._mask = layout.entries - 1
+        self._entries = layout.entries
+        self._inline = layout.inline
         #: The number of the next message.
         self.next = 0
 
@@ -205,11 +215,13 @@ class RingReader:
     def take(self) -> tuple[int, bytes] | None:
         """The next message as (form, payload), or None.
 
-        A message whose form is `STAYS` or above is not consumed yet: call `consume` when done with what it points to.
+        Raises `DamagedError` when the memory has what no writer has written. A message whose form is `STAYS` or above is not consumed yet:
+        call `consume` when done with what it points to.
         """
         number = self.next
         words = self._words
-        if words[self._published] <= number:
+        published = words[self._published]
+        if published <= number:
             return None
         # SYNC POINT message: write the entry, fence, PUBLISHED | read PUBLISHED, fence, copy out.
         if _WEAK_ORDER:
@@ -217,6 +229,8 @@ class RingReader:
         memory = self._memory
         offset = self._offsets[number & self._mask]
         form, length = _unpack_header(memory, offset)
+        if length > self._inline or published > number + self._entries:
+            raise DamagedError(f"a ring of {self._entries} entries has {published - number} messages, of which one has {length} bytes")
         offset += _HEADER
         payload = memory[offset : offset + length]
         # POINT entry copied

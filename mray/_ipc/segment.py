@@ -143,8 +143,11 @@ def is_file(name: str) -> bool:
 
 
 def open_read_only(name: str) -> int:
-    """A descriptor of a segment, or a file, of this name; FileNotFoundError if its name is gone."""
-    return os.open(name, os.O_RDONLY | os.O_CLOEXEC) if is_file(name) else open_memory(name)
+    """A descriptor of a segment, or a file, of this name; FileNotFoundError if its name is gone, also if another user has it now."""
+    if not is_file(name):
+        return open_memory(name)
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    return _ours(fd, name)
 
 
 def open_memory(name: str, *, writable: bool = False) -> int:
@@ -153,9 +156,13 @@ def open_memory(name: str, *, writable: bool = False) -> int:
         fd: int = _shared_memory(name, read_only=not writable).fd
     except (posix_ipc.ExistentialError, posix_ipc.PermissionsError) as error:
         raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
+    return _ours(fd, name)
+
+
+def _ours(fd: int, name: str) -> int:
     if os.fstat(fd).st_uid != os.geteuid():
         os.close(fd)
-        raise FileNotFoundError(errno.ENOENT, "the shared-memory segment of that name belongs to another user", name)
+        raise FileNotFoundError(errno.ENOENT, "the segment of that name belongs to another user", name)
     return fd
 
 

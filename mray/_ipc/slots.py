@@ -48,7 +48,7 @@ from mray._ipc import layout as at
 from mray._ipc.mapped import Descriptor, Mapped, Region
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.process import start_of
-from mray._ipc.ring import RingWriter
+from mray._ipc.ring import DamagedError, RingWriter
 from mray._ipc.segment import Segment, new_nonce, open_memory, unlink
 
 #: Where a payload lies: slot, generation of the slot's segment, use, length in bytes.
@@ -394,10 +394,12 @@ class Borrowed:
 class SlotReader:
     """The slots of one ring as reader r sees them; `released` is the index of its RELEASED[0] among `words`."""
 
-    def __init__(self, prefix: str, words: memoryview, released: int) -> None:
+    def __init__(self, prefix: str, words: memoryview, released: int, most: int) -> None:
         self._prefix = prefix
         self._words = words
         self._released = released
+        #: How many slots the ring has: beyond their words lie those of others.
+        self._most = most
         self._attached: dict[int, Attached] = {}
         #: By what they are called, the longest unused first.
         self._borrowed: dict[str, Borrowed] = {}
@@ -413,9 +415,13 @@ class SlotReader:
     def open(self, place: bytes) -> tuple[Any, int]:
         """An exporter of the bytes at `place`, which are the caller's until it dies, and their number.
 
-        The slot is released when the exporter and all views of it are gone. Raises `WriterGoneError`.
+        The slot is released when the exporter and all views of it are gone. Raises `WriterGoneError`; `DamagedError` for what is no place.
         """
+        if len(place) != PLACE.size:
+            raise DamagedError(f"{len(place)} bytes say where a value lies, instead of {PLACE.size}")
         slot, generation, use, length = PLACE.unpack(place)
+        if slot >= self._most:
+            raise DamagedError(f"a value lies in slot {slot} of a ring that has {self._most}")
         attached = self._attached.get(slot)
         if attached is None or attached.generation != generation:
             if attached is not None:
@@ -423,6 +429,8 @@ class SlotReader:
             memory = _map_named(slot_name(self._prefix, slot, generation), f"{self._prefix}{slot:x}")
             attached = self._attached[slot] = Attached(generation, memory)
         memory = attached.memory
+        if length > memory.region.size:
+            raise DamagedError(f"a value of {length} bytes lies in a slot of {memory.region.size}")
         if memory.region.refresh(memory, length):
             self._copies = COPIES
         pin = attached.pin_type.from_buffer(memory)
@@ -432,8 +440,11 @@ class SlotReader:
     def borrow(self, slot: int, use: int, origins: Sequence[Origin], writable: bool) -> list[Any]:
         """Exporters of the memory of others; the loan is released when all of them, and all views of them, are gone.
 
-        Raises `WriterGoneError` when the process that passed the value on has died before this one has mapped it.
+        Raises `WriterGoneError` when the process that passed the value on has died before this one has mapped it, `DamagedError` for what
+        is no loan.
         """
+        if not (type(slot) is type(use) is int and 0 <= slot < self._most and 0 <= use < 1 << 64):
+            raise DamagedError(f"a value was passed on as the loan {slot!r} of a ring that has {self._most}")
         assert self._holder is not None
         loan = Loan(_loan_releaser(self._holder, self._released + slot, use), writable)
         vacated = self._attached.pop(slot, None)
@@ -450,6 +461,8 @@ class SlotReader:
 
     def _find(self, origin: Origin, writable: bool) -> Borrowed:
         key, pid, fd, inode = origin
+        if not (type(pid) is type(fd) is int and isinstance(key, str)):
+            raise DamagedError("a value was passed on without saying where it lies")
         known = self._borrowed.pop(key, None)
         if known is not None and (known.inode != inode or not known.admits(writable)):
             known.memory.let_go()
@@ -502,7 +515,7 @@ def _map_named(name: str, key: str) -> Mapped:
 def _map_of(pid: int, fd: int, inode: int, key: str) -> Borrowed:
     """Map what process `pid` has open as `fd`."""
     try:
-        descriptor = Descriptor(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
+        descriptor = Descriptor(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except (FileNotFoundError, PermissionError) as error:
         raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key) from error
     if descriptor.inode != inode:

@@ -48,7 +48,12 @@ class SessionTable:
 
     @classmethod
     def open(cls, name: str) -> SessionTable:
-        return cls(Segment.open(name, writable=True))
+        """Map the table of the session; ValueError if it is that of another version."""
+        segment = Segment.open(name, writable=True)
+        if segment.size != ROWS * ROW_WORDS * 8:
+            segment.close()
+            raise ValueError(f"the table {name} has {segment.size} bytes and should have {ROWS * ROW_WORDS * 8}: it is of another version")
+        return cls(segment)
 
     def rows_in_use(self) -> int:
         """Rows up to the highest that was ever given out (the node keeps it in its own row, row 0)."""

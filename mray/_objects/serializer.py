@@ -310,6 +310,8 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
     """
     if form == PICKLED:
         return pickle.loads(payload)
+    if form != PACKED:
+        raise ValueError(f"no value has form {form!r}")
     whole = [memoryview(payload if pin is None else pin), *[memoryview(other) for other in others]]
     fixed = [view.toreadonly() for view in whole]
     count, _tensors, length = _PREFIX.unpack_from(whole[0], 0)
@@ -318,6 +320,8 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
     for _ in range(count):
         start, size, where, is_tensor = _SPAN.unpack_from(whole[0], at)
         at += _SPAN.size
+        if where >= len(whole) or start + size > whole[where].nbytes:
+            raise ValueError(f"a value is damaged: its bytes {start} to {start + size} of piece {where} are not there")
         buffers.append((whole if is_tensor and not copy_tensors else fixed)[where][start : start + size])
     return pickle.loads(fixed[0][at : at + length], buffers=buffers)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import marshal
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from mray._common import messages as m
 from mray._ipc.connection import Connection, connect, encode
 from mray._ipc.doorbell import Doorbell, new_bell_fd
+from mray._ipc.frames import decode_message
 from mray._ipc.limits import exhausted
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Bells:
             return fds[0], int(data)
         if flags & socket.MSG_CTRUNC:
             raise exhausted(OSError(errno.EMFILE, ""), f"There is none for the doorbell of process {process}.")
-        if len(data) > _HEADER_BYTES and (message := marshal.loads(data[_HEADER_BYTES:]))[0] == m.REFUSED:
+        if len(data) > _HEADER_BYTES and (message := decode_message(data[_HEADER_BYTES:]))[0] == m.REFUSED:
             raise OSError(*message[1:])
         raise ConnectionResetError(f"process {process} ended before it gave its doorbell")
 

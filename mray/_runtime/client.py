@@ -39,6 +39,7 @@ from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BY
 from mray._runtime.cancelling import Cancelling
 from mray._runtime.deaths import node_error, note_end
 from mray._runtime.leases import LeasePools
+from mray._runtime.nonsense import PeerWords, end_if_refused
 from mray._runtime.process_snapshot import listener
 from mray._runtime.refusals import refused
 from mray._runtime.requests import Answer, Requests
@@ -91,16 +92,15 @@ class Client:
             m.LEASE_REFUSED: self.leases.on_refused,
             m.LEASE_LOST: self.leases.on_lost,
             m.LEASE_RECALL: self.leases.on_recall,
-            m.HELD: self._on_held,
+            m.HELD: lambda _node, number: self.borrowing.acknowledged(number),
             m.TRIM_NOW: self._on_trim,
             m.WORKER_GONE: self._on_worker_gone,
             m.WELCOME: self._on_welcome,
             m.REFUSED: refused(self),
         }
-        self._peer_words: dict[int, Callable[..., None]] = {
+        self._peer_words = PeerWords(self, {
             m.HELLO: self._on_hello,
             m.BELL: self.bells.on_bell,
-            m.REFUSED: refused(self),
             m.REPLY: self._on_reply,
             m.REPLIES: self._on_replies,
             m.ATTEMPT: self._on_attempt,
@@ -110,7 +110,7 @@ class Client:
             m.ASK: listener(self),
             **self.borrowing.words,
             **self.tensors.words,
-        }
+        })
         #: What observers may ask this process for, besides what `mray._runtime.process_snapshot` knows by itself.
         self.sections: dict[str, Callable[[], Any]] = {}
         #: Called in the reading thread with the id of a peer whose process is gone, or that has no descriptor left for this one.
@@ -187,9 +187,6 @@ class Client:
 
     def _on_answer(self, _node: Connection, request: int, ok: bool, value: Any) -> None:
         self.requests.settle(request, value, None if ok else RaySystemError(str(value)))
-
-    def _on_held(self, _node: Connection, number: int) -> None:
-        self.borrowing.acknowledged(number)
 
     def _on_graphed(self, _peer: Connection, number: int, ok: bool, payload: bytes) -> None:
         self.requests.settle(number, payload if ok else None, None if ok else unpickle_error(payload))
@@ -324,6 +321,7 @@ class Client:
             for name in connection.facts.get("freed", ()):
                 unlink(name)
             self.requests.peer_gone(connection)
+            end_if_refused(self, connection)
 
     def posted(self, connection: Connection) -> None:
         """A call has been posted: send it now, or let more come together if this is a burst or the peer is busy anyway.

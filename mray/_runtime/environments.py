@@ -9,9 +9,7 @@ A worker serves only what has the same environment: its variables, this one incl
 
 from __future__ import annotations
 
-import base64
 import importlib
-import marshal
 import os
 import pickle
 import sys
@@ -20,6 +18,7 @@ from typing import Any
 
 from mray._common.environment_rules import INTERPRETERS, check_environment, public_name
 from mray._ipc import process as processes
+from mray._ipc.frames import from_text, to_text
 from mray._objects.serializer import dumps
 from mray._runtime.folders import ARCHIVES, unpacked
 from mray._runtime.packages import interpreter_of, reduce_packages
@@ -109,7 +108,7 @@ def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
         variables[INTERPRETER_VARIABLE] = interpreter.encode()
     setup = {name: environment[name] for name in _SETUP if name in environment}
     if setup:
-        variables[VARIABLE] = base64.b85encode(marshal.dumps(sorted(setup.items()))).decode()
+        variables[VARIABLE] = to_text(tuple(sorted(setup.items())))
     return variables
 
 
@@ -120,7 +119,7 @@ def set_up(variables: Mapping[str, str], session_dir: str) -> None:
     text = variables.get(VARIABLE)
     if text is None:
         return
-    setup = dict(marshal.loads(base64.b85decode(text)))
+    setup = dict(from_text(VARIABLE, text, tuple))
     excludes = tuple(setup.get("excludes") or ())
     folder = setup.get("working_dir")
     if folder is not None:

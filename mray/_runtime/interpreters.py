@@ -13,13 +13,13 @@ A builder is a child of the node with the session's lifeline, and so is gone whe
 
 from __future__ import annotations
 
-import marshal
 import os
 import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mray._ipc import process as processes
+from mray._ipc.frames import to_text
 from mray._ipc.reactor import Reactor
 from mray._runtime.launch import RECIPE_VARIABLE, is_complete, launch
 from mray._scheduler.policy import PRIVATE_VARIABLES
@@ -81,7 +81,7 @@ class Interpreters:
     def _start(self, recipe: dict[str, Any], environment: dict[str, str]) -> _Build:
         log = os.path.join(self._session_dir, "logs", f"environment-{os.path.basename(recipe['folder'])}.log")
         own = {name: value for name, value in environment.items() if not name.startswith(PRIVATE_VARIABLES)}
-        variables = {**os.environ, **processes.expand_all(own, os.environ), RECIPE_VARIABLE: marshal.dumps(recipe).hex()}
+        variables = {**os.environ, **processes.expand_all(own, os.environ), RECIPE_VARIABLE: to_text(recipe)}
         fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             pid = launch("builder", self._session_dir, "-", variables, {0: 0, 1: fd, 2: fd, 3: self._lifeline}, recipe["python"][0])

@@ -8,7 +8,6 @@ A worker may stand behind a *wrapper*: a profiler that is given the worker's own
 
 from __future__ import annotations
 
-import base64
 import marshal
 import os
 import shlex
@@ -17,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mray._ipc.frames import from_text, to_text
 from mray._ipc.process import TITLE_ROOM, spawn
 from mray.exceptions import RaySystemError
 
@@ -109,12 +109,12 @@ class Wrapper(NamedTuple):
 
     def encode(self) -> str:
         """As the value of a variable."""
-        return base64.b85encode(marshal.dumps(tuple(self))).decode()
+        return to_text(tuple(self))
 
     @classmethod
     def decode(cls, text: str) -> Wrapper:
-        """What `encode` made."""
-        return cls(*marshal.loads(base64.b85decode(text)))
+        """What `encode` made; ValueError if it is damaged."""
+        return cls(*from_text("of a wrapper", text, (str, bool, tuple)))
 
     def wrap(self, arguments: list[str], output_dir: str) -> list[str]:
         """The command line that runs `arguments` (the interpreter first) under this."""
@@ -139,16 +139,16 @@ class Interpreter(NamedTuple):
 
     def encode(self) -> str:
         """As the value of a variable."""
-        return base64.b85encode(marshal.dumps(tuple(self))).decode()
+        return to_text(tuple(self))
 
     @classmethod
     def decode(cls, text: str) -> Interpreter:
-        """What `encode` made."""
-        return cls(*marshal.loads(base64.b85decode(text)))
+        """What `encode` made; ValueError if it is damaged."""
+        return cls(*from_text("of an interpreter", text, (tuple, object, tuple)))
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
         """What a worker has in its environment because of its interpreter, which has `own` already."""
-        variables = {BASE_VARIABLE: base64.b85encode(marshal.dumps(self.base)).decode()}
+        variables = {BASE_VARIABLE: to_text(self.base)}
         if self.recipe is not None:
             programs = os.path.dirname(self.command[0])
             variables["VIRTUAL_ENV"] = os.path.dirname(programs)

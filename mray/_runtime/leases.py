@@ -414,6 +414,10 @@ class LeasePools:
         if lease is not None:
             lease.pool.lost(lease, cause)
 
+    def over(self, connection: Connection) -> list[int]:
+        """The leases of the worker at the other end of a connection."""
+        return [lease_id for lease_id, lease in self._leases.items() if lease.connection is connection]
+
     def on_recall(self, _node: Connection, lease_id: int) -> None:
         lease = self._leases.get(lease_id)
         if lease is None or lease.wanted:

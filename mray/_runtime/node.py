@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import reprlib
 import resource
 import signal
 import socket
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.history import History
+from mray._common.shapes import misfit
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, peer_pid
@@ -133,7 +135,7 @@ class Node:
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
         """Serve until the session ends."""
-        self.reactor.serve(listener, self._heard, self._hung_up)
+        self.reactor.serve(listener, self._heard, self._hung_up, careful=True)
         self._watch_driver(self._options["driver_pid"])
         self._supervisor.adopt_zygote(zygote_pid, zygote)
         self._memory.start()
@@ -179,6 +181,9 @@ class Node:
     def _heard(self, connection: Connection, message: Message) -> None:
         """One message. A broken one ends the conversation of who sent it, and nobody else's."""
         try:
+            wrong = misfit(message)
+            if wrong:
+                raise ValueError(wrong)
             if connection.role == m.ROLE_OBSERVER:
                 self._look_on(connection, *message)
             elif not connection.process:
@@ -186,7 +191,7 @@ class Node:
             else:
                 self._understand(connection, message)
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-            sys.stderr.write(f"{connection!r} said {message!r}"[:2000] + "\n")
+            sys.stderr.write(f"{connection!r} said {reprlib.repr(message)}\n")
             sys.excepthook(*sys.exc_info())
             if connection.role == m.ROLE_DRIVER and self.jobs.of_driver(connection) is None:
                 # It was not admitted: nobody will hear of its end.

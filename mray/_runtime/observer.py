@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import marshal
 import os
 import selectors
 import stat
@@ -24,7 +23,9 @@ from typing import Any
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.shapes import misfit
 from mray._ipc.connection import connect, encode
+from mray._ipc.frames import MESSAGE_STARTS, decode_message
 from mray._ipc.reaper import LOCK
 from mray._runtime.process_snapshot import answer_here
 
@@ -120,7 +121,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
     with sock:
         sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, [])))
         sock.settimeout(timeout)
-        reader = _Reader()
+        reader = _Reader(m.ANSWER)
         while reader.message is None:
             left = deadline - monotonic()
             if left <= 0:
@@ -134,7 +135,10 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
                 data = b""
             if not data:
                 raise SessionGoneError(f"the session of {directory} has just ended")
-            reader.feed(data)
+            try:
+                reader.feed(data)
+            except ValueError as error:
+                raise SessionGoneError(f"the node of {directory} answers what makes no sense: {error}") from None
     _code, _number, ok, value = reader.message
     if not ok:
         raise ValueError(str(value))
@@ -158,7 +162,7 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                 told[process] = "has ended"
                 continue
             sock.setblocking(False)
-            selector.register(sock, selectors.EVENT_READ, (process, _Reader()))
+            selector.register(sock, selectors.EVENT_READ, (process, _Reader(m.TOLD)))
         while selector.get_map() and (left := deadline - monotonic()) > 0:
             for key, _events in selector.select(left):
                 process, reader = key.data
@@ -168,7 +172,12 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                     continue
                 except OSError:
                     data = b""
-                reader.feed(data)
+                try:
+                    reader.feed(data)
+                except ValueError as error:
+                    told[process] = f"answers what makes no sense: {error}"
+                    selector.unregister(key.fileobj)
+                    continue
                 if reader.message is not None:
                     told[process] = reader.message[2]
                     selector.unregister(key.fileobj)
@@ -181,15 +190,23 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
 
 
 class _Reader:
-    """Puts one frame together."""
+    """Puts one frame together: an answer with this code."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: int) -> None:
+        self._code = code
         self._bytes = bytearray()
         self.message: tuple[Any, ...] | None = None
 
     def feed(self, data: bytes) -> None:
+        """Some more of it; ValueError if it is no such answer."""
         self._bytes += data
-        if len(self._bytes) >= 4:
+        if len(self._bytes) > 4:
+            if self._bytes[4] not in MESSAGE_STARTS:
+                raise ValueError("that is no message")
             end = 4 + _HEADER.unpack_from(self._bytes)[0]
             if len(self._bytes) >= end:
-                self.message = marshal.loads(bytes(self._bytes[4:end]))
+                message = decode_message(bytes(self._bytes[4:end]))
+                wrong = misfit(message) or ("" if message[0] == self._code else f"word {message[0]} is no answer")
+                if wrong:
+                    raise ValueError(wrong)
+                self.message = message

@@ -124,7 +124,10 @@ class OutputPrinter:
 
     def _take(self, pid: int, stream: int, name: str, text: str) -> None:
         if stream == NOTE_STREAM:
-            self._note(pid, name, json.loads(text))
+            try:
+                self._note(pid, name, json.loads(text))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+                logger.warning("pid %d printed what looks like a note to its driver and is none: %r", pid, error)
             return
         bars.hide()
         target: TextIO | None = sys.stdout if stream == 1 else sys.stderr

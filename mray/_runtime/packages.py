@@ -10,9 +10,7 @@ session. On top of the driver's own packages: they can be imported, and what is 
 
 from __future__ import annotations
 
-import base64
 import json
-import marshal
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +18,7 @@ from typing import Any
 
 from mray._common import settings
 from mray._common.environment_rules import packages_of
+from mray._ipc.frames import from_text
 from mray._runtime.folders import stamp_of
 from mray._runtime.launch import BASE_VARIABLE, Interpreter
 from mray.exceptions import RuntimeEnvSetupError
@@ -73,7 +72,7 @@ def interpreter_of(environment: Mapping[str, Any], path: str) -> Interpreter | N
 def _base() -> tuple[str, tuple[str, ...]]:
     text = os.environ.get(BASE_VARIABLE)
     if text is not None:
-        python, sites = marshal.loads(base64.b85decode(text))
+        python, sites = from_text(BASE_VARIABLE, text, (str, tuple))
         return python, tuple(sites)
     sites = tuple(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))
     return sys.executable, sites

@@ -34,6 +34,13 @@ def _on_refused(client: Client, connection: Connection, number: int, text: str) 
         del client.peers[process]
     client.borrowing.peer_gone(connection, error)
     client.tensors.peer_gone(connection)
+    end_calls(client, connection, error)
+    client.requests.peer_gone(connection, error)
+    client.on_peer_refused(process, error)
+
+
+def end_calls(client: Client, connection: Connection, error: Exception) -> None:
+    """What was called over a connection is not answered, although the process at the other end lives. Client's lock held."""
     calls = list(connection.calls.values())
     connection.calls.clear()
     for call in calls:
@@ -45,11 +52,9 @@ def _on_refused(client: Client, connection: Connection, number: int, text: str) 
     if lease is not None and not lease.lost:
         lease.pool.give_back(lease)
         lease.pool.feed()
-    client.requests.peer_gone(connection, error)
-    client.on_peer_refused(process, error)
 
 
-def _queue_refused(caller: ActorCaller, error: OSError) -> None:
+def _queue_refused(caller: ActorCaller, error: Exception) -> None:
     """What waits for its arguments was to follow the calls that are refused. The next call connects again."""
     caller.connection = None
     queue = list(caller.queue)

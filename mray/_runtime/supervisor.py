@@ -27,7 +27,9 @@ from typing import Any
 
 from mray._common.ids import worker_id_of
 from mray._common.messages import NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
+from mray._common.shapes import misfit
 from mray._ipc import process as processes
+from mray._ipc.frames import decode_message, to_text
 from mray._ipc.limits import advice, exhausted, is_passing
 from mray._ipc.output import LineSplitter
 from mray._ipc.reactor import Reactor
@@ -175,12 +177,20 @@ class Supervisor:
                 return
             except OSError:
                 packet = b""
-            if not packet:
+            message: tuple[Any, ...] = ()
+            if packet:
+                try:
+                    message = decode_message(packet)
+                    if message[0] in (SPAWNED, REAPED, NOT_SPAWNED) and (wrong := misfit(message)):
+                        raise ValueError(wrong)
+                except ValueError as error:
+                    self._trouble(f"the zygote said what makes no sense, and is started anew: {error}\n")
+                    message = ()
+            if not message:
                 # It is dead, or about to be; its status comes with SIGCHLD.
                 self._reactor.remove_fd(self._zygote.fileno())
                 processes.kill(self._zygote_pid)
                 return
-            message = marshal.loads(packet)
             if message[0] == SPAWNED:
                 self._zygote_failures = 0
                 if message[1] in self._under_way:  # else it has joined already
@@ -290,7 +300,7 @@ class Supervisor:
         own = dict(environment)
         wrapper = own.pop(WRAPPER_VARIABLE, None)
         encoded = own.pop(INTERPRETER_VARIABLE, None)
-        variables = {**os.environ, **processes.expand_all(own, os.environ), WORKER_VARIABLE: marshal.dumps(own).hex()}
+        variables = {**os.environ, **processes.expand_all(own, os.environ), WORKER_VARIABLE: to_text(own)}
         interpreter: tuple[str, ...] = ()
         if encoded is not None:
             chosen = Interpreter.decode(encoded)

@@ -36,6 +36,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mray._ipc import process as processes
+from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
 from mray._runtime.launch import OPTIONS, PACKET, launch, new_channel, write_options
 
@@ -106,7 +107,7 @@ class _Running:
         packet = self._channel.recv(PACKET)
         if not packet:
             raise OSError("the template is dead")
-        well, number = marshal.loads(packet)
+        well, number = decode_message(packet)
         if not well:
             raise OSError(number, os.strerror(number))
         return int(number)
@@ -208,7 +209,7 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
             packet = b""
         if not packet:
             break
-        message = marshal.loads(packet)
+        message = decode_message(packet)
         if message[0] == _REAP:
             _answer(driver, *_reaped(message[1]))
             continue

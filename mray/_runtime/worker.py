@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from mray._common import messages as m
 from mray._common.ids import TaskID
+from mray._common.shapes import misfit
 from mray._ipc.connection import Connection, Message
 from mray._objects.remote_error import pickle_error
 from mray._runtime.calls import failed_reply
@@ -277,6 +278,11 @@ class Worker:
                 executor.end = executor.end or (message[1], message[2])
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
+        except Exception:
+            wrong = misfit(message)
+            if not wrong:
+                raise
+            self.client.reactor.defer(lambda: connection.refuse(wrong))
 
     def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
         context = self.context

@@ -26,7 +26,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._common.messages import NOT_SPAWNED, REAPED, SPAWN, SPAWNED
+from mray._common.shapes import misfit
 from mray._ipc import process as processes
+from mray._ipc.frames import decode_message
 from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
 from mray._runtime.launch import PACKET
@@ -109,8 +111,10 @@ class Zygote:
             packet = b""  # it died before it had read all that we said
         if not packet:
             self._node_died()
-        message = marshal.loads(packet)
-        assert message[0] == SPAWN, message
+        message = decode_message(packet)
+        wrong = misfit(message)
+        if wrong or message[0] != SPAWN:
+            raise ValueError(f"the node said what makes no sense to the zygote: {wrong or message[0]}")
         _code, process, environment = message
         try:
             if flags & socket.MSG_CTRUNC:

@@ -1,0 +1,161 @@
+"""What a session really says, changed and said again to its node and workers: who says it loses its connection, others lose nothing."""
+
+from __future__ import annotations
+
+import glob
+import os
+import random
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import mray
+from mray._api.current import backend_if_started
+from mray._common import messages as m
+from mray._ipc.connection import Connection, encode
+from mray.exceptions import RayError
+from tests.fuzz.changes import changed
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@mray.remote
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def up(self, _value: Any = None) -> int:
+        self.count += 1
+        return self.count
+
+    def say_nonsense(self, words: bytes) -> int:
+        """What this worker's caller reads from it besides answers."""
+        client = backend_if_started().client  # type: ignore[union-attr]
+        for peer in client.peers.values():
+            peer.socket.setblocking(True)
+            peer.socket.sendall(words)
+        return 1
+
+
+@mray.remote
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.fixture(scope="module")
+def said(shared_session: Any) -> Iterator[list[Any]]:
+    """A session, and what its driver has said in it."""
+    heard: list[Any] = []
+    send, post = Connection.send, Connection.post
+
+    def noting(real: Callable[..., None]) -> Callable[..., None]:
+        def say(self: Connection, message: Any) -> None:
+            heard.append(message)
+            real(self, message)
+
+        return say
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(Connection, "send", noting(send))
+    patch.setattr(Connection, "post", noting(post))
+    mray.init(num_cpus=2, logging_level="CRITICAL", log_to_driver=False)
+    shared_session.running = True
+    try:
+        counter = Counter.options(name="known").remote()
+        assert mray.get([counter.up.remote(mray.put(5)), double.remote(1)]) == [1, 2]
+        group = mray.util.placement_group([{"CPU": 1}])
+        mray.get(group.ready())
+        mray.util.remove_placement_group(group)
+        assert mray.nodes()
+        patch.undo()
+        yield heard
+    finally:
+        patch.undo()
+        mray.shutdown()
+        shared_session.running = False
+
+
+def sockets() -> list[str]:
+    """Of the node and everybody else in the session."""
+    folder = backend_if_started().client.session_dir  # type: ignore[union-attr]
+    return sorted(glob.glob(os.path.join(folder, "*.sock")))
+
+
+def speak(path: str, words: bytes) -> None:
+    """Say something, and wait until the other side has hung up, or has read it all."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(path)
+        try:
+            sock.sendall(words)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+
+
+def test_the_words_of_a_session_said_again_and_damaged_harm_nobody(said: list[Any]) -> None:
+    counter = mray.get_actor("known")
+    before = mray.get(counter.up.remote())
+    shown = set(map(os.path.basename, sockets()))
+    own = backend_if_started().client.process + ".sock"  # type: ignore[union-attr]
+    randomness = random.Random(9)
+    # Nobody may end what is another's: these words are not said again as they are.
+    harmless = [message for message in said if message[0] not in (m.SHUTDOWN, m.CALL, m.TASK, m.ACTOR_KILL, m.RENEW, m.ACTOR_DROP)]
+    assert {m.ACTOR_CREATE, m.LEASE_REQUEST, m.GROUP_CREATE, m.QUERY} <= {message[0] for message in harmless}
+    for path in sockets():
+        if os.path.basename(path) not in shown - {own}:
+            continue
+        for number in range(12):
+            hello = encode((m.HELLO, m.ROLE_DRIVER, f"{number:016x}", os.getpid()))
+            pieces = [encode(randomness.choice(harmless)) for _ in range(4)]
+            randomness.shuffle(pieces)
+            # (A peer that has said HELLO well, or has not.)
+            speak(path, (hello if number % 2 else b"") + changed(b"".join(pieces), randomness))
+    assert mray.get(counter.up.remote()) == before + 1
+    assert mray.get([double.remote(number) for number in range(20)]) == [2 * number for number in range(20)]
+    assert mray.util.placement_group([{"CPU": 1}]).wait(60)
+
+
+DAMAGED = {
+    "a huge tuple": b"\x05\x00\x00\x00(\xff\xff\xff\x7f",
+    "text": b"this is printed to the wrong descriptor",
+    "no word": encode((987654, 1)),
+    "another word": encode((m.LEASE_REQUEST, 1, {"resources": {}})),
+    "odd fields": encode((m.REPLY, "task", "form", 5, 6)),
+    "too few fields": encode((m.BORROW,)),
+}
+
+
+@pytest.mark.parametrize("words", DAMAGED.values(), ids=DAMAGED)
+def test_a_worker_that_hears_nonsense_from_a_caller_hangs_up_and_lives_on(said: list[Any], words: bytes) -> None:
+    counter = Counter.remote()
+    assert mray.get(counter.up.remote()) == 1
+    client = backend_if_started().client  # type: ignore[union-attr]
+    with client.lock:
+        caller = client.actors[counter._actor_id.binary()]
+        connection = client.peers[caller.process]
+        connection._out.append(words)
+        connection._out_bytes += len(words)
+        connection.flush()
+    client.reactor.wait_until(lambda: connection.closed)
+    assert mray.get(mray.get_actor("known").up.remote()) > 0
+    assert mray.get(counter.up.remote()) == 2
+
+
+@pytest.mark.parametrize("words", [DAMAGED["text"], DAMAGED["no word"]], ids=["text", "no word"])
+def test_calls_that_wait_when_a_connection_breaks_are_told(said: list[Any], words: bytes) -> None:
+    counter = Counter.remote()
+    assert mray.get(counter.up.remote()) == 1
+    with pytest.raises(RayError):
+        mray.get(counter.say_nonsense.remote(words))
+    assert mray.get(mray.get_actor("known").up.remote()) > 0
+
+
+def test_an_announcement_of_a_gigabyte_is_not_waited_for(said: list[Any]) -> None:
+    for path in sockets():
+        speak(path, struct.pack("<I", 1 << 30) + b"x" * 100)
+    assert mray.get(double.remote(4)) == 8
