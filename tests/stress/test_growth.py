@@ -23,8 +23,10 @@ from mray.util import placement_group, remove_placement_group
 from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 pytestmark = pytest.mark.timeout(900)
-#: Of what happens so often less than one object in two may stay. Less: pipes, descriptors and workers come and go.
+#: Of what happens so often less than one object in two may stay: idle workers come and go, and each has a few of some classes.
 SHARE = 0.5
+#: ... and some dozens of the builtin ones, and of places in tables.
+COMMON = 200
 
 
 @mray.remote(num_cpus=0)
@@ -165,20 +167,20 @@ def graphs(service: Any, times: int) -> None:
 
 #: What is done, and how often: after as many times for a start it is done once more.
 ROWS: dict[Callable[[Any, int], None], int] = {
-    tasks: 200,
+    tasks: 500,
     actors_that_nobody_needs: 40,
     actors_that_die: 40,
-    workers_that_die: 40,
-    handles_and_names: 20,
-    objects: 60,
-    errors: 60,
-    placement_groups: 40,
-    generators: 40,
-    graphs: 12,
+    workers_that_die: 32,
+    handles_and_names: 12,
+    objects: 100,
+    errors: 200,
+    placement_groups: 60,
+    generators: 60,
+    graphs: 16,
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def session() -> Any:
     mray.init(num_cpus=2, logging_level="ERROR", log_to_driver=False)
     service = Service.remote()
@@ -207,7 +209,7 @@ def test_as_much_again_leaves_as_many_objects_as_before(session, act, eventually
             f"{process}: {name}": number - before[process].get(name, 0)
             for process, counts in count_all().items()
             for name, number in counts.items()
-            if number - before[process].get(name, 0) > SHARE * times
+            if number - before[process].get(name, 0) > SHARE * times + (0 if name.startswith("mray.") else COMMON)
         }
 
     act(session, times)
