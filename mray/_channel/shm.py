@@ -377,9 +377,9 @@ class ShmReader(ChannelReader):
         return Failed(copied) if form == FAILED else copied
 
     def _decode_passed_on(self, payload: bytes, stays: bool) -> Any:
-        loan, use, origins, writable, form, body, offset, length = decode_short(payload)
         pin = None
         try:
+            loan, use, origins, writable, form, body, offset, length = decode_short(payload)
             pins = self._slots.borrow(loan, use, origins, writable)
             if stays:
                 pin, _length = self._slots.open(body)

@@ -111,7 +111,7 @@ _WISHES = facts(
 
 def _is_value(value: Any) -> bool:
     """Form, payload and refs."""
-    return len(value) == 3 and _fits_form(value[0], value[1]) and _is_refs(value[2])
+    return value.__class__ in (tuple, list) and len(value) == 3 and _fits_form(value[0], value[1]) and _is_refs(value[2])
 
 
 _is_refs = _check_of(_REFS)

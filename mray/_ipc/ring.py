@@ -33,8 +33,8 @@ _pack_header = ENTRY_HEADER.pack_into
 _unpack_header = ENTRY_HEADER.unpack_from
 _HEADER = ENTRY_HEADER.size
 
-#: No ring will ever hold a message of this number.
-_NEVER = 1 << 62
+#: No ring will ever hold a message of this number: no word can say it.
+_NEVER = 1 << 64
 
 #: Forms from here on mark messages that the reader consumes in a second step (the payload says where the value lies).
 STAYS = 256

@@ -53,7 +53,7 @@ class Decoder(NamedTuple):
     #: Whole messages.
     whole: tuple[bytes, ...]
     #: Reads one, and asserts what must hold of what comes out.
-    read: Callable[[bytes], object]
+    read: Callable[[bytes], Any]
     #: What it may raise.
     errors: tuple[type[BaseException], ...]
     #: From which byte on a message is the user's own, which nobody can tell from a changed one; None: nothing is.
@@ -330,7 +330,10 @@ def _read_note(text: bytes) -> object:
 
 # ------------------------------------------------------------------------------------------------ the table
 #: A pickle that is read from another place than its beginning fails in many ways.
-_OF_PICKLES = (ValueError, LookupError, TypeError, AttributeError, ImportError, MemoryError, EOFError, struct.error, pickle.UnpicklingError)
+_OF_PICKLES = (
+    *(ValueError, LookupError, TypeError, AttributeError, ImportError, MemoryError, EOFError, OverflowError),
+    *(struct.error, pickle.UnpicklingError),
+)
 
 DECODERS: dict[str, Decoder] = {
     "frame": Decoder(tuple(marshal.dumps(message) for message in MESSAGES), _read_frame, (ValueError,)),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mray._channel.base import Failed
 from mray._common import messages as m
 from mray._common.shapes import FIELDS, misfit
 from tests.fuzz.changes import changed
@@ -54,6 +55,18 @@ def test_changed_messages_are_read_or_refused(name: str) -> None:
 @pytest.mark.parametrize(("name", "data"), FOUND)
 def test_what_was_misread_once_is_refused(name: str, data: bytes) -> None:
     assert read(name, data) in (None, [])
+
+
+def test_what_a_message_has_instead_of_a_value_is_refused() -> None:
+    for odd in (None, 5, (m.PICKLED, b""), ([], {}, None), (m.SEGMENT, b"", None)):
+        assert misfit((m.REPLIES, b"t" * 24, [odd]))
+
+
+@pytest.mark.parametrize("published", [5, 1 << 62, (1 << 64) - 1])
+def test_a_ring_with_more_messages_than_entries_gives_an_error_once(published: int) -> None:
+    (whole,) = DECODERS["ring"].whole
+    (failed,) = DECODERS["ring"].read(published.to_bytes(8, "little") + whole[8:])
+    assert type(failed) is Failed
 
 
 def test_every_word_has_the_shapes_of_its_fields() -> None:

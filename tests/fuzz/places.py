@@ -1,0 +1,154 @@
+"""Every place in mray that takes bytes apart, and which decoder of `tests/fuzz/decoders.py` it is, or why it needs none.
+
+A place is ``module:function`` below mray. `tests/fuzz/test_places.py` compares the list with the source, so that a new decoder is thought
+of.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.house.source import modules
+
+#: What is called where bytes are taken apart.
+_READ = {"loads", "load", "unpack", "unpack_from", "frombuffer", "from_buffer", "from_buffer_copy", "recv_fds", "b85decode"}
+_DECODE = {"decode", "decode_message", "decode_unknown", "decode_short", "from_text"}
+
+#: Decoder -> the places that are tried by it.
+TRIED: dict[str, tuple[str, ...]] = {
+    "frame": (
+        "_ipc.frames:_count",
+        "_ipc.frames:decode",
+        "_ipc.frames:decode_message",
+        "_runtime.supervisor:Supervisor._zygote_spoke",
+        "_runtime.zygote:Zygote._serve",
+        "_runtime.template:_Running._hear",
+        "_runtime.template:serve",
+        "_runtime.bells:Bells._fetch",
+    ),
+    "first frame": ("_ipc.frames:decode_unknown",),
+    "stream of a stranger": ("_ipc.connection:Connection._meet",),
+    "stream of a peer": ("_ipc.connection:Connection._take",),
+    "answer of the node": ("_runtime.observer:_Reader.feed",),
+    "variable of a worker": (
+        "_ipc.frames:from_text",
+        "_backends.entry:_run_builder",
+        "_backends.entry:_run_worker",
+        "_runtime.environments:set_up",
+        "_runtime.packages:_base",
+    ),
+    "wrapper": ("_runtime.launch:Wrapper.decode",),
+    "interpreter": ("_runtime.launch:Interpreter.decode",),
+    "ring": ("_ipc.ring:", "_channel.shm:", "_channel.shm:ShmReader._decode_passed_on", "_ipc.frames:decode_short"),
+    "place of a slot": ("_ipc.slots:SlotReader.open", "_ipc.slots:SlotReader.borrow"),
+    "array": ("_channel.array_form:_remember", "_channel.array_form:decode_array"),
+    "tensor": ("_channel.tensor_form:_remember", "_channel.tensor_form:decode_tensor"),
+    "packed value": ("_objects.serializer:deserialize", "_objects.serializer:has_tensors"),
+    "board": ("_channel.board:Board.view",),
+    "file of a member": ("_channel.rendezvous:Meeting.read",),
+    "address": ("_runtime.address:_read",),
+    "file of a breakpoint": ("_runtime.breakpoints:stops",),
+    "note of a worker": ("_runtime.output:OutputPrinter._take",),
+}
+
+#: Why a place needs none -> the places.
+NOT_TRIED: dict[str, tuple[str, ...]] = {
+    "a pickle of the session's own code or values: whoever sends it is one of ours, and may run code here anyway": (
+        "_api.blueprint:ActorBlueprint.from_wire",
+        "_backends.graph_rows:programs_of",
+        "_backends.native:NativeBackend._handle_of",
+        "_channel.stream_group:StreamGroup.tell_all",
+        "_graph.loop:GraphService.handle",
+        "_graph.profile:Profile._begin_everywhere",
+        "_graph.profile:Profile.stop",
+        "_graph.profiled:profile",
+        "_graph.remote:RemoteCallers.execute",
+        "_graph.remote:_Flight.value",
+        "_graph.report:counters",
+        "_graph.report:standings",
+        "_graph.survey:_ask",
+        "_graph.survey:answer",
+        "_objects.remote_error:unpickle_error",
+        "_objects.tensors:restore_tensor",
+        "_runtime.executor:Executor._function",
+        "_runtime.executor:Executor._is_retried",
+        "_runtime.executor:Executor.become",
+        "_runtime.own_transports:receive",
+        "_runtime.own_transports:transport_of",
+        "proxy._interpreter:Interpreter.serve",
+        "util._crew:Member.begin",
+        "util._crew:Member.learn",
+        "util._crew:Member.map",
+        "util._crew:Member.starmap",
+        "util._crew:unpack",
+        "util.executor:_Chunk.succeeded",
+        "util.multiprocessing.pool:_Chunk.succeeded",
+    ),
+    "what Ray brings": ("_backends.ray.arrival:arrive", "_backends.ray.backend:RayBackend.restore_ref"),
+    "what this process has made itself": ("_channel.shm:ShmWriter.last_size", "proxy._errors:portable"),
+    "what the kernel or a library tells": (
+        "_ipc.connection:_credentials",
+        "_device.cuda:find_platform",
+        "_trace.torch_profiler:TorchProfiler.stop",
+    ),
+    "what the user has written": (
+        "_api.runtime_env:RuntimeEnv.deserialize",
+        "_common.settings:_object",
+        "_common.spilling:_path_of",
+        "cli.commands.start:_object",
+        "examples.image_pipeline:load_batch",
+    ),
+    "options in the session's own folder: a process that cannot read them ends, and says why": ("_runtime.template:_become_node",),
+    "of devices: a handle is taken by the driver of the GPU, which refuses it": (
+        "_channel.cuda_ipc:CudaIpcReader._decode",
+        "_device.cuda:CudaDevice.open_event",
+        "_device.cuda:CudaDevice.open_memory",
+    ),
+    "of pretended and pinned memory: the file that a handle names must be the one that it says, and as large": (
+        "_device.null_event:NullEvent.__init__",
+        "_device.null_memory:device_of",
+        "_device.null_memory:open_exported",
+        "_device.pinned_memory:PinnedMemory.open",
+    ),
+    "between the ranks of a pretended NCCL, which break together": (
+        "_device.null_nccl:NcclCommunicator._check_ranks",
+        "_device.null_nccl:NcclCommunicator._send",
+        "_device.null_nccl:_meet",
+        "_device.null_nccl:_read_message",
+        "_device.null_nccl:_reduced",
+        "_device.null_nccl:_results",
+    ),
+    "another load, or a name like it": (
+        "_backends.call_spans:CallSpans._unpacking.covered",
+        "_common.history:History.__getitem__",
+        "_common.history:History.__iter__",
+        "_scheduler.affinity:CpuLoads.__init__",
+        "_scheduler.affinity:CpuLoads._least_loaded",
+        "_scheduler.affinity:CpuLoads._load",
+        "_scheduler.affinity:CpuLoads.give",
+        "_scheduler.affinity:CpuLoads.take",
+        "cli.__init__:_summaries",
+        "cli.__init__:main",
+        "cli.script:run",
+    ),
+}
+
+
+def places() -> Iterator[str]:
+    """Those in the source."""
+    for name, tree in modules().items():
+        module = name.removeprefix("mray/").removesuffix(".py").replace("/", ".")
+        yield from (f"{module}:{where}" for where in _within(tree, ()))
+
+
+def _within(node: ast.AST, path: tuple[str, ...]) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        inner = (*path, child.name) if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else path
+        if isinstance(child, ast.Attribute):
+            reads = child.attr in _READ | _DECODE - {"decode"}  # (decode is a method of bytes, too)
+        else:
+            reads = isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id in _READ | _DECODE
+        if reads:
+            yield ".".join(path)
+        yield from _within(child, inner)
