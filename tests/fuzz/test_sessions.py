@@ -84,10 +84,13 @@ def sockets() -> list[str]:
     return sorted(glob.glob(os.path.join(folder, "*.sock")))
 
 
-def speak(path: str, words: bytes) -> None:
-    """Say something, and wait until the other side has hung up, or has read it all."""
+def speak(path: str, words: bytes) -> bool:
+    """Say something, and wait until the other side has hung up; False if nobody is there any more (an actor that is over)."""
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(path)
+        try:
+            sock.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
         try:
             sock.sendall(words)
             sock.shutdown(socket.SHUT_WR)
@@ -95,6 +98,7 @@ def speak(path: str, words: bytes) -> None:
                 pass
         except ConnectionError:
             pass
+    return True
 
 
 def test_the_words_of_a_session_said_again_and_damaged_harm_nobody(said: list[Any]) -> None:
@@ -156,6 +160,6 @@ def test_calls_that_wait_when_a_connection_breaks_are_told(said: list[Any], word
 
 
 def test_an_announcement_of_a_gigabyte_is_not_waited_for(said: list[Any]) -> None:
-    for path in sockets():
-        speak(path, struct.pack("<I", 1 << 30) + b"x" * 100)
+    heard = sum(speak(path, struct.pack("<I", 1 << 30) + b"x" * 100) for path in sockets())
+    assert heard >= 3  # the node, the driver, the actor that stays
     assert mray.get(double.remote(4)) == 8
