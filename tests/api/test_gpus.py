@@ -134,6 +134,8 @@ def test_a_blocked_gpu_task_keeps_its_device(ray_session, signal, eventually):
     def outer(gate):
         ray.get(waits.remote(gate))
 
+    # Those of the test before may be on their way back.
+    eventually(lambda: ray.available_resources().get("GPU") == 2)
     ref = outer.remote(gate)
     eventually(lambda: "GPU" not in ray.available_resources())
     ray.get(gate.arrive.remote())

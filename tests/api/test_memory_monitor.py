@@ -219,7 +219,7 @@ def test_a_task_that_may_be_tried_again_goes_before_an_actor_and_nobody_else_goe
         ref = task.remote(path)
         while not os.path.exists(path):
             time.sleep(0.005)
-        actor, again = Actor.remote(), Actor.options(max_restarts=-1).remote()
+        actor, again = Actor.remote(), Actor.options(max_restarts=1).remote()
         ray.get([actor.here.remote(), again.here.remote()])
         full = open(meminfo).read().replace("MemAvailable: 900000", "MemAvailable: 10000")
         with open(meminfo + "2", "w") as file:

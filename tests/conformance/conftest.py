@@ -14,7 +14,7 @@ from mray._ipc.doorbell import Doorbell, new_bell_fd
 from mray._ipc.layout import RingLayout
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment
-from mray._ipc.slots import unlink_all
+from mray._ipc.slots import sweep_orphans, unlink_all
 from mray._ipc.table import SessionTable
 
 Ends = tuple[ChannelWriter, list[ChannelReader]]
@@ -59,6 +59,7 @@ class Shared:
 
     def close(self) -> None:
         self.close_rings()
+        sweep_orphans()
         for bell in self.bells:
             bell.close()
         self.table.close()

@@ -239,7 +239,8 @@ assert mray.get([actor.pid.remote()]) == before
 assert all(array.sum() == 100_000 for array in mray.get(list(held)))
 assert [mray.get(graph.execute(number)) for number in range(5)] == [4 * number for number in range(5)]
 graph.teardown()
-assert mray.get(Actor.remote().double.remote(4)) == 8
+another = Actor.remote()
+assert mray.get(another.double.remote(4)) == 8
 assert not [row for row in state.list_actors() if row.state == "DEAD"]
 mray.shutdown()
 print("done")
