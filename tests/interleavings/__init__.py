@@ -4,10 +4,10 @@ Each protocol of `mray._ipc` and `mray._channel` (by the name of its SYNC POINT)
 step. Mutants: edits of the real code, each of which some scenario must find.
 
     message, entry      a ring's entries, one to three readers                                test_rings, crash, x86-64, weak; mutants
-    room                a full ring: the writer waits for its slowest reader                  test_rings, crash, x86-64, weak; mutants
+    room                a full ring: the writer waits for its reader (one, not more)          test_rings, crash, x86-64, weak; mutants
     bell                PARKED: a ringer and a sleeper; one bell for all readers of a ring    test_rings, crash, x86-64, weak; mutants
     bell, threads       DOZING, a thread that begins to wait, an event loop that attends      test_threads; mutants
-    slot                slots used again, given away, held; they grow; the writer closes      test_slots, crash, x86-64, weak; mutants
+    slot                slots used again, given away, held; they grow (one reader); a close   test_slots, crash, x86-64, weak; mutants
     slot, loans         values passed on: the passer's ring closes, anybody dies              test_passing_on, crash; mutants
     block, half, need   the steps of collectives, two members (three: MRAY_TEST_FULL=1)       test_groups, crash, x86-64, weak; mutants
     left                a member leaves while others wait                                     test_groups, x86-64, weak; mutants

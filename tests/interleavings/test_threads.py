@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -11,10 +12,15 @@ from tests.interleavings.dozing import Threads
 from tests.interleavings.explorer import Violation
 from tests.interleavings.stand_ins import mutated
 
+FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
 SHAPES = [
     pytest.param({"waiter": True}, id="a thread begins to wait"),
     pytest.param({"loop": True}, id="an event loop attends"),
-    pytest.param({"waiter": True, "loop": True}, id="both"),
+    pytest.param(
+        {"waiter": True, "loop": True},
+        id="both",
+        marks=pytest.mark.skipif(not FULL, reason="half a minute: with MRAY_TEST_FULL=1"),
+    ),
 ]
 
 
