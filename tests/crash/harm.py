@@ -26,6 +26,8 @@ GO = "go"
 #: The end of the name of the file where a process waits.
 REACTOR = "/mray/_ipc/reactor.py"
 _AGAIN_SECONDS = 0.005
+#: The end of the name of a file that says that the order is being carried out.
+OBEYED = ".obeyed"
 
 
 class Misbehaved(RuntimeError):
@@ -135,6 +137,7 @@ def point_asleep(where: str) -> Iterator[None]:
         nonlocal over
         if not over and _sleeps(frame):
             over = True
+            os.close(os.open(where + OBEYED, os.O_WRONLY | os.O_CREAT, 0o600))
             ORDERS[order]()
 
     def reached() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.harm import GO, ORDERS
+from tests.crash.harm import GO, OBEYED, ORDERS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Seconds after which what should come about counts as never coming about.
@@ -109,7 +109,7 @@ class Gate:
         """Nobody waits here any more."""
         self._listener.close()
         self._late.close()
-        for path in (self.where, self.where + ".late"):
+        for path in (self.where, self.where + ".late", self.where + OBEYED):
             Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -309,6 +309,8 @@ class Drive:
             pids["seat"] = pids[seat] = facts["pid"]
             if manner in ORDERS and seat in victims and len(victims) == 1:
                 gate.order(manner)
+                if stops:  # else the driver might find the node going on before it has seen the signal
+                    until(Path(gate.where + OBEYED).exists, "the order to be carried out", self.story)
             else:
                 harm_from_outside(manner, [pids[victim] for victim in victims])
                 if stops and manner in ("SIGSEGV", "SIGTERM"):  # which a stopped process takes when it goes on
