@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from mray._common import messages as m
 from mray._ipc.connection import encode
 from mray._ipc.reactor import Reactor
 from mray._ipc.table import SessionTable
@@ -210,16 +211,16 @@ def test_a_message_that_cannot_be_dispatched_takes_no_other_with_it():
     got = []
 
     def dispatch(_connection, message):
-        if message[0] == 2:
+        if message[0] == m.RENEW:
             raise ValueError("a bug")
         got.append(message[0])
 
     reactor.register(right, dispatch, lambda _c: None)
-    whole = b"".join(encode((number,)) for number in (1, 2, 3, 4))
+    whole = b"".join(encode((word,)) for word in (m.TRIM, m.RENEW, m.SAVE, m.LEFT))
     left.send(whole[:-2])
-    assert reactor.wait_until(lambda: got == [1, 3], 5)
+    assert reactor.wait_until(lambda: got == [m.TRIM, m.SAVE], 5)
     left.send(whole[-2:])
-    assert reactor.wait_until(lambda: got == [1, 3, 4], 5)
+    assert reactor.wait_until(lambda: got == [m.TRIM, m.SAVE, m.LEFT], 5)
     left.close()
     reactor.turn(0)
     reactor.close()

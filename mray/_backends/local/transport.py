@@ -47,6 +47,7 @@ class LocalConnection(Connection):
         self._out_bytes = 0
         self._partial = bytearray()
         self.reads = 0
+        self.refused = ""
 
     def post(self, message: Message) -> None:
         if not self.closed:
