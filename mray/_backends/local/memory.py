@@ -95,6 +95,9 @@ class HeapSegments:
     def guard(self, payload: Any) -> None:
         """Nobody has to free it."""
 
+    def expose(self, names: Any) -> None:
+        """No memory is used again."""
+
     def free(self, name: str, producer: str) -> None:
         """Nobody has to free it."""
 
