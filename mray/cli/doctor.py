@@ -10,7 +10,8 @@ import os
 import platform as system
 import resource
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,8 @@ _EXTRAS = (
     ("rich", "rich", "top", "mray top"),
     ("prometheus_client", "prometheus-client", "metrics", "mray metrics"),
 )
+#: Seconds in which a session that ends removes what it has, mostly.
+_MOMENT = 0.2
 #: Marks the memory of a session in /dev/shm.
 _OURS = "mray"
 
@@ -168,7 +171,10 @@ def extras() -> Iterator[Finding]:
 
 
 def leftovers() -> Iterator[Finding]:
-    """What dead sessions have left behind. The next `init` beside them removes it too."""
+    """What dead sessions of this user have left behind. The next `init` beside them removes it too.
+
+    What other users have there, and what belongs to sessions that run, begin or end, is no matter.
+    """
     dead = dead_sessions()
     for directory in dead:
         yield Finding("left over", WARNING, f"{directory}: its processes are dead", "mray doctor --clean")
@@ -183,7 +189,7 @@ def leftovers() -> Iterator[Finding]:
 
 def dead_sessions() -> list[str]:
     """Directories of this user's sessions that nobody holds the lock of."""
-    return [directory for directory, alive in all_sessions() if not alive]
+    return _stays(lambda: [directory for directory, alive in all_sessions() if not alive])
 
 
 def orphaned_segments() -> list[str]:
@@ -192,18 +198,41 @@ def orphaned_segments() -> list[str]:
     A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. (Who shares /dev/shm with
     containers of the same user sees their names, and not their processes: `mray doctor` is then to be asked in there.)
     """
-    known = {session_of(directory) for directory, _alive in all_sessions()}
+    return _stays(_orphaned_now)
+
+
+def _stays(look: Callable[[], list[str]]) -> list[str]:
+    """What `look` finds, and finds again a little later: a session that ends right now has let go of its lock, or loses name by name."""
+    found = look()
+    if found:
+        time.sleep(_MOMENT)
+        again = set(look())
+        found = [each for each in found if each in again]
+    return found
+
+
+def _orphaned_now() -> list[str]:
     found: dict[str, list[str]] = {}
     try:
-        for name in os.listdir(SHM):
-            mark, _dash, rest = name.partition("-")
-            session = rest.partition("-")[0]
-            if mark == _OURS and session not in known and os.stat(os.path.join(SHM, name)).st_uid == os.getuid():
-                found.setdefault(session, []).append(name)
+        names = os.listdir(SHM)
     except OSError:
         return []
-    living = _living() if found else set()
-    return sorted(name for session, names in found.items() if session not in living for name in names)
+    for name in names:
+        mark, _dash, rest = name.partition("-")
+        if mark == _OURS and _is_ours(os.path.join(SHM, name)):
+            found.setdefault(rest.partition("-")[0], []).append(name)
+    if not found:
+        return []
+    # Not before: a session that begins between the two looks would have names and not be known.
+    known = {session_of(directory) for directory, _alive in all_sessions()} | _living()
+    return sorted(name for session, names in found.items() if session not in known for name in names)
+
+
+def _is_ours(path: str) -> bool:
+    try:
+        return os.stat(path).st_uid == os.getuid()
+    except OSError:  # it has just gone
+        return False
 
 
 def _living() -> set[str]:

@@ -21,6 +21,7 @@ from mray._ipc.process import with_variable
 from mray._ipc.reaper import SESSION_VARIABLE, session_of
 from mray._ipc.segment import Segment, open_read_only
 from mray._runtime.observer import all_sessions
+from mray.cli import doctor
 from tests.surroundings.users import ATTACKER_ID, NOBODY, as_root_beside_nobody, attacked, needs_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -160,6 +161,18 @@ def test_memory_that_another_user_has_put_in_the_place_of_ours_is_not_opened() -
                     open_it(name)
         finally:
             os.unlink(f"{SHM}{name}")
+
+
+def test_memory_of_another_user_is_no_left_over() -> None:
+    name = f"mray-{secrets.token_hex(4)}-table"
+    with attacked([("create", SHM / name)]) as worked:
+        assert worked
+        try:
+            assert name not in doctor.orphaned_segments()
+            os.chown(SHM / name, 0, 0)
+            assert name in doctor.orphaned_segments()
+        finally:
+            (SHM / name).unlink()
 
 
 def test_a_socket_of_another_user_is_not_spoken_to(place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import subprocess
 import sys
@@ -207,6 +208,39 @@ def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
     assert not dead.exists()
     assert [finding.verdict for finding in doctor.leftovers()] == [doctor.OK]
     assert clean() == []
+
+
+def test_what_ends_while_the_doctor_looks_is_no_left_over(parent: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    memory = tmp_path / "shm"
+    memory.mkdir()
+    monkeypatch.setattr("mray.cli.doctor.SHM", str(memory))
+    ending = parent / "session_x_17_aaaaaaaa"
+    looks = []
+
+    def all_sessions() -> list[tuple[str, bool]]:
+        looks.append(observer.all_sessions())
+        if ending.exists():  # its lock has gone already, and now the rest goes
+            (ending / "lock").unlink(missing_ok=True)
+            ending.rmdir()
+        (memory / "mray-cccccccc-p-q0").unlink(missing_ok=True)
+        return looks[-1]
+
+    monkeypatch.setattr("mray.cli.doctor.all_sessions", all_sessions)
+    ending.mkdir()
+    assert [finding.verdict for finding in doctor.leftovers()] == [doctor.OK]
+    assert looks[0] == [(str(ending), False)]
+    looks.clear()
+    (memory / "mray-cccccccc-p-q0").touch()
+    assert [finding.verdict for finding in doctor.leftovers()] == [doctor.OK]
+
+
+def test_memory_that_some_process_has_mapped_is_no_left_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("mray.cli.doctor.SHM", str(tmp_path))
+    for name in ("mray-aaaaaaaa-table", "mray-aaaaaaaa-p-q0", "mray-bbbbbbbb-table"):
+        (tmp_path / name).write_bytes(b"x" * 5000)
+    with open(tmp_path / "mray-aaaaaaaa-table", "r+b") as file, mmap.mmap(file.fileno(), 0):
+        assert doctor.orphaned_segments() == ["mray-bbbbbbbb-table"]
+    assert len(doctor.orphaned_segments()) == 3
 
 
 def test_the_doctor_warns_of_little_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
