@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
 from mray._runtime.census import census
 from mray._scheduler.jobs import job_of, work_of
-from mray._scheduler.policy import PRIVATE_VARIABLES
+from mray._scheduler.policy import shown_variables
 from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
 from mray._scheduler.resources import FREE, to_quantities
 
@@ -122,7 +122,7 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
         "process": worker.process,
         "pid": worker.pid,
         "state": worker.state,
-        "environment": {name: value for name, value in worker.environment if not name.startswith(PRIVATE_VARIABLES)},
+        "environment": shown_variables(worker.environment),
         "tenant": tenant.label if tenant is not None else "",
         "job": job_of(work_of(worker.environment)),
         "actor_id": tenant.id.hex() if isinstance(tenant, ActorRecord) else "",

@@ -29,7 +29,7 @@ from mray._common.messages import (
 )
 from mray._scheduler.jobs import detached_work, job_of
 from mray._scheduler.placement import belongs_to
-from mray._scheduler.policy import GRAVE_BYTES, GRAVES, PRIVATE_VARIABLES, TOMBSTONE_BYTES, TOMBSTONES
+from mray._scheduler.policy import GRAVE_BYTES, GRAVES, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
 from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Ordered, Site, Tenant
 from mray._scheduler.resources import to_quantities
 from mray._scheduler.works import Works
@@ -385,7 +385,7 @@ class Actors:
             "detached": actor.detached,
             "resources": to_quantities(actor.amounts),
             "placement_group_id": belongs_to(actor),
-            "environment": {name: value for name, value in actor.environment if not name.startswith(PRIVATE_VARIABLES)},
+            "environment": shown_variables(actor.environment),
             "holders": len(actor.holders),
             "cause": list(cause[:4]) if cause is not None else None,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mray._scheduler.policy import shown_variables
 from mray._scheduler.resources import to_quantities
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Listings:
                 "process": worker.process,
                 "pid": worker.pid,
                 "state": worker.state,
-                "environment": dict(worker.environment),
+                "environment": shown_variables(worker.environment),
                 "tenant": worker.tenant.label if worker.tenant is not None else "",
             }
             for worker in self._scheduler.workers.workers.values()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 #: How often in a row workers of one environment may fail to start before those who wait for one are refused.
 SPAWN_ATTEMPTS = 3
@@ -22,6 +22,8 @@ PRESTART = 2
 
 #: The names of variables that carry what is ours begin so.
 PRIVATE_VARIABLES = "MRAY_WORKER_"
+#: Stands for the value of a variable in listings: it may be a secret, and what is listed is printed, logged and shown.
+HIDDEN = "<redacted>"
 #: Carries the program that a worker is started under (see `mray._runtime.launch.Wrapper`).
 WRAPPER_VARIABLE = PRIVATE_VARIABLES + "WRAPPER"
 #: Carries the interpreter that a worker is started with (see `mray._runtime.packages.Interpreter`).
@@ -30,6 +32,11 @@ INTERPRETER_VARIABLE = PRIVATE_VARIABLES + "INTERPRETER"
 _READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
 #: Variables that numerical libraries read when they are imported, which preloading does before the fork.
 _READ_AT_IMPORT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_")
+
+
+def shown_variables(environment: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What listings say of the variables of a worker: their names."""
+    return {name: HIDDEN for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)}
 
 
 def choose_device(free: Sequence[int], units: int, whole: int) -> list[int] | None:

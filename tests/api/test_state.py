@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import signal as signals
 import subprocess
@@ -14,6 +15,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from mray._runtime import observer
+from mray.util.state.api import session_directory
 
 Eventually = Callable[..., None]
 
@@ -102,6 +106,26 @@ def test_a_killed_actor_stays_listed_as_dead(session: ModuleType, state: ModuleT
     assert row.pid == pid
     assert "ray.kill" in str(row.death_cause)
     eventually(lambda: [row.pid for row in state.list_workers(filters=[("is_alive", "=", False), ("pid", "=", pid)])] == [pid])
+
+
+def test_the_values_of_variables_are_not_shown(session: ModuleType, state: ModuleType, engine: str) -> None:
+    def texts() -> str:
+        told = [list_(detail=True) for list_ in (state.list_actors, state.list_tasks, state.list_workers, state.list_jobs)]
+        if engine == "mray":
+            told.append(observer.ask_node(session_directory(), "snapshot", 30))
+        return repr(told)
+
+    options: Any = {"num_cpus": 0, "runtime_env": {"env_vars": {"TOKEN": "swordfish"}}}
+    actor = worker_class(session).options(**options).remote()
+    assert session.get(wait_task(session).options(**options).remote("/")) == "/"
+    session.get(actor.pid.remote())
+    (row,) = state.list_actors(detail=True)
+    shown = json.loads(row.serialized_runtime_env)["env_vars"]
+    assert shown == {"TOKEN": "<redacted>" if engine == "mray" else "swordfish"}  # Ray: only to browsers
+    assert ("swordfish" in texts()) == (engine != "mray")
+    session.kill(actor)
+    assert "TOKEN" in texts()
+    assert ("swordfish" in texts()) == (engine != "mray")
 
 
 def test_an_actor_whose_arguments_are_missing_or_that_finds_no_room_is_not_alive(

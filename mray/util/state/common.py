@@ -156,7 +156,9 @@ class ActorState(StateSchema):
     pid: int | None = column("The pid of its process; 0 before there is one.")
     ray_namespace: str | None = column("The namespace of its name.")
     required_resources: dict[str, float] | None = column("What it holds while it lives.", detail=True, filterable=False)
-    serialized_runtime_env: str | None = column("The variables of its runtime_env, as JSON.", detail=True, filterable=False)
+    serialized_runtime_env: str | None = column(
+        "Its runtime_env as JSON: the names of its variables, without their values.", detail=True, filterable=False
+    )
     death_cause: dict[str, Any] | None = column(
         "Why it is dead, or why it was restarted: kind, text, pid, status.", detail=True, filterable=False
     )
