@@ -26,6 +26,7 @@ from mray._common import settings
 from mray._common.shapes import misfit
 from mray._ipc.connection import connect, encode
 from mray._ipc.frames import MESSAGE_STARTS, decode_message
+from mray._ipc.limits import advice, exhausted, is_exhausted
 from mray._ipc.reaper import LOCK
 from mray._runtime.process_snapshot import answer_here
 
@@ -109,7 +110,10 @@ def is_alive(directory: str) -> bool:
 
 # ---------------------------------------------------------------------------------------------- asking
 def ask_node(directory: str, what: str, timeout: float) -> Any:
-    """The node's answer. Raises SessionGoneError, or TimeoutError after `timeout` seconds."""
+    """The node's answer.
+
+    Raises SessionGoneError, TimeoutError after `timeout` seconds, and OSError when this process or the node has no descriptor for it.
+    """
     here = own_nodes.get(directory)
     if here is not None:
         return here(what)
@@ -117,9 +121,12 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
     try:
         sock = connect(os.path.join(directory, "node.sock"))
     except OSError as error:
+        if is_exhausted(error):
+            raise exhausted(error, f"The node of {directory} could not be asked.") from None
         raise SessionGoneError(f"no session answers in {directory}: {error}") from None
     with sock:
-        sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, [])))
+        with contextlib.suppress(OSError):  # it has ended, or refused us before we have asked: that is still to be read
+            sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, [])))
         sock.settimeout(timeout)
         reader = _Reader(m.ANSWER)
         while reader.message is None:
@@ -139,6 +146,8 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
                 reader.feed(data)
             except ValueError as error:
                 raise SessionGoneError(f"the node of {directory} answers what makes no sense: {error}") from None
+    if reader.message[0] == m.REFUSED:
+        raise OSError(*reader.message[1:])
     _code, _number, ok, value = reader.message
     if not ok:
         raise ValueError(str(value))
@@ -157,10 +166,11 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                 continue
             try:
                 sock = stack.enter_context(connect(os.path.join(directory, process + ".sock")))
-                sock.sendall(encode((m.ASK, 1, sections)))
-            except OSError:
-                told[process] = "has ended"
+            except OSError as error:
+                told[process] = f"could not be asked: {advice(error)}" if is_exhausted(error) else "has ended"
                 continue
+            with contextlib.suppress(OSError):  # as above
+                sock.sendall(encode((m.ASK, 1, sections)))
             sock.setblocking(False)
             selector.register(sock, selectors.EVENT_READ, (process, _Reader(m.TOLD)))
         while selector.get_map() and (left := deadline - monotonic()) > 0:
@@ -179,7 +189,8 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                     selector.unregister(key.fileobj)
                     continue
                 if reader.message is not None:
-                    told[process] = reader.message[2]
+                    code, _number, answer = reader.message
+                    told[process] = answer if code == m.TOLD else f"cannot answer: {answer.rstrip('.')}"
                     selector.unregister(key.fileobj)
                 elif not data:
                     told[process] = "has ended"
@@ -190,7 +201,7 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
 
 
 class _Reader:
-    """Puts one frame together: an answer with this code."""
+    """Puts one frame together: an answer with this code, or REFUSED."""
 
     def __init__(self, code: int) -> None:
         self._code = code
@@ -206,7 +217,7 @@ class _Reader:
             end = 4 + _HEADER.unpack_from(self._bytes)[0]
             if len(self._bytes) >= end:
                 message = decode_message(bytes(self._bytes[4:end]))
-                wrong = misfit(message) or ("" if message[0] == self._code else f"word {message[0]} is no answer")
+                wrong = misfit(message) or ("" if message[0] in (self._code, m.REFUSED) else f"word {message[0]} is no answer")
                 if wrong:
                     raise ValueError(wrong)
                 self.message = message

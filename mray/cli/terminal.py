@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mray._ipc.limits import is_exhausted
+from mray._runtime.observer import SessionGoneError
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 # Exit statuses, the same for all commands.
@@ -82,12 +84,20 @@ def guarded(action: Callable[[], int]) -> int:
     except ValueError as error:
         print(f"mray: {error}", file=sys.stderr)
         return USAGE
+    except (SessionGoneError, TimeoutError) as error:
+        print(f"mray: {error}", file=sys.stderr)
+        return NO_SESSION
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader (head, less) has what it wanted. What is still buffered must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except OSError as error:
+        if not is_exhausted(error):
+            raise
+        print(f"mray: {error.strerror}", file=sys.stderr)
+        return NOT_FOUND
 
 
 def lacks(package: str, extra: str, what: str) -> int:

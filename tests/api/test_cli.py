@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import resource
 import select
 import signal as signals
 import subprocess
@@ -16,6 +18,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from mray.util import state
+from mray.util.state.exception import RayStateApiException
 
 pytestmark = pytest.mark.only("mray")
 
@@ -366,6 +371,35 @@ def test_of_several_sessions_one_must_be_chosen(live: Live, tmp_path: Path) -> N
         assert "No session 'nonsense' is running" in mray("list", "actors", "--session", "nonsense", check=3).stderr
     finally:
         other.communicate("", timeout=60)
+
+
+@contextlib.contextmanager
+def starved(pid: int) -> Iterator[None]:
+    """While this is entered, the process gets no more file descriptors."""
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+
+def test_who_looks_at_a_session_without_descriptors_is_told_which_process_has_none(live: Live) -> None:
+    node = live.ray._api.current.current_backend().client.facts["node_pid"]
+    with starved(node):
+        for words in (("status",), ("list", "actors"), ("timeline",)):
+            told = mray(*words, check=1).stderr
+            assert f"The node process (pid {node}) has no file descriptor left to answer with." in told
+            assert "Too many open files" in told and "ulimit -n" in told and "Traceback" not in told
+        with pytest.raises(RayStateApiException, match=f"The node process .pid {node}. has no file descriptor left"):
+            state.list_actors()
+        with pytest.raises(OSError, match=f"The node process .pid {node}. has no file descriptor left"):
+            live.ray.timeline()
+    with starved(live.pids[1]):
+        done = mray("list", "actors", "--detail", "--allow-missing")
+        assert f"the worker of pid {live.pids[1]} cannot answer: Too many open files" in done.stderr
+        assert len(rows("list", "actors")) == 2
+    assert len(rows("list", "actors", "--detail")) == 2
 
 
 def test_the_doctor_cleans_after_a_session_that_was_killed_whole(fresh: ModuleType, eventually: Eventually) -> None:

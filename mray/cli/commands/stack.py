@@ -16,7 +16,7 @@ from typing import Any
 
 from mray._common import messages as m
 from mray._runtime import stack_signal
-from mray._runtime.observer import ask_node
+from mray._runtime.observer import SessionGoneError, ask_node
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import View
 from mray.util.state.api import look
@@ -107,7 +107,10 @@ def _of_process(view: View, row: dict[str, Any], program: str | None, variables:
         if row["role"] == m.ROLE_WORKER and (text := stack_signal.ask(view.directory, row["pid"], view.timeout)):
             return {**result, "through": "faulthandler", "stacks": [["", text]]}
     elif row["role"] == m.ROLE_NODE:
-        return {**result, "through": "itself", "stacks": [list(stack) for stack in ask_node(view.directory, "stacks", view.timeout)]}
+        try:
+            return {**result, "through": "itself", "stacks": [list(stack) for stack in ask_node(view.directory, "stacks", view.timeout)]}
+        except (SessionGoneError, OSError) as error:
+            reasons.insert(0, str(error))
     else:
         reasons.insert(0, "only py-spy can look at it (pip install py-spy)")
     # Nothing is wrong with a zygote that nobody can look at.

@@ -110,6 +110,8 @@ def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, de
         return View(session_directory(address), max(timeout, _LEAST_TIMEOUT), detail)
     except (SessionGoneError, TimeoutError) as error:
         raise ServerUnavailable(str(error)) from None
+    except OSError as error:
+        raise RayStateApiException(error.strerror or str(error)) from None
 
 
 def _ask_ray(address: str | None, name: str, *args: Any, **options: Any) -> Any:
