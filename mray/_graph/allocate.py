@@ -23,11 +23,11 @@ from mray._graph.communicators import Invitation, Membership
 from mray._graph.deaths import raise_death
 from mray._graph.ends import TRIM, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost, Pending
-from mray._graph.loop import ALLOCATE, STOP
+from mray._graph.loop import ALLOCATE, LENT, STOP
 from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment
-from mray._ipc.slots import unlink_all
+from mray._ipc.slots import sweep_orphans, unlink_all
 from mray._trace.torch_profiler import FOLDER
 
 
@@ -46,16 +46,17 @@ class Allocation:
         self.crowd = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = Ends()
+        #: By endpoint, the answers of actors that were asked to leave.
+        self._left: dict[str, Pending] = {}
         torch = os.path.join(os.getcwd(), FOLDER) if settings.CGRAPH_TORCH_PROFILING.get() else ""
         self.profilers = Profilers(torch, settings.CGRAPH_NVTX_PROFILING.get())
 
     def stop(self) -> list[Pending]:
         """Ask the actors to leave the graph; does not wait, and the dead do not mind."""
-        asked = []
         for endpoint in self.actors:
             with contextlib.suppress(Exception):
-                asked.append(self.host.request(self.processes[endpoint], STOP, self.plan.graph_id.encode()))
-        return asked
+                self._left[endpoint] = self.host.request(self.processes[endpoint], STOP, self.plan.graph_id.encode())
+        return list(self._left.values())
 
     def end_workers(self) -> None:
         """Give the workers of the graph's functions back. Idempotent."""
@@ -71,13 +72,24 @@ class Allocation:
         self.ends.close()
         # POINT graph ends closed
         unlink_all(self.prefix)
+        sweep_orphans()
         lending = [channel for channel in self.plan.channels if channel.transport in DEVICE]
+        trimmed = {endpoint for channel in lending for endpoint in (channel.writer, *channel.readers)} - {DRIVER}
+        trimmed.update(endpoint for endpoint, pending in self._left.items() if _lent(pending))
+        # Not before: the last to close an end lets the others have their memory back.
+        for endpoint in trimmed:
+            with contextlib.suppress(Exception):
+                self.host.request(self.processes[endpoint], TRIM, b"")
         if lending:
-            # Not before: the last to close an end lets the others have their memory back.
-            for endpoint in {endpoint for channel in lending for endpoint in (channel.writer, *channel.readers)} - {DRIVER}:
-                with contextlib.suppress(Exception):
-                    self.host.request(self.processes[endpoint], TRIM, b"")
             settle_devices(patience)
+
+
+def _lent(pending: Pending) -> bool:
+    """Whether an actor has left the graph and keeps for others what it had passed on to them."""
+    try:
+        return pending.done() and pending.result() == LENT
+    except Exception:  # dead
+        return False
 
 
 def allocate(

@@ -32,12 +32,15 @@ from mray._graph.program import compile_program
 from mray._graph.report import STATISTICS, statistics
 from mray._graph.survey import SURVEY, answer
 from mray._ipc.segment import Segment
+from mray._ipc.slots import sweep_orphans
 from mray._ipc.spin import MOST_CROWDED, SELFISH, Patience
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import deserialize
 
 ALLOCATE = "allocate"
 STOP = "stop"
+#: Its answer, where the actor keeps values for others that it has passed on to them: TRIM has it look again once they have left, too.
+LENT = b"lent"
 
 
 class Program:
@@ -189,7 +192,8 @@ class GraphService:
         if verb == ALLOCATE:
             return self._allocate(pickle.loads(payload), instance)
         if verb == STOP:
-            return self._stop(payload.decode())
+            self._stop(payload.decode())
+            return b"" if sweep_orphans() else LENT
         if verb == STATISTICS:
             return statistics(self._programs, payload.decode())
         if verb in (PROFILE, PROFILE_NOW):
@@ -199,6 +203,7 @@ class GraphService:
         if verb == SURVEY:
             return answer(payload)
         if verb == TRIM:
+            sweep_orphans()
             settle_devices(SETTLING)
             return b""
         raise ValueError(f"an actor cannot {verb!r} a graph")
@@ -235,12 +240,11 @@ class GraphService:
         self._programs = programs
         self._crowd = max((program.assignment.crowd for program in programs), default=0) / usable_cores()
 
-    def _stop(self, graph_id: str) -> bytes:
+    def _stop(self, graph_id: str) -> None:
         for program in self._programs:
             if program.assignment.graph_id == graph_id:
                 program.close()
         self._set_programs(tuple(program for program in self._programs if not program.closed))
-        return b""
 
     def owner_gone(self, process: str) -> None:
         """From any thread: this process is dead; the main thread leaves the graphs that it has compiled."""

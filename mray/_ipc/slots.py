@@ -26,7 +26,8 @@ finds none left copies.
 
 A loan outlives the ends of its ring, for a value that was read stays valid: what readers have not released when the writer closes becomes
 an *orphan*, kept until they have, or are dead; and what a reader holds it releases after its own close, too. Who has closed and holds
-nothing says so by HOLDS, for what it never took it will never release. Orphans are looked at when other ends are made, lend or close.
+nothing says so by HOLDS, for what it never took it will never release. Orphans are looked at when other ends are made, lend or close, and
+when all members of a graph have left it.
 
 Releases come from finalizers, which may run between any two byte codes of any thread: all they do is write one word of
 their own.
@@ -332,8 +333,11 @@ _orphans: list[_Orphans] = []
 _sweeping = threading.Lock()
 
 
-def sweep_orphans() -> None:
-    """Let go of values that closed writers had passed on, and that everybody has released by now. Any thread, finalizers too."""
+def sweep_orphans() -> bool:
+    """Let go of values that closed writers had passed on, and that everybody has released by now; whether none is left.
+
+    Any thread, finalizers too.
+    """
     if _orphans and _sweeping.acquire(False):
         try:
             for orphans in tuple(_orphans):
@@ -341,6 +345,7 @@ def sweep_orphans() -> None:
                     _orphans.remove(orphans)
         finally:
             _sweeping.release()
+    return not _orphans
 
 
 class Attached:

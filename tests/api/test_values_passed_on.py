@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +17,17 @@ COUNT = 300_000
 def keeper(ray_session):
     @ray_session.remote
     class Keeper:
+        def orphans(self):
+            from mray._ipc import slots
+
+            return len(slots._orphans)
+
+        def look(self, value, come, go):
+            open(come, "w").close()
+            while not os.path.exists(go):
+                time.sleep(0.01)
+            return int(value[0])
+
         def load(self, value):
             self.value = value
 
@@ -77,3 +91,28 @@ def test_a_value_that_an_actor_keeps_outlives_the_actor_that_passed_it_on(ray_se
     others = [ray_session.put(np.full(COUNT, 5)) for _ in range(8)]
     assert ray_session.get(holder.span.remote()) == (1, 1)
     del others
+
+
+@pytest.mark.only("mray")
+def test_the_end_of_a_graph_gives_back_what_was_passed_on_in_it_also_when_its_reader_is_the_last_to_leave(
+    ray_session, keeper, eventually, tmp_path
+):
+    """Only in processes of mray's own: elsewhere nothing is passed on without a copy."""
+    from mray.dag import InputNode
+
+    giver, holder = keeper.remote(), keeper.remote()
+    ref = ray_session.put(np.full(COUNT, 1))
+    ray_session.get(giver.load.remote(ref))
+    come, go = str(tmp_path / "come"), str(tmp_path / "go")
+    passing = compiled(lambda given: holder.look.bind(giver.give.bind(given), come, go), InputNode)
+    passing.execute(0)
+    eventually(lambda: os.path.exists(come))
+    ending = threading.Thread(target=passing.teardown)
+    ending.start()
+    try:
+        eventually(lambda: ray_session.get(giver.orphans.remote()) == 1)  # has left, and keeps it for the other
+    finally:
+        open(go, "w").close()
+        ending.join()
+    eventually(lambda: ray_session.get(giver.orphans.remote()) == 0)
+    assert ray_session.get(holder.orphans.remote()) == 0
