@@ -9,8 +9,9 @@ from typing import Any
 from mray._channel.base import NOTHING, Failed
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._ipc import layout as at
-from mray._ipc.doorbell import GroupBell
+from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.layout import RingLayout
+from tests.interleavings import explorer
 from tests.interleavings.explorer import SEQUENTIAL, Explored, Explorer, Outcome, Run
 from tests.interleavings.stand_ins import GRAIN, BellFd, Process, Segment, View, in_place
 
@@ -51,6 +52,7 @@ class Channel:
         hold: int = 0,
         grouped: bool = False,
         closes: bool = False,
+        before: int = 0,
     ) -> None:
         self.layout = RingLayout(entries, 64, readers, slots)
         self.values = list(SMALL_VALUES[:messages]) if values is None else list(values)
@@ -59,22 +61,45 @@ class Channel:
         self.hold = hold
         self.grouped = grouped
         self.closes = closes
+        self.before = before
 
-    def formatted(self) -> dict[Any, int]:
+    def formatted(self) -> dict[Any, Any]:
         """What is there before anything happens."""
-        return formatted("ring", self.layout, [self.names.index(name) + 1 for name in self.readers])
+        facts = formatted("ring", self.layout, [self.names.index(name) + 1 for name in self.readers])
+        explorer.current = run = Run([], facts, SEQUENTIAL)
+        try:
+            self._make_writer(run)
+        finally:
+            explorer.current = None
+        return facts | {location: value for location, value in run.written.items() if location[0] != "table"}
 
-    # ------------------------------------------------------------------------------------------ actors
-    def write(self, run: Run) -> int:
-        """How many values were written."""
+    def _make_writer(self, run: Run) -> tuple[Process, ShmWriter, list[Doorbell]]:
+        """The writer, when it has written what is there before anything happens."""
         process = Process(run, "writer", self.names)
         run.is_early = True
         bells = [process.bell_of(name) for name in self.readers]
         fd: Any = BellFd(run, "group", tuple(f"group of {name}" for name in self.readers))
         segment: Any = Segment(run, "ring", self.layout.size)
         writer = ShmWriter(segment, 0, self.layout, "slot", bells, GroupBell(fd, bells) if self.grouped else None)
+        for value in self.values[: self.before]:
+            assert writer.try_write(value)
+        return process, writer, bells
+
+    # ------------------------------------------------------------------------------------------ actors
+    def write(self, run: Run) -> int:
+        """How many values were written."""
+        process, writer, bells = self._make_writer(run)
         run.is_early = False
-        for number, value in enumerate(self.values):
+        put = writer._put
+
+        def put_here(form: int, payload: bytes) -> None:
+            process.mark("puts", number, writer)  # however it came to know that there is room
+            put(form, payload)
+
+        writer._put = put_here
+        number = 0
+        process.knows(lambda: (number, writer))
+        for number, value in enumerate(self.values[self.before :], self.before):
             process.mark(number, writer)
             while not writer.try_write(value):
                 process.wait_until(lambda: writer.has_room() or process.deaths, number, writer)
@@ -104,6 +129,8 @@ class Channel:
             view, copy = held.pop(0)
             assert bytes(view) == copy, f"a value that was {copy!r} has become {bytes(view)!r}"
 
+        over = False
+        process.knows(lambda: (got, reader, held, over))
         while self.closes or len(got) < len(self.values):
             process.mark(got, reader, held)
             # What is written before the end is there once the end is seen, so the ring is looked at again after it.
@@ -151,8 +178,7 @@ class Channel:
     def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
         """Raises Violation."""
         with in_place(order):
-            explorer = Explorer(self.actors(), initial=self.formatted(), order=order, victim=victim, check=self.check)
-            explored = explorer.explore()
+            explored = Explorer(self.actors(), initial=self.formatted(), order=order, victim=victim, check=self.check).explore()
         assert all(ends == ({"returned", "crashed"} if name == victim else {"returned"}) for name, ends in explored.ends.items())
         return explored
 

@@ -13,6 +13,11 @@ is remembered, so that each actor becomes a tree, unfolded as far as it is reach
 Partial-order reduction: a step that no other actor can notice is taken alone, at once. Who touches what is found by exploring until
 nothing new is found (see `Explorer.explore`).
 
+Plain bytes: the payloads, which a protocol is to keep everybody from touching at the same time (`Plain`). In the sequential order steps on
+them are taken at once as well, as if nobody could notice; and it is a violation if somebody could: if another actor touches the same bytes,
+one of the two writing, before who was there has done anything that others can notice. For as long as nobody finds that, no other order of
+such steps leads anywhere else. In the other orders of memory they are steps like all others.
+
 Orders of memory:
 
     SEQUENTIAL   every store is seen by all at once
@@ -40,6 +45,13 @@ WEAK = "weak"
 MOST_LATE = 2
 
 Location = Hashable
+
+
+class Plain(tuple[Any, ...]):
+    """A location of bytes that a protocol protects: see "Plain bytes" above."""
+
+    __slots__ = ()
+
 
 # The kinds of access. Words of shared memory:
 READ = "read"
@@ -84,16 +96,24 @@ class Run:
         self.ended = False
         #: Accesses are answered by the initial values and are no steps: for what happens before the others exist.
         self.is_early = False
+        #: What is written early.
+        self.written: dict[Location, Any] = {}
         #: Which process this is, as it says to others.
         self.pid = 0
         #: The names of all processes, by pid - 1.
         self.names: list[str] = []
         #: What the modules under test keep in globals, by name.
         self.globals: dict[str, list[Any]] = {}
+        #: All that the actor knows, whatever of its code runs, apart from where it is in that; None: it does not say.
+        self.knows: Callable[[], Hashable] | None = None
 
     def access(self, kind: str, location: Any, value: Any = None) -> Any:
         if self.is_early:
-            return self._initial.get(location, 0) if kind in (READ, GET) else None
+            if kind in (READ, GET):
+                return self._initial.get(location, 0)
+            if kind in (WRITE, SET):
+                self.written[location] = value
+            return None
         if self.ended:
             # The stack is being unwound, or finalizers run.
             if kind in _UNANSWERED:
@@ -109,9 +129,14 @@ class Run:
         self.ended = True
         raise Suspended
 
+    @property
+    def is_new(self) -> bool:
+        """Whether what the actor does now was never done before with this history."""
+        return not self.ended and self._position == len(self._history)
+
     def mark(self, *local: Hashable) -> None:
         """Said by an actor: `local` is all that I know here. Histories that lead to the same knowledge are one from here on."""
-        if not self.ended and self._position == len(self._history):
+        if self.is_new:
             self.found.append((_MARK, local, None))
 
 
@@ -198,9 +223,19 @@ class Explored:
 
 
 #: Nodes, words, stores held back (per actor), loads not answered (per actor), whether the victim lives, has crashed, or is reported.
-_State = tuple[tuple[_Node, ...], tuple[int, ...], tuple[tuple[tuple[int, int], ...], ...], tuple[tuple[tuple[int, int], ...], ...], int]
+_State = tuple[
+    tuple[_Node, ...],
+    tuple[int, ...],
+    tuple[tuple[tuple[int, int], ...], ...],
+    tuple[tuple[tuple[int, int], ...], ...],
+    int,
+    tuple[tuple[int, int], ...],
+]
 
 _LIVES, _CRASHED, _REPORTED = range(3)
+_NOTHING = (0, 0)
+#: Steps that are passed through at a time: should an actor run in a circle, it is noticed.
+_MOST_ALONE = 1000
 
 
 class Explorer:
@@ -225,6 +260,8 @@ class Explorer:
         self._most = most
         self._numbers: dict[Location, int] = {}
         self._locations: list[Location] = []
+        #: Of those that are plain, where that matters.
+        self._plain = 0
         self._first: list[int] = []
         #: Every value that a location ever has.
         self._domain: list[set[int]] = []
@@ -232,7 +269,10 @@ class Explorer:
         self._marks: dict[tuple[int, Hashable], _Node] = {}
         self._grown: list[_Node] = []
         self._grew = False
-        self._came: dict[_State, tuple[_State, str] | None] = {}
+        #: The first race of this round, which counts if all that may be touched was known.
+        self._race = ""
+        self._violation: Violation | None = None
+        self._came: dict[_State, tuple[_State, list[str]] | None] = {}
         self.explored = Explored()
         self._roots = tuple(self._grow(number, _Node(None, None)) for number in range(len(self.names)))
 
@@ -257,14 +297,19 @@ class Explorer:
         self.explored.runs += 1
         first = node
         self._grown.append(node)
+        said: list[Hashable] = []
         for access in run.found:
             if access[0] == _MARK:
+                said.append(access[1])
                 known = self._marks.setdefault((number, access[1]), node)
                 if known is not node:
                     assert node.parent is not None
                     node.parent.children[node.answer] = known
+                    for local in said:
+                        self._marks[number, local] = known
                     return first
                 continue
+            said.clear()
             node.access = access
             if access[0] in _UNANSWERED:
                 following = _Node(node, None)
@@ -288,6 +333,8 @@ class Explorer:
         if number is None:
             number = self._numbers[location] = len(self._locations)
             self._locations.append(location)
+            if self._order == SEQUENTIAL and isinstance(location, Plain):
+                self._plain |= 1 << number
             self._first.append(self._initial.get(location, 0))
             self._domain.append({self._first[-1]})
         return number
@@ -339,10 +386,14 @@ class Explorer:
         try:
             while True:
                 self._grew = False
+                self._race = ""
+                self._violation = None
                 self._look_ahead()
                 self._search()
                 # This round did not know of what it has found: another one, with that.
                 if not self._look_ahead() and not self._grew:
+                    if self._violation is not None:
+                        raise self._violation
                     return self.explored
         finally:
             self._came.clear()
@@ -355,28 +406,42 @@ class Explorer:
 
     def _search(self) -> None:
         count = len(self.names)
-        start: _State = (self._roots, (), ((),) * count, ((),) * count, _LIVES)
+        start: _State = (self._roots, (), ((),) * count, ((),) * count, _LIVES, (_NOTHING,) * count)
         came = self._came = {start: None}
         todo = [start]
         explored = self.explored
         explored.steps = explored.outcomes = 0
         while todo:
             state = todo.pop()
-            is_last = True
-            for label, after in self._successors(state):
-                is_last = False
-                explored.steps += 1
-                if after not in came:
-                    came[after] = (state, label)
-                    todo.append(after)
-            if is_last:
+            successors, is_alone = self._successors(state)
+            first: _State = state
+            labels: list[str] = []
+            if is_alone:
+                # What nobody can notice is passed through, not kept.
+                while is_alone and len(labels) < _MOST_ALONE:
+                    ((label, state),) = successors
+                    labels.append(label)
+                    successors, is_alone = self._successors(state)
+                explored.steps += len(labels)
+            if self._race and self._violation is None:
+                self._violation = Violation(self._race, [*self._story(first), *labels])
+            if labels:
+                if state in came:
+                    continue
+                came[state] = first, labels
+            if not successors:
                 self._finish(state)
+            explored.steps += len(successors)
+            for label, after in successors:
+                if after not in came:
+                    came[after] = state, [label]
+                    todo.append(after)
             if len(came) > self._most:
                 raise AssertionError(f"more than {self._most} states")
         explored.states = len(came)
 
     def _finish(self, state: _State) -> None:
-        nodes, memory, buffers, delayed, death = state
+        nodes, memory, buffers, delayed, death, _touched = state
         if any(delayed):
             return  # a guess that did not come true
         assert not any(buffers)
@@ -404,12 +469,13 @@ class Explorer:
             before = self._came[at]
             if before is None:
                 break
-            at, label = before
-            steps.append(label)
+            at, labels = before
+            steps += reversed(labels)
         return steps[::-1]
 
-    def _successors(self, state: _State) -> list[tuple[str, _State]]:
-        nodes, memory, buffers, delayed, death = state
+    def _successors(self, state: _State) -> tuple[list[tuple[str, _State]], bool]:
+        """What can happen next; whether it is one step that nobody else can notice."""
+        nodes, memory, buffers, delayed, death, touched = state
         # What each may still read and write.
         ahead = []
         for number, node in enumerate(nodes):
@@ -431,7 +497,11 @@ class Explorer:
                     writes |= its_writes
             steps, is_private = self._steps(state, number, node, reads, writes)
             if is_private and steps:
-                return steps
+                return steps, len(steps) == 1
+            if touched[number] != _NOTHING:
+                # What others do after this step need not be at once with what came before it.
+                cleared = _replace(touched, number, _NOTHING)
+                steps = [(label, after if after[4] != death else (*after[:5], cleared)) for label, after in steps]
             found += steps
         if death == _CRASHED:
             found.append(self._report(state))
@@ -441,7 +511,7 @@ class Explorer:
                 if location not in taken:
                     taken.add(location)
                     rest = (*buffer[:position], *buffer[position + 1 :])
-                    after = (nodes, self._put(memory, location, value), _replace(buffers, number, rest), delayed, death)
+                    after = (nodes, self._put(memory, location, value), _replace(buffers, number, rest), delayed, death, touched)
                     found.append((f"{self.names[number]}'s store arrives: {self._locations[location]} = {value}", after))
                 if self._order == TOTAL:
                     break
@@ -450,24 +520,47 @@ class Explorer:
             for position, (location, value) in enumerate(loads):
                 if location not in taken and self._get(memory, location) == value:
                     rest = (*loads[:position], *loads[position + 1 :])
-                    after = (nodes, memory, buffers, _replace(delayed, number, rest), death)
+                    after = (nodes, memory, buffers, _replace(delayed, number, rest), death, touched)
                     found.append((f"{self.names[number]}'s load is answered: {self._locations[location]} = {value}", after))
                 taken.add(location)
-        return found
+        return found, False
+
+    def _plain_step(self, state: _State, number: int, location: int, on: Callable[..., _State]) -> tuple[str, _State]:
+        nodes, memory, _buffers, _delayed, _death, touched = state
+        access = nodes[number].access
+        assert access is not None
+        kind, where, value = access
+        name = self.names[number]
+        bit = 1 << location
+        for other, (its_reads, its_writes) in enumerate(touched):
+            if other != number and (its_writes if kind == READ else its_reads | its_writes) & bit:
+                self._race = self._race or f"{name} may {kind} {where} while {self.names[other]} is there"
+        reads, writes = touched[number]
+        if kind == READ:
+            seen = self._get(memory, location)
+            step, after = f"{name}: read {where}: {seen}", on(seen)
+            reads |= bit
+        else:
+            self._may_hold(location, value)
+            step, after = f"{name}: write {where} = {value}", on(None, self._put(memory, location, value))
+            writes |= bit
+        return step, (*after[:5], _replace(touched, number, (reads, writes)))
 
     def _report(self, state: _State) -> tuple[str, _State]:
-        nodes, memory, buffers, delayed, _death = state
+        nodes, memory, buffers, delayed, _death, touched = state
         for number, name in enumerate(self.names):
             if number != self._victim:
                 location = self._number(hangup(self.names[self._victim], name))
                 memory = self._put(memory, location, 1)
+        # Who acts on this report comes after what the victim has read; and is still not to look at what it had begun to write.
+        touched = _replace(touched, self._victim, (0, touched[self._victim][1]))
         memory = self._put(memory, self._number(dead(self.names[self._victim])), 1)
-        return f"the kernel reports the death of {self.names[self._victim]}", (nodes, memory, buffers, delayed, _REPORTED)
+        return f"the kernel reports the death of {self.names[self._victim]}", (nodes, memory, buffers, delayed, _REPORTED, touched)
 
     # ------------------------------------------------------------------------------------------ one actor's step
     def _steps(self, state: _State, number: int, node: _Node, reads: int, writes: int) -> tuple[list[tuple[str, _State]], bool]:
         """What this actor can do next, and whether nobody else can notice. `reads`, `writes`: what the others may still touch."""
-        nodes, memory, buffers, delayed, death = state
+        nodes, memory, buffers, delayed, death, touched = state
         assert node.access is not None
         kind, where, value = node.access
         name = self.names[number]
@@ -476,8 +569,12 @@ class Explorer:
             child = node.children.get(answer)
             if child is None:
                 child = self._next(number, node, answer)
-            return _replace(nodes, number, child), memory, held, loads, death
+            return _replace(nodes, number, child), memory, held, loads, death, touched
 
+        if self._plain and kind in (READ, WRITE):
+            location = self._number(where)
+            if self._plain >> location & 1:
+                return [self._plain_step(state, number, location, on)], True
         if kind == FENCE:
             if buffers[number] or delayed[number]:
                 return [], False
@@ -547,7 +644,7 @@ class Explorer:
             if private:
                 return steps, True
         if number == self._victim and kind != GET:
-            steps.append((f"{name} crashes", (nodes, memory, buffers, delayed, _CRASHED)))
+            steps.append((f"{name} crashes", (nodes, memory, buffers, delayed, _CRASHED, touched)))
         return steps, private
 
 

@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 import select
+import sys
 import textwrap
 import types
 from collections import deque
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from mray._channel import shm
+from mray._channel import leases, shm
 from mray._ipc import doorbell, reactor, ring, slots
 from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer
@@ -32,6 +33,7 @@ from tests.interleavings.explorer import (
     SET_ALL,
     WEAK,
     WRITE,
+    Plain,
     Run,
     fence,
     fence_if_weak,
@@ -50,13 +52,19 @@ class Words:
         self._first = first
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            assert index == slice(None), "part of the words"
+        if index == slice(None):
             return self
+        if isinstance(index, slice):
+            read = self._run.access(READ, Plain((self._name, self._first + index.start, "and more")))
+            return memoryview(read or bytes(WORD * (index.stop - index.start)))
         return self._run.access(READ, (self._name, self._first + index))
 
-    def __setitem__(self, index: int, value: int) -> None:
-        self._run.access(WRITE, (self._name, self._first + index), int(value))
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, slice):
+            assert value.nbytes == WORD * (index.stop - index.start)
+            self._run.access(WRITE, Plain((self._name, self._first + index.start, "and more")), bytes(value))
+        else:
+            self._run.access(WRITE, (self._name, self._first + index), int(value))
 
     def release(self) -> None:
         pass
@@ -77,13 +85,13 @@ class Memory:
 
     def __getitem__(self, where: slice) -> bytes:
         start, end = where.start or 0, where.stop
-        words = [self.run.access(READ, (self.name, index)) for index in range(start // WORD, (end + WORD - 1) // WORD)]
+        words = [self.run.access(READ, Plain((self.name, index))) for index in range(start // WORD, (end + WORD - 1) // WORD)]
         return b"".join(word.to_bytes(WORD, "little") for word in words)[: end - start]
 
     def __setitem__(self, where: slice, payload: bytes) -> None:
         start = where.start or 0
         for index, word in enumerate(words_of(bytes(payload))):
-            self.run.access(WRITE, (self.name, start // WORD + index), word)
+            self.run.access(WRITE, Plain((self.name, start // WORD + index)), word)
 
     def release(self) -> None:
         pass
@@ -98,7 +106,7 @@ class SlotMemory(Memory):
 
     def __getitem__(self, where: slice) -> bytes:
         end = where.stop
-        pieces = [self.run.access(READ, (self.name, piece)) for piece in range((end + GRAIN - 1) // GRAIN)]
+        pieces = [self.run.access(READ, Plain((self.name, piece))) for piece in range((end + GRAIN - 1) // GRAIN)]
         return b"".join(piece or bytes(GRAIN) for piece in pieces)[:end]
 
     def __setitem__(self, where: slice, payload: bytes) -> None:
@@ -106,7 +114,7 @@ class SlotMemory(Memory):
         payload = bytes(payload)
         assert len(payload) <= self.size, "written beyond the end"
         for piece, start in enumerate(range(0, len(payload), GRAIN)):
-            self.run.access(WRITE, (self.name, piece), payload[start : start + GRAIN].ljust(GRAIN, b"\0"))
+            self.run.access(WRITE, Plain((self.name, piece)), payload[start : start + GRAIN].ljust(GRAIN, b"\0"))
 
 
 class Segment:
@@ -243,6 +251,9 @@ class PerProcess:
 
     def __len__(self) -> int:
         return len(self._list)
+
+    def __setitem__(self, where: slice, items: list[Any]) -> None:
+        self._list[where] = items
 
     def append(self, item: Any) -> None:
         self._list.append(item)
@@ -387,7 +398,30 @@ def _decode_array(own: Any, length: int, pin: Pin | None = None, _offset: int = 
     return View(own if pin is None else pin, length)
 
 
-_MODULES = (doorbell, reactor, ring, shm, slots)
+def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of something that an actor has one of, or one for each peer. What it answers is all that is left of how it came to that.
+
+    Called from code that keeps nothing but in its variables, or in what the actor says to know (`Process.knows`).
+    """
+
+    @functools.wraps(function)
+    def marked(self: Any, *arguments: Any) -> Any:
+        answer = function(self, *arguments)
+        run = explorer.current
+        if run is not None and run.knows is not None and run.is_new and not run.is_early:
+            places = []
+            frame = sys._getframe(1)
+            while frame is not None and frame.f_code is not explorer.Explorer._grow.__code__:
+                facts = [(name, value) for name, value in frame.f_locals.items() if value is None or isinstance(value, (int, str, bytes))]
+                places.append((frame.f_code, frame.f_lasti, *facts))
+                frame = frame.f_back
+            run.mark("has done", function.__name__, getattr(self, "_index", 0), answer, run.knows(), *places)
+        return answer
+
+    return marked
+
+
+_MODULES = (doorbell, leases, reactor, ring, shm, slots)
 
 
 @contextlib.contextmanager
@@ -398,6 +432,9 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
             for name, stand_in in (("fence", fence), ("publish_fence", fence_if_weak), ("trust_fence", fence_if_weak)):
                 if hasattr(module, name):
                     patch.setattr(module, name, stand_in)
+        patch.setattr(ring.RingWriter, "_refresh", _marked(ring.RingWriter._refresh))
+        patch.setattr(doorbell.Doorbell, "ring", _marked(doorbell.Doorbell.ring))
+        patch.setattr(doorbell.GroupBell, "ring", _marked(doorbell.GroupBell.ring))
         patch.setattr(ring, "_WEAK_ORDER", order == WEAK)
         patch.setattr(ring, "_pack_header", _pack_header)
         patch.setattr(ring, "_unpack_header", _unpack_header)
@@ -412,6 +449,9 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(slots, "getpid", _getpid)
         patch.setattr(slots, "start_of", _start_of)
         patch.setattr(slots, "_orphans", PerProcess("orphans"))
+        patch.setattr(leases, "getpid", _getpid)
+        patch.setattr(leases, "start_of", _start_of)
+        patch.setattr(leases, "_orphans", PerProcess("leases"))
         patch.setattr(shm, "encode_array", _encode_array)
         patch.setattr(shm, "decode_array", _decode_array)
         patch.setattr(shm, "LEAST_PASSED_ON", GRAIN)
@@ -485,8 +525,16 @@ class Process:
         self.reactor._park = park_here
         self.reactor.wait_until(predicate, None, spin=False)
 
+    def knows(self, local: Callable[[], Any]) -> None:
+        """`local`: all that the actor knows, from now on, apart from where it is in its code."""
+        self.run.knows = lambda: (self.name, summary(local()), summary(self.run.globals), tuple(self.deaths))
+
     def mark(self, *local: Any) -> None:
         self.run.mark("goes on", self.name, summary(local), summary(self.run.globals), tuple(self.deaths))
+
+
+class Silent:
+    """What knows nothing that its actor does not say."""
 
 
 def summary(thing: Any) -> Any:
@@ -497,7 +545,7 @@ def summary(thing: Any) -> Any:
         return tuple(summary(each) for each in thing)
     if isinstance(thing, dict):
         return tuple((key, summary(value)) for key, value in thing.items())
-    if isinstance(thing, (Words, Memory, doorbell.Doorbell, doorbell.GroupBell)) or callable(thing):
+    if isinstance(thing, (Words, Memory, Silent, doorbell.Doorbell, doorbell.GroupBell)) or callable(thing):
         return None  # they know nothing by themselves
     if isinstance(thing, (Segment, Mapping, Pin)):
         return thing.memory.name

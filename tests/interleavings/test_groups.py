@@ -5,7 +5,6 @@ Two members; three, and longer work, with MRAY_TEST_FULL=1 only (the states of t
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ import pytest
 from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import Group
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
+from tests.interleavings.full import FULL, full
 from tests.interleavings.meeting import Meeting
 from tests.interleavings.stand_ins import mutated
-
-FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
 
 WORK = [
     pytest.param(["barrier", "barrier"], id="barriers"),
@@ -53,7 +51,7 @@ def test_accesses_to_boards_may_pass_each_other_between_fences(work: str, order:
     Meeting(work, leaves={1: 1}).explore(order)
 
 
-@pytest.mark.skipif(not FULL, reason="millions of states: with MRAY_TEST_FULL=1")
+@full
 def test_three_members_meet() -> None:
     Meeting("barrier", members=3).explore()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -10,10 +9,9 @@ import pytest
 from mray._ipc import slots
 from mray._ipc.slots import SlotReader, SlotWriter
 from tests.interleavings.explorer import SEQUENTIAL, Violation
+from tests.interleavings.full import FULL
 from tests.interleavings.passing_on import PassingOn
 from tests.interleavings.stand_ins import mutated
-
-FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
 
 SHAPES = [
     pytest.param({"closes": True}, id="the relay closes"),

@@ -15,19 +15,24 @@ from mray._ipc.reactor import Reactor
 from mray._ipc.ring import RingReader, RingWriter
 from tests.interleavings.channel import Channel
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
+from tests.interleavings.full import full
 from tests.interleavings.stand_ins import mutated
 
+FULL_RING = {"readers": 2, "entries": 1, "messages": 2, "before": 1}
 SMALL = [
     pytest.param({"entries": 1, "messages": 3}, id="one entry, three messages"),
     pytest.param({"entries": 2, "messages": 3}, id="two entries, three messages"),
     pytest.param({"readers": 2, "entries": 1, "messages": 1}, id="two readers"),
     pytest.param({"readers": 2, "messages": 1, "grouped": True}, id="two readers with one bell"),
     pytest.param({"entries": 2, "messages": 2, "closes": True}, id="the writer closes"),
+    pytest.param(FULL_RING, id="a full ring with two readers"),
 ]
 LARGE = [
     pytest.param({"readers": 2}, id="two readers, two messages"),
     pytest.param({"readers": 3, "messages": 1}, id="three readers"),
     pytest.param({"readers": 3, "messages": 1, "grouped": True}, id="three readers with one bell"),
+    pytest.param({"readers": 2, "entries": 1, "messages": 2}, id="two readers, one entry, two messages", marks=full),
+    pytest.param({**FULL_RING, "readers": 3}, id="a full ring with three readers", marks=full),
 ]
 
 
@@ -52,6 +57,17 @@ def test_stores_may_be_held_back_in_a_queue(shape: dict[str, Any], victim: str |
 def test_stores_and_loads_may_pass_each_other_between_fences() -> None:
     Channel(entries=1, messages=1).explore(WEAK)
     Channel(entries=2, messages=2).explore(WEAK)
+
+
+@full
+@pytest.mark.parametrize("victim", ["writer", "reader 0"])
+def test_a_process_may_die_after_any_step_while_three_wait_for_each_other(victim: str) -> None:
+    Channel(readers=3, entries=1, messages=2, before=1).explore(victim=victim)
+
+
+@full
+def test_stores_and_loads_may_pass_each_other_between_the_fences_of_a_full_ring_with_two_readers() -> None:
+    Channel(readers=2, entries=1, messages=2, before=1).explore(WEAK)
 
 
 # --------------------------------------------------------------------------------------- what must be found
@@ -91,6 +107,24 @@ MUTANTS = [
         {"messages": 1},
         SEQUENTIAL,
         id="rings, then publishes",
+    ),
+    pytest.param(
+        RingWriter.__init__,
+        "for reader in range(layout.readers)",
+        "for reader in range(1)",
+        FULL_RING,
+        SEQUENTIAL,
+        id="asks one reader only for room",
+    ),
+    pytest.param(ShmWriter._ring_all, "self._bells", "self._bells[:1]", FULL_RING, SEQUENTIAL, id="rings one reader only"),
+    pytest.param(ShmWriter.has_room, "want_room(True)", "want_room(not self._wanting)", FULL_RING, SEQUENTIAL, id="asks for room once"),
+    pytest.param(
+        ShmReader.ready,
+        "if ring.room_wanted():",
+        "if ring.room_wanted() and ring.reader == 0:",
+        FULL_RING,
+        SEQUENTIAL,
+        id="has another reader tell of room",
     ),
     pytest.param(ShmReader.ready, "if ring.room_wanted():", "if False:", {"entries": 1}, SEQUENTIAL, id="never tells of room"),
     pytest.param(ShmWriter.has_room, "ring.want_room(True)", "pass", {"entries": 1}, SEQUENTIAL, id="never asks for room"),

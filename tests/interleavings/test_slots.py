@@ -8,9 +8,11 @@ import pytest
 
 from mray._channel.shm import ShmReader
 from mray._ipc import slots
+from mray._ipc.ring import RingWriter
 from mray._ipc.slots import SlotWriter
 from tests.interleavings.channel import Channel, array
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
+from tests.interleavings.full import full
 from tests.interleavings.stand_ins import mutated
 
 A, B, C = array(b"a", 2), array(b"b", 2), array(b"c", 2)
@@ -35,6 +37,34 @@ def test_values_in_slots_stay_what_they_are_in_every_order_of_steps(shape: dict[
 
 def test_a_slot_is_used_again_when_both_readers_have_released_it() -> None:
     Channel([array(b"a"), array(b"b")], readers=2, slots=1).explore()
+
+
+#: One value lies in the slot from the beginning, and the next needs a larger one.
+GROWTH = {"values": [array(b"a"), A], "slots": 1, "before": 1}
+GROWTHS = [
+    pytest.param({**GROWTH, "readers": 2}, id="two readers"),
+    pytest.param({**GROWTH, "readers": 2, "hold": 1}, id="two readers that hold"),
+    pytest.param({"values": [array(b"a"), array(b"b"), C], "entries": 4, "before": 2, "readers": 2}, id="two readers and slots"),
+    pytest.param({**GROWTH, "readers": 2, "before": 0}, id="two readers, from the beginning", marks=full),
+    pytest.param({**GROWTH, "readers": 3}, id="three readers", marks=full),
+    pytest.param({**GROWTH, "readers": 3, "hold": 1}, id="three readers that hold"),
+]
+
+
+@pytest.mark.parametrize("shape", GROWTHS)
+def test_slots_grow_while_some_have_read_and_some_have_not(shape: dict[str, Any]) -> None:
+    Channel(**shape).explore()
+
+
+@pytest.mark.parametrize("victim", ["writer", "reader 0"])
+@pytest.mark.parametrize("shape", [GROWTHS[0], GROWTHS[1], *GROWTHS[3:5]])
+def test_a_process_may_die_after_any_step_while_slots_grow(shape: dict[str, Any], victim: str) -> None:
+    Channel(**shape).explore(victim=victim)
+
+
+@pytest.mark.parametrize(("order", "readers"), [(TOTAL, 2), pytest.param(WEAK, 2, marks=full), (WEAK, 1)])
+def test_stores_may_be_held_back_while_slots_grow(order: str, readers: int) -> None:
+    Channel(**GROWTH, readers=readers).explore(order)
 
 
 @pytest.mark.parametrize("victim", ["writer", "reader 0"])
@@ -64,6 +94,23 @@ MUTANTS = [
     ),
     pytest.param(SlotWriter._tidy, "first < consumed", "first <= consumed", {"values": [A, B]}, SEQUENTIAL, id="unlinks too early"),
     pytest.param(SlotWriter.place, "slot.generation", "1", {"values": [A, LARGER], "slots": 1}, SEQUENTIAL, id="names the segment before"),
+    pytest.param(SlotWriter._tidy, "first < consumed", "True", {**GROWTH, "readers": 2}, SEQUENTIAL, id="unlinks at once"),
+    pytest.param(
+        RingWriter.consumed,
+        "least: int = min(",
+        "least: int = max(",
+        {"values": [array(b"a"), array(b"b"), C], "entries": 4, "before": 2, "readers": 2},
+        SEQUENTIAL,
+        id="unlinks when the first reader has mapped it",
+    ),
+    pytest.param(
+        SlotWriter._free,
+        "return False",
+        "return first != self._released[-1]",
+        {**GROWTH, "values": [array(b"a"), array(b"b")], "readers": 2},
+        SEQUENTIAL,
+        id="overwrites what the last reader holds",
+    ),
     pytest.param(SlotWriter._choose, "held >= size", "held", {"values": [A, LARGER]}, SEQUENTIAL, id="does not grow"),
     pytest.param(
         ShmReader._decode,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -10,17 +9,13 @@ import pytest
 from mray._ipc.reactor import Reactor
 from tests.interleavings.dozing import Threads
 from tests.interleavings.explorer import Violation
+from tests.interleavings.full import full
 from tests.interleavings.stand_ins import mutated
 
-FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
 SHAPES = [
     pytest.param({"waiter": True}, id="a thread begins to wait"),
     pytest.param({"loop": True}, id="an event loop attends"),
-    pytest.param(
-        {"waiter": True, "loop": True},
-        id="both",
-        marks=pytest.mark.skipif(not FULL, reason="half a minute: with MRAY_TEST_FULL=1"),
-    ),
+    pytest.param({"waiter": True, "loop": True}, id="both", marks=full),
 ]
 
 

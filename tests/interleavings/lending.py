@@ -1,0 +1,179 @@
+"""A writer that lends memory beside its ring, and readers whose devices go on reading after they have let go (`mray._channel.leases`).
+
+    writer: fill the block, lend, send (lease, use) ── ring ──▶ reader: read the block, end the lease with a note
+            the note says which event ends what the reader has queued ◀── the reader's device reads once more, then the event
+            wait for that event, fill the block again
+
+There is one block and one lease, so each value but the first waits for the one before. The block lies where everybody looks and nobody is
+kept from writing: only the leases are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from mray._channel import leases
+from mray._channel.leases import Borrower, Lender
+from mray._ipc import layout as at
+from mray._ipc.layout import RingLayout
+from mray._ipc.ring import RingReader, RingWriter
+from tests.interleavings import explorer
+from tests.interleavings.channel import formatted
+from tests.interleavings.explorer import GET, READ, SEQUENTIAL, SET, WRITE, Explored, Explorer, Outcome, Plain, Run, dead
+from tests.interleavings.stand_ins import Process, Segment, Silent, in_place
+
+BLOCK = Plain(("block", 0))
+
+
+class _Lent(Silent):
+    """One value in the block."""
+
+    def __init__(self, returned: Callable[[list[tuple[int, bytes]]], None]) -> None:
+        self.returned = returned
+
+
+class Lending:
+    """`notes`: what each reader says of each value; a note that begins with "=" names no event, as when one and the same is used again.
+    `before`: so many values were lent and sent before anything happens.
+    """
+
+    def __init__(self, *notes: bytes, readers: int = 1, before: int = 0) -> None:
+        self.notes = notes
+        self.before = before
+        self.layout = RingLayout(len(notes) if len(notes) != 3 else 4, 64, readers, 1, leases=1)
+        self.readers = [f"reader {number}" for number in range(readers)]
+        self.names = ["writer", *self.readers]
+
+    def initial(self) -> dict[Any, int]:
+        """What is there when both ends have been made."""
+        layout = self.layout
+        facts = formatted("ring", layout, [2 + reader for reader in range(len(self.readers))])
+        for line, pid in [(layout.lender, 1), *((layout.board(reader), 2 + reader) for reader in range(len(self.readers)))]:
+            facts |= {("ring", line + at.PID): pid, ("ring", line + at.STARTED): pid}
+        facts |= {("ring", layout.board(reader) + at.OPEN): 1 for reader in range(len(self.readers))}
+        explorer.current = run = Run([], facts, SEQUENTIAL)
+        try:
+            self._make_writer(run, _Lent(lambda _notes: None))
+        finally:
+            explorer.current = None
+        return facts | {location: value for location, value in run.written.items() if location[0] != "table"}
+
+    def _make_writer(self, run: Run, lent: _Lent) -> tuple[Process, RingWriter, Lender]:
+        process = Process(run, "writer", self.names)
+        run.is_early = True
+        segment: Any = Segment(run, "ring", self.layout.size)
+        ring = RingWriter(segment, 0, self.layout)
+        lender = Lender(segment, 0, self.layout)
+        for number in range(self.before):
+            self._send(run, number, ring, lender, lent)
+        return process, ring, lender
+
+    def _send(self, run: Run, number: int, ring: RingWriter, lender: Lender, lent: _Lent) -> None:
+        run.access(WRITE, BLOCK, number + 1)
+        lease = lender.lend(lent)
+        assert lease is not None and ring.has_room()
+        ring.put(0, bytes(lease))
+
+    def event(self, reader: int, note: bytes) -> Any:
+        return ("event", reader, note)
+
+    # ------------------------------------------------------------------------------------------ actors
+    def write(self, run: Run) -> int:
+        """How many values were lent."""
+        #: Events that are to come before the block is touched again.
+        awaited: list[tuple[int, bytes]] = []
+        lent = self.before
+
+        def returned(notes: list[tuple[int, bytes]]) -> None:
+            said = dict(notes)
+            for reader, note in said.items():
+                assert note == self.notes[lent - 1], f"reader {reader} has said {note!r} of value {lent - 1}"
+            missing = {number for number in range(len(self.readers)) if number not in said}
+            assert all(run.access(GET, dead(self.readers[number])) for number in missing), f"{missing} have not said anything"
+            awaited.extend((reader, note) for reader, note in notes if not note.startswith(b"="))
+
+        thing = _Lent(returned)
+        process, ring, lender = self._make_writer(run, thing)
+        bells = [process.bell_of(name) for name in self.readers]
+        run.is_early = False
+
+        def is_free() -> bool:
+            """Whether the devices are done with the block."""
+            for reader, note in tuple(awaited):
+                if run.access(GET, self.event(reader, note)) or run.access(GET, dead(self.readers[reader])):
+                    awaited.remove((reader, note))
+            return not awaited
+
+        def knows() -> Any:
+            return lent, tuple(awaited), ring.next, tuple(lender._free), tuple(lender._lent), tuple(lender._notes.items()), lender._closed
+
+        process.knows(knows)
+        for number in range(self.before, len(self.notes)):
+            process.mark(knows())
+            process.wait_until(lambda: (lender.sweep(), lender._free or process.deaths)[1], knows())
+            if not lender._free:
+                break
+            process.wait_until(is_free, knows())
+            self._send(run, number, ring, lender, thing)
+            lent += 1
+            for bell in bells:
+                bell.ring()
+        freed: list[bool] = []
+        lender.close(lambda: freed.append(True))
+        process.wait_until(lambda: leases.sweep_orphans(), knows())
+        process.wait_until(is_free, knows())
+        run.access(WRITE, BLOCK, -1)
+        assert freed == [True]
+        return lent
+
+    def read(self, run: Run, number: int) -> int:
+        """How many values were seen."""
+        process = Process(run, self.readers[number], self.names)
+        run.is_early = True
+        segment: Any = Segment(run, "ring", self.layout.size)
+        ring = RingReader(segment, 0, self.layout, number)
+        borrower = Borrower(segment, 0, self.layout, number)
+        bell = process.bell_of("writer")
+        run.is_early = False
+        seen = 0
+        process.knows(lambda: (seen, ring.next))
+        while seen < len(self.notes):
+            process.mark(seen)
+            over = bool(process.deaths)
+            message = ring.take()
+            if message is None:
+                if over:
+                    break
+                process.wait_until(lambda: ring.ready() or process.deaths, seen)
+                continue
+            lease, use = message[1]
+            note = self.notes[seen]
+            seen += 1
+            assert run.access(READ, BLOCK) == seen, f"not the value {seen - 1}"
+            borrower.end(lease, use, note)
+            if not note.startswith(b"="):
+                bell.ring()
+                # What the device does with it comes later.
+                assert run.access(READ, BLOCK) == seen, f"not the value {seen - 1}, on the device"
+                run.access(SET, self.event(number, note), 1)
+            if seen < len(self.notes):
+                bell.ring()
+        borrower.gone()
+        bell.ring()
+        return seen
+
+    # ------------------------------------------------------------------------------------------ exploring
+    def check(self, outcome: Outcome) -> None:
+        crashed = [name for name, end in outcome.actors.items() if end.how == "crashed"]
+        for name, end in outcome.actors.items():
+            assert end.how != "asleep", f"{name} sleeps for ever in {end.value}"
+        assert crashed or all(end.value == len(self.notes) for end in outcome.actors.values())
+
+    def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
+        """Raises Violation."""
+        readers = {name: functools.partial(self.read, number=number) for number, name in enumerate(self.readers)}
+        with in_place(order):
+            actors: dict[str, Callable[[Run], Any]] = {"writer": self.write, **readers}
+            return Explorer(actors, initial=self.initial(), order=order, victim=victim, check=self.check).explore()

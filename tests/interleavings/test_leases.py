@@ -1,0 +1,72 @@
+"""Leases: what is lent beside a ring stays what it is until every reader has let go and its device is done, in every order of the steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mray._channel import leases
+from mray._channel.leases import Borrower, Lender
+from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
+from tests.interleavings.full import full
+from tests.interleavings.lending import Lending
+from tests.interleavings.stand_ins import mutated
+
+SHAPES = [
+    pytest.param([b"one", b"two"], {}, id="two values, an event for each"),
+    pytest.param([b"=one", b"=one"], {}, id="two values, one event"),
+    pytest.param([b"one"], {"readers": 2, "before": 1}, id="two readers"),
+    pytest.param([b"=one", b"=two"], {"readers": 2, "before": 1}, id="two readers, two values", marks=full),
+    pytest.param([b"=one"], {"readers": 3, "before": 1}, id="three readers", marks=full),
+]
+
+
+@pytest.mark.parametrize(("notes", "more"), SHAPES)
+def test_what_is_lent_stays_what_it_is_in_every_order_of_steps(notes: list[bytes], more: dict[str, Any]) -> None:
+    explored = Lending(*notes, **more).explore()
+    assert explored.states > explored.outcomes > 1
+
+
+@pytest.mark.parametrize("victim", ["writer", "reader 0"])
+@pytest.mark.parametrize(("notes", "more"), [*SHAPES[:2], pytest.param([b"=one"], {"readers": 2, "before": 1}, id="two readers")])
+def test_who_lends_or_borrows_may_die_after_any_step(notes: list[bytes], more: dict[str, Any], victim: str) -> None:
+    Lending(*notes, **more).explore(victim=victim)
+
+
+@pytest.mark.parametrize("victim", [None, "writer", "reader 0"])
+def test_stores_to_leases_may_be_held_back_in_a_queue(victim: str | None) -> None:
+    Lending(b"one", b"two").explore(TOTAL, victim)
+
+
+@pytest.mark.parametrize("notes", [[b"one"], [b"=one", b"=two"]])
+def test_accesses_to_leases_may_pass_each_other_between_fences(notes: list[bytes]) -> None:
+    Lending(*notes).explore(WEAK)
+
+
+TWO = {"readers": 2, "before": 1}
+MUTANTS = [
+    pytest.param(
+        Borrower.end, "if self._notes", "words[start] = use\n    if self._notes", [b"one"], {}, SEQUENTIAL, None, id="ends, then says how"
+    ),
+    pytest.param(Borrower.end, "use << 8 | len(note)", "len(note)", [b"one", b"two"], {}, SEQUENTIAL, None, id="a new note, the old mark"),
+    pytest.param(Borrower.end, "!= note:", "is None:", [b"one", b"two"], {}, SEQUENTIAL, None, id="says only once how"),
+    pytest.param(Lender.sweep, "in self._boards", "in self._boards[:1]", [b"=one", b"=two"], TWO, SEQUENTIAL, None, id="asks one only"),
+    pytest.param(Lender.lend, "self._uses += 1", "self._uses = 1", [b"=one", b"=two"], {}, SEQUENTIAL, None, id="uses do not differ"),
+    pytest.param(Lender._note, "known[0] != mark", "False", [b"one", b"two"], {}, SEQUENTIAL, None, id="reads a note only once"),
+    pytest.param(Lender.close, "_orphans.append(self)", "then()", [b"one"], {}, SEQUENTIAL, None, id="takes it back at its close"),
+    pytest.param(Lender.is_settled, "self._lent or not all(gone)", "False", [b"one"], {}, SEQUENTIAL, None, id="forgets what is lent"),
+    pytest.param(Lender.is_settled, "left or", "", [b"one"], {}, SEQUENTIAL, "reader 0", id="waits for the dead"),
+    pytest.param(leases._is_dead, "!=", "is None ==", [b"one"], {}, SEQUENTIAL, "reader 0", id="takes nobody for dead"),
+    pytest.param(Borrower.end, "publish_fence()", "pass", [b"one"], {}, WEAK, None, id="ends without a fence"),
+    pytest.param(Lender._end, "trust_fence()", "pass", [b"one"], {}, WEAK, None, id="trusts a note without a fence"),
+    pytest.param(Borrower.gone, "publish_fence()", "pass", [b"=one"], {}, WEAK, None, id="goes without a fence"),
+]
+
+
+@pytest.mark.parametrize(("function", "old", "new", "notes", "more", "order", "victim"), MUTANTS)
+def test_leases_with_one_fault_are_caught(
+    function: Any, old: str, new: str, notes: list[bytes], more: dict[str, Any], order: str, victim: str | None
+) -> None:
+    with mutated(function, old, new), pytest.raises(Violation):
+        Lending(*notes, **more).explore(order, victim)
