@@ -138,7 +138,8 @@ class Lending:
         bell = process.bell_of("writer")
         run.is_early = False
         seen = 0
-        process.knows(lambda: (seen, ring.next))
+        over = False
+        process.knows(lambda: (seen, ring.next, over))
         while seen < len(self.notes):
             process.mark(seen)
             over = bool(process.deaths)

@@ -26,14 +26,15 @@ NAMES = ["writer", "relay", "reader"]
 
 
 class PassingOn:
-    """The writer sends `values`, the relay passes on the first `passed` of them and takes the rest for itself.
+    """The writer sends `values`, the relay passes on the first `passed` of them and takes the rest for itself, or leaves them in the ring.
 
     `closes`: the relay closes the second ring when it has passed on what it will. The reader closes its end before it lets go of the last.
     """
 
-    def __init__(self, *, values: int = 2, passed: int = 1, closes: bool = True, grains: int = 1) -> None:
+    def __init__(self, *, values: int = 2, passed: int = 1, closes: bool = True, leaves: bool = False, grains: int = 1) -> None:
         self.values = [array(b"abc"[number : number + 1], grains) for number in range(values)]
         self.passed = passed
+        self.taken = passed if leaves else values
         self.closes = closes
 
     def initial(self) -> dict[Any, int]:
@@ -46,6 +47,8 @@ class PassingOn:
         segment: Any = Segment(run, "first", FIRST.size)
         writer = ShmWriter(segment, 0, FIRST, "a", [process.bell_of("relay")])
         run.is_early = False
+        number = 0
+        process.knows(lambda: (number, writer))
         for number, value in enumerate(self.values):
             process.mark(number, writer)
             assert writer.try_write(value), "as many entries as values"
@@ -61,7 +64,9 @@ class PassingOn:
         writer = ShmWriter(second, 0, SECOND, "b", [bell])
         run.is_early = False
         got: list[bytes] = []
-        while len(got) < len(self.values):
+        over = False
+        process.knows(lambda: (got, reader, writer, over))
+        while len(got) < self.taken:
             process.mark(got, reader, writer)
             over = bool(process.deaths)
             value = reader.try_read()
@@ -130,7 +135,7 @@ class PassingOn:
                 got = outcome.value(name)
                 assert got == self.values[: len(got)], f"{name} read {got}"
         if not crashed:
-            assert len(outcome.value("relay")) == len(self.values)
+            assert len(outcome.value("relay")) == self.taken
 
     def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
         """Raises Violation."""

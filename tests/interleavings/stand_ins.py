@@ -401,7 +401,7 @@ def _decode_array(own: Any, length: int, pin: Pin | None = None, _offset: int = 
 def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A method of something that an actor has one of, or one for each peer. What it answers is all that is left of how it came to that.
 
-    Called from code that keeps nothing but in its variables, or in what the actor says to know (`Process.knows`).
+    Called from code that, apart from where it is, knows no more than what the actor says (`Process.knows`).
     """
 
     @functools.wraps(function)
@@ -412,8 +412,7 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
             places = []
             frame = sys._getframe(1)
             while frame is not None and frame.f_code is not explorer.Explorer._grow.__code__:
-                facts = [(name, value) for name, value in frame.f_locals.items() if value is None or isinstance(value, (int, str, bytes))]
-                places.append((frame.f_code, frame.f_lasti, *facts))
+                places.append((frame.f_code, frame.f_lasti))  # its `f_locals` would keep alive what is there
                 frame = frame.f_back
             run.mark("has done", function.__name__, getattr(self, "_index", 0), answer, run.knows(), *places)
         return answer
@@ -433,6 +432,7 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
                 if hasattr(module, name):
                     patch.setattr(module, name, stand_in)
         patch.setattr(ring.RingWriter, "_refresh", _marked(ring.RingWriter._refresh))
+        patch.setattr(ring.RingWriter, "consumed", _marked(ring.RingWriter.consumed))
         patch.setattr(doorbell.Doorbell, "ring", _marked(doorbell.Doorbell.ring))
         patch.setattr(doorbell.GroupBell, "ring", _marked(doorbell.GroupBell.ring))
         patch.setattr(ring, "_WEAK_ORDER", order == WEAK)

@@ -8,8 +8,8 @@ import pytest
 
 from mray._ipc import slots
 from mray._ipc.slots import SlotReader, SlotWriter
-from tests.interleavings.explorer import SEQUENTIAL, Violation
-from tests.interleavings.full import FULL
+from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
+from tests.interleavings.full import FULL, full
 from tests.interleavings.passing_on import PassingOn
 from tests.interleavings.stand_ins import mutated
 
@@ -30,6 +30,35 @@ def test_who_passes_on_may_die_after_any_step(victim: str) -> None:
     PassingOn(values=2 if FULL else 1).explore(victim=victim)
 
 
+@pytest.mark.parametrize("closes", [True, False])
+def test_stores_of_those_who_pass_on_may_be_held_back_in_a_queue(closes: bool) -> None:
+    PassingOn(closes=closes, leaves=True).explore(TOTAL)
+
+
+@pytest.mark.parametrize("victim", ["writer", "relay", "reader"])
+def test_who_passes_on_may_die_while_stores_are_held_back(victim: str) -> None:
+    PassingOn(values=1).explore(TOTAL, victim)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param({"values": 1, "closes": False}, id="one value"),
+        pytest.param({"values": 1}, id="one value, the relay closes", marks=full),
+        pytest.param({"closes": False, "leaves": True}, id="the slot is used again", marks=full),
+        pytest.param({"leaves": True}, id="the slot is used again, the relay closes", marks=full),
+    ],
+)
+def test_accesses_of_those_who_pass_on_may_pass_each_other_between_fences(shape: dict[str, Any]) -> None:
+    PassingOn(**shape).explore(WEAK)
+
+
+@full
+@pytest.mark.parametrize("victim", ["writer", "relay", "reader"])
+def test_who_passes_on_may_die_while_accesses_pass_each_other(victim: str) -> None:
+    PassingOn(values=1).explore(WEAK, victim)
+
+
 MUTANTS = [
     # As it was once: what a writer had passed on was let go when it closed, whoever held it.
     pytest.param(SlotWriter.close, "_orphans.append(", "(lambda _orphans: None)(", {}, id="forgets its loans when it closes"),
@@ -46,6 +75,12 @@ MUTANTS = [
 def test_passing_on_with_one_fault_is_caught(function: Any, old: str, new: str, shape: dict[str, Any]) -> None:
     with mutated(function, old, new), pytest.raises(Violation):
         PassingOn(**shape).explore(SEQUENTIAL)
+
+
+def test_a_loan_that_is_released_without_a_fence_is_caught() -> None:
+    """The other fences of loans stand beside those of a pin's release, which happens with them."""
+    with mutated(slots._loan_releaser, "publish_fence()", "pass"), pytest.raises(Violation):
+        PassingOn(closes=False, leaves=True).explore(WEAK)
 
 
 def test_who_waits_for_the_dead_to_release_is_caught() -> None:
