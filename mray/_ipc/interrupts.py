@@ -3,7 +3,8 @@
 In the main thread of a driver, and of a worker, where it is how a task is cancelled. A KeyboardInterrupt may be raised between any two
 byte codes; raised while a message is half dispatched or half sent it would lose a reply, and while a lock is half taken it would keep it:
 whoever waits for either would wait for ever. So while a session lives, Python's own handler of SIGINT is replaced by one that puts the
-interrupt off to the end of such a stretch, or to where the stretch sleeps. A handler that the user has installed stays.
+interrupt off to the end of such a stretch, or to where the stretch sleeps. A handler that the user has installed stays, and what it raises
+is put off likewise (`mray._ipc.handlers`).
 
 A signal ends a sleep, but not one that is about to begin: it may come when the interpreter has looked for signals and the kernel has not
 put the thread to sleep yet, and ``_thread.interrupt_main`` sends none at all. The handler would then run when something else ends the
@@ -21,6 +22,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from mray._ipc.handlers import guard_handlers, release_handlers
+
 #: How long the main thread of a driver sleeps at most before it looks for signals, in seconds.
 LOOK_SECONDS = 1.0
 #: After so many seconds an interrupt that has not landed is sent again.
@@ -31,7 +34,7 @@ class InterruptGuard:
     """Marks stretches of the main thread that an interrupt must not cut.
 
     ``was = guard.enter() ... guard.leave(was)`` around the stretch, ``with guard:`` inside it around a sleep: an interrupt that comes there
-    is raised, and the stretch goes on for whoever cleans up, as it does when a handler of the user's raises something else. Other threads
+    is raised, and the stretch goes on for whoever cleans up, and so is what a handler of the user's raises. Other threads
     are never interrupted and pay a comparison. An interrupt that meets the main thread while it owns `lock` comes again a little later,
     at no price for who takes the lock.
     """
@@ -42,7 +45,8 @@ class InterruptGuard:
         self._main = threading.main_thread().ident
         self._held = False
         self._open = False
-        self._put_off = False
+        #: What is raised when the stretch ends: KeyboardInterrupt, or the error of a handler of the user's.
+        self._put_off: type[KeyboardInterrupt] | BaseException | None = None
         self._installed = False
         #: An interrupt has come that is to come again.
         self._due = False
@@ -67,13 +71,12 @@ class InterruptGuard:
         return False
 
     def leave(self, was_held: bool) -> None:
-        """End it; raises the KeyboardInterrupt that came meanwhile."""
+        """End it; raises the KeyboardInterrupt that came meanwhile, or what a handler of the user's has raised."""
         if was_held:
             return
         self._held = self._open = False
-        if self._put_off:
-            self._put_off = False
-            raise KeyboardInterrupt
+        if self._put_off is not None:
+            self._raise()
 
     @property
     def is_open(self) -> bool:
@@ -81,14 +84,14 @@ class InterruptGuard:
         return self._open
 
     def __enter__(self) -> None:
-        """Inside a stretch, the thread is about to sleep; raises the KeyboardInterrupt that has come."""
+        """Inside a stretch, the thread is about to sleep; raises what was put off."""
         if threading.get_ident() == self._main and self._held:
             self._open = True
             self._held = False
-            if self._put_off:
+            if self._put_off is not None:
                 self._held = True
-                self._open = self._put_off = False
-                raise KeyboardInterrupt
+                self._open = False
+                self._raise()
 
     def __exit__(self, *_: object) -> None:
         """It is awake again."""
@@ -103,26 +106,65 @@ class InterruptGuard:
         return -1 if timeout is None else timeout
 
     def admit(self) -> None:
-        """User code begins, in the middle of a stretch; raises the KeyboardInterrupt that has come for it."""
+        """User code begins, in the middle of a stretch; raises what was put off."""
         self.leave(False)
 
     def dismiss(self) -> None:
         """User code is over: an interrupt that comes, or has come, too late for it is nobody's. More than once is safe."""
         self._held = True
-        self._put_off = False
+        if self._put_off is KeyboardInterrupt:
+            self._put_off = None
 
+    def _raise(self) -> None:
+        error, self._put_off = self._put_off, None
+        try:
+            assert error is not None
+            raise error
+        finally:
+            del error  # whose traceback has this frame
+
+    # ------------------------------------------------------------------------------------ handlers of the user's
+    def puts_off(self, error: type[KeyboardInterrupt] | BaseException) -> bool:
+        """Whether this, raised by a handler, has to wait for the end of a stretch; it is raised then. In a handler."""
+        if not self._held or threading.get_ident() != self._main:  # (a child that another thread has forked has a copy of the word)
+            return False
+        before = self._put_off
+        if before is not None and before is not error:  # as if the second were raised while the first is
+            error = error if isinstance(error, BaseException) else error()
+            if error.__context__ is None:
+                error.__context__ = before if isinstance(before, BaseException) else before()
+        self._put_off = error
+        return True
+
+    def owns_lock(self) -> bool:
+        """Whether the main thread owns `lock`. In a handler."""
+        return self.lock is not None and bool(self.lock._is_owned())
+
+    def cuts(self) -> None:
+        """Something is raised now. In a handler."""
+        if self._open:
+            self._held = True
+            self._open = False
+
+    # ------------------------------------------------------------------------------------ installing
     def install(self) -> None:
-        """Take over from Python's own handler, if that is what there is. Main thread only; elsewhere nothing happens."""
-        if threading.get_ident() == self._main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._interrupted)
+        """Take over from Python's own handler, if that is what there is; guard the user's. Main thread only; elsewhere nothing happens."""
+        if threading.get_ident() != self._main:
+            return
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self.interrupted)
             self._installed = True
+        guard_handlers(self)
 
     def uninstall(self) -> None:
-        """Give Python its handler back, unless somebody has replaced ours. In another thread than the main one it stays, and is
-        harmless.
+        """Give Python its handler back, unless somebody has replaced ours, and the user theirs. In another thread than the main one they
+        stay, and are harmless.
         """
-        if self._installed and threading.get_ident() == self._main:
-            if signal.getsignal(signal.SIGINT) == self._interrupted:
+        if threading.get_ident() != self._main:
+            return
+        release_handlers(self)
+        if self._installed:
+            if signal.getsignal(signal.SIGINT) == self.interrupted:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             self._installed = False
 
@@ -133,20 +175,18 @@ class InterruptGuard:
             signal.pthread_kill(self._main, signal.SIGINT)
             self.later(AGAIN_SECONDS, self._interrupt)
 
-    def _interrupted(self, number: int, frame: FrameType | None) -> Any:
+    def interrupted(self, number: int, frame: FrameType | None) -> Any:
+        """The handler of SIGINT."""
         self._due = False
         if not self.is_wanted():
             return None
-        if self._held:
+        if self.puts_off(KeyboardInterrupt):
             self.landed()
-            self._put_off = True
             return None
-        if self.lock is not None and self.lock._is_owned():
+        if self.owns_lock():
             self._due = True
             self.again(self._interrupt)
             return None
         self.landed()
-        if self._open:
-            self._held = True
-            self._open = False
+        self.cuts()
         return signal.default_int_handler(number, frame)

@@ -132,7 +132,13 @@ class A:
 actor = A.remote()
 mray.get(actor.f.remote(0))
 random.seed(7)
-signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+class Alarm(Exception):
+    pass
+
+def alarm(*_):
+    raise Alarm
+
+signal.signal(signal.SIGALRM, alarm if ALARM else lambda *_: signal.raise_signal(signal.SIGINT))
 for round in range(400):
     refs = []
     try:
@@ -142,7 +148,7 @@ for round in range(400):
             if len(refs) > 200:
                 mray.get(refs)
                 refs = []
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Alarm):
         pass
     # A task may have been cancelled by the interrupt of a get that waited for it; a call of an actor never is.
     may_be = {round, "cancelled"} if CANCELS and round % 2 else {round}
@@ -152,9 +158,9 @@ mray.shutdown()
 """
 
 
-@pytest.mark.parametrize("cancels", ["0", "1"])
-def test_an_interrupt_at_any_moment_loses_no_call(run_text, cancels):
-    run = run_text(STORM.replace("CANCELS", cancels))
+@pytest.mark.parametrize(("cancels", "alarm"), [("0", False), ("1", False), ("0", True)], ids=["0", "1", "an-error-of-the-program's"])
+def test_an_interrupt_at_any_moment_loses_no_call(run_text, cancels, alarm):
+    run = run_text(STORM.replace("CANCELS", cancels).replace("ALARM", str(alarm)))
     assert run.wait() == 0, run.output()
     assert (run.folder / "done").exists()
     run.assert_nothing_left()

@@ -377,10 +377,11 @@ COUNTED = {
             def killed_while_it_runs(self, event):
                 n = 0
                 import mray
-                event.set.remote()
                 while True:
                     n += 1
                     time.sleep(0.01)
+                    if n == 2:  # by now every line has run
+                        event.set.remote()
 
             def ends_itself(self):
                 import mray

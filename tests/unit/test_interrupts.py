@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from signal import signal as install_handler
 from typing import Any
 
 import pytest
@@ -121,3 +123,111 @@ def test_an_interrupt_that_met_the_lock_is_sent_until_it_lands(handlers: None, m
     later.pop()()
     assert len(sent) == 4 and later == [], "it is sent on although it has landed"
     guard.uninstall()
+
+
+def alarm(_number: int, _frame: Any) -> None:
+    raise Alarm
+
+
+def leave(_number: int, _frame: Any) -> None:
+    raise SystemExit(3)
+
+
+def dispatched(reactor: Reactor, act: Callable[[], None]) -> list[str]:
+    """What is done while a message is dispatched, in the middle of which `act` is called; the wait's error is the caller's."""
+    read, write = os.pipe()
+    done: list[str] = []
+
+    def dispatch(_events: int) -> None:
+        done.append("begun")
+        act()
+        done.append("ended")
+
+    reactor.add_fd(read, dispatch)
+    try:
+        os.write(write, b"x")
+        with pytest.raises((Alarm, SystemExit, KeyboardInterrupt)) as caught:
+            reactor.wait_until(lambda: False)
+        done.append(type(caught.value).__name__)
+        if caught.value.__context__ is not None:
+            done.append(type(caught.value.__context__).__name__)
+        return done
+    finally:
+        reactor.forget(read)
+        os.close(read)
+        os.close(write)
+
+
+@pytest.mark.parametrize("handler", [alarm, leave, signal.default_int_handler])
+@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize("install", [signal.signal, install_handler])
+def test_what_a_handler_raises_waits_until_the_message_is_dispatched(
+    handlers: None, handler: Callable[[int, Any], None], when: str, install: Callable[..., Any]
+) -> None:
+    reactor = Reactor()
+    if when == "before":
+        install(signal.SIGUSR1, handler)
+    reactor.guard.install()
+    try:
+        if when == "during":
+            install(signal.SIGUSR1, handler)
+        name = {alarm: "Alarm", leave: "SystemExit"}.get(handler, "KeyboardInterrupt")
+        for _ in range(2):
+            assert dispatched(reactor, lambda: signal.raise_signal(signal.SIGUSR1)) == ["begun", "ended", name]
+        with pytest.raises((Alarm, SystemExit, KeyboardInterrupt)):  # and at once elsewhere
+            signal.raise_signal(signal.SIGUSR1)
+        assert signal.getsignal(signal.SIGUSR1) is handler
+        assert install(signal.SIGUSR1, signal.SIG_IGN) is handler
+        assert signal.signal(signal.SIGUSR1, handler) is signal.SIG_IGN
+    finally:
+        reactor.guard.uninstall()
+        reactor.close()
+    assert signal.getsignal(signal.SIGUSR1) is handler
+
+
+def test_two_that_are_raised_while_a_message_is_dispatched_come_as_the_one_while_the_other_is_handled(reactor: Reactor) -> None:
+    signal.signal(signal.SIGUSR1, alarm)
+
+    def both() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGINT)
+
+    assert dispatched(reactor, both) == ["begun", "ended", "KeyboardInterrupt", "Alarm"]
+    assert dispatched(reactor, lambda: signal.raise_signal(signal.SIGUSR1)) == ["begun", "ended", "Alarm"]
+
+
+def test_what_is_raised_while_the_lock_is_owned_comes_once_it_is_free(handlers: None) -> None:
+    calls: list[int] = []
+
+    def count(number: int, frame: Any) -> None:
+        calls.append(number)
+        raise Alarm
+
+    guard = InterruptGuard()
+    soon: list[Callable[[], None]] = []
+    guard.lock, guard.again = threading.RLock(), soon.append
+    guard.install()
+    try:
+        signal.signal(signal.SIGUSR1, count)
+        with guard.lock:
+            signal.raise_signal(signal.SIGUSR1)
+        with pytest.raises(Alarm):
+            soon.pop()()
+        assert calls == [signal.SIGUSR1] and soon == []
+    finally:
+        guard.uninstall()
+
+
+def test_an_interrupt_that_is_dismissed_takes_no_error_of_a_handler_along(reactor: Reactor) -> None:
+    signal.signal(signal.SIGUSR1, alarm)
+    guard = reactor.guard
+    guard.dismiss()
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+    guard.dismiss()
+    guard.admit()
+    guard.dismiss()
+    signal.raise_signal(signal.SIGUSR1)
+    guard.dismiss()
+    with pytest.raises(Alarm):
+        guard.admit()
