@@ -32,6 +32,7 @@ from mray._channel.collective_ops import check_same_dtype, check_tensors, is_con
 from mray._channel.group import ALL, Group, GroupHost, Machine
 from mray._channel.rendezvous import Member, new_nonce
 from mray._channel.shm import ShmReader, ShmWriter
+from mray._ipc import segment
 from mray.exceptions import RayChannelError
 
 #: An allreduce of at most so many bytes is one step.
@@ -402,7 +403,7 @@ def join_group(
     Raises TimeoutError, and RayChannelError when a member dies meanwhile.
     """
     nonce = new_nonce()
-    own = Member(rank, world_size, nonce, host.process, os.getpid(), actor, label, f"{host.prefix}group{nonce:x}")
+    own = Member(rank, world_size, nonce, host.process, os.getpid(), actor, label, f"{host.prefix}group{segment.new_nonce():x}")
     group = kind(host, name, own)
     group.join(directory, timeout, expected or {})
     return group

@@ -93,7 +93,8 @@ class Joining:
         self.values = list(VALUES[:messages])
         self.reads = messages if reads is None else reads
         self.closes = closes or {}
-        self.facts = RingFacts("ring", "w", "w", declared or tuple(self.readers), capacity, RingLayout(capacity, 64, readers, 2))
+        layout = RingLayout(capacity, 64, readers, 2)
+        self.facts = RingFacts("ring", "w", "w", declared or tuple(self.readers), capacity, layout, tuple(range(readers)))
 
     def initial(self) -> dict[Any, Any]:
         explorer.current = run = Run([], {}, SEQUENTIAL)

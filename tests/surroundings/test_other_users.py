@@ -80,9 +80,12 @@ def test_another_user_gets_nowhere(place: Path, whose: str, eventually: Callable
             tries += [(what, f"/proc/{pid}/{each}") for pid in processes for what, each in hidden]
             tries += [("end", pid) for pid in processes]
             shown = [("read", f"/proc/{pid}/{each}") for pid in processes for each in ("cmdline", "comm", "status")]
-            with attacked([*tries, *shown, *(("succeed", each) for each in memory)]) as worked:
+            taken = [(how, each) for each in memory for how in ("succeed", "squat")]
+            with attacked([*tries, *shown, *taken]) as worked:
                 gave = {where: text for _what, where, text in worked if where.startswith("/proc/")}
-                assert [each for each in worked if each[0] != "succeed" and each[1] not in {where for _what, where in shown}] == []
+                assert len([each for each in worked if each[0] in ("succeed", "squat")]) == len(taken)
+                worked = [each for each in worked if each[0] not in ("succeed", "squat")]
+                assert [each for each in worked if each[1] not in {where for _what, where in shown}] == []
                 assert len(gave) == len(shown)
                 assert not [where for where, text in gave.items() if secret in text]
 

@@ -2,10 +2,12 @@
 
     creator: the one that writes                             a process that reads
     segment = control block + ring   --- the handle --->     open the segment by its name
-                                                             claim a place: make the name <prefix>p<place>, which must not exist
+                                                             claim a place: make its name, which must not exist
     bell of whoever has joined  <--- JOINED of the place --- write down who reads there
     try_write, ring them        --- message, bell ------>    try_read
     wait for room               <-- CONSUMED, bell ------    ring back, if the writer waits
+
+Everybody can see the names of a ring that are there, and make others: what a place is called by only those know who have a handle.
 
 Unlike a graph's, these rings are made before anyone knows which processes will read them, so the writer meets its readers while it
 writes. A process keeps one end of a ring, however many handles of it come and go: what was read through one handle is not
@@ -38,7 +40,7 @@ from mray._ipc.doorbell import Doorbell
 from mray._ipc.layout import LINE_WORDS, WORD, RingLayout
 from mray._ipc.memory_order import fence, publish_fence, trust_fence
 from mray._ipc.ring import RingWriter
-from mray._ipc.segment import PAGE, Segment, round_up
+from mray._ipc.segment import PAGE, Segment, new_nonce, round_up
 from mray._ipc.slots import unlink_all
 from mray.exceptions import RayChannelError, RayChannelTimeoutError, RaySystemError
 
@@ -64,6 +66,8 @@ class RingFacts:
     #: So many messages may wait for the slowest reader.
     capacity: int
     layout: RingLayout
+    #: What the names of the places are made of, one for each.
+    nonces: tuple[int, ...]
 
     @property
     def control(self) -> int:
@@ -394,7 +398,7 @@ def _claim(facts: RingFacts, actor: str) -> int:
     others = sorted((place for place in places if facts.readers[place] != actor), key=lambda place: facts.readers[place] != "")
     for place in own + others:
         try:
-            os.close(os.open(f"{_SHM}{facts.prefix}p{place:x}", os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(os.open(f"{_SHM}{facts.prefix}p{facts.nonces[place]:x}", os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             continue
         return place
@@ -436,7 +440,8 @@ class Rings:
         self._sweep()
         host = self._host
         prefix = f"{host.prefix}c{uuid.uuid4().hex[:16]}-"
-        facts = RingFacts(prefix, host.process, own_actor(), readers, capacity, layout_for(capacity, len(readers)))
+        nonces = tuple(new_nonce() for _reader in readers)
+        facts = RingFacts(prefix, host.process, own_actor(), readers, capacity, layout_for(capacity, len(readers)), nonces)
         segment = Segment.create(prefix, facts.control + facts.layout.size)
         RingWriter.format(segment, facts.control, facts.layout)
         parts = _Parts(host, facts, segment)
