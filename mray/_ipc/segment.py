@@ -70,13 +70,11 @@ class Segment:
         try:
             # Without its pages reserved, the first touch of a full /dev/shm would be a SIGBUS.
             os.posix_fallocate(shared.fd, 0, size)
-            memory = mmap.mmap(shared.fd, size, **UNTRACKED)
+            memory = _map(shared.fd, size)
         except BaseException as error:  # Ctrl-C as well: pages are reserved for seconds when there are many
             shared.unlink()
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _full(name, size) from error
-            if lacks_descriptor(error):
-                raise exhausted(error, f"A segment of {size} bytes could not be mapped.") from error
             raise
         finally:
             shared.close_fd()
@@ -98,7 +96,7 @@ class Segment:
             raise
         try:
             os.posix_fallocate(fd, 0, size)
-            memory = mmap.mmap(fd, size, **UNTRACKED)
+            memory = _map(fd, size)
         except BaseException as error:
             os.unlink(path)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -115,7 +113,7 @@ class Segment:
         try:
             size = os.fstat(fd).st_size
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            memory = mmap.mmap(fd, size, access=access, **UNTRACKED)
+            memory = _map(fd, size, access)
         finally:
             os.close(fd)
         return cls(name, size, memory)
@@ -135,6 +133,15 @@ class Segment:
     def unlink(self) -> None:
         """Take the name away; what is mapped stays mapped. Unlinking twice is safe."""
         unlink(self.name)
+
+
+def _map(fd: int, size: int, access: int = mmap.ACCESS_DEFAULT) -> mmap.mmap:
+    try:
+        return mmap.mmap(fd, size, access=access, **UNTRACKED)
+    except OSError as error:
+        if lacks_descriptor(error):  # before Python 3.13 each mapping keeps one
+            raise exhausted(error, f"A segment of {size} bytes could not be mapped.") from error
+        raise
 
 
 def is_file(name: str) -> bool:

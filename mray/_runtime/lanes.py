@@ -243,9 +243,18 @@ class Lanes:
 
     def _on_terminate(self, _number: int, _frame: Any) -> None:
         """SIGTERM: as `exit_actor`, with another cause. Main thread, between any two byte codes, and so perhaps with a lane's lock."""
-        if self.client.reactor.closed:  # a child that user code has forked
+        if self.client.reactor.closed:  # a child that user code forks, before `_after_fork`
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
             return
         text = "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM."
         self.client.reactor.defer(lambda: self.leave(m.CAUSE_CRASH, text))
+
+
+def _after_fork() -> None:
+    """What user code has forked ends by SIGTERM as any process does. (A handler of Python's could miss it: on its way into a sleep.)"""
+    if isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), Lanes):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -160,6 +160,15 @@ def fresh(ray: ModuleType, shared_session: Any) -> Iterator[ModuleType]:
 
 
 @pytest.fixture
+def segments(ray_session: ModuleType) -> Callable[[], set[str]]:
+    """The names of the session's shared memory."""
+    from mray._api.current import current_backend
+
+    prefix = f"mray-{current_backend().facts()['session']}-"
+    return lambda: {name for name in os.listdir("/dev/shm") if name.startswith(prefix)}
+
+
+@pytest.fixture
 def kill_and_wait(ray: ModuleType) -> Callable[[Any], None]:
     """Kill an actor and return once this process knows of its death: `kill` does not wait, and a call that overtakes it is answered."""
 

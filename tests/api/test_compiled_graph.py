@@ -643,16 +643,16 @@ def test_teardown_can_kill_the_actors(ray_session, actor, compiled):
 
 
 @pytest.mark.only("mray", "local")
-def test_a_dropped_graph_frees_its_actors(ray_session, actor, eventually):
+def test_a_dropped_graph_frees_its_actors(ray_session, actor, segments, eventually):
     a = actor()
-    before = {name for name in os.listdir("/dev/shm") if name.startswith("mray-")}
+    before = segments()
     with ray_session.dag.InputNode() as inp:
         graph = a.echo.bind(inp).experimental_compile()
     assert graph.execute(np.zeros(100_000)).get().nbytes == 800_000
     del graph
     gc.collect()
     ray_session.get(a.pid.remote())
-    eventually(lambda: {name for name in os.listdir("/dev/shm") if name.startswith("mray-")} <= before)
+    eventually(lambda: segments() <= before)
     with ray_session.dag.InputNode() as inp:
         other = a.echo.bind(inp).experimental_compile()
     assert other.execute(1).get() == 1
@@ -751,13 +751,13 @@ def test_bind_checks_the_signature(ray_session, actor):
 
 
 @pytest.mark.only("mray", "local")
-def test_a_failed_compilation_leaves_nothing_behind(ray_session, actor, kill_and_wait):
+def test_a_failed_compilation_leaves_nothing_behind(ray_session, actor, segments, kill_and_wait):
     a, b = actor(), actor()
-    before = {name for name in os.listdir("/dev/shm") if name.startswith("mray-")}
+    before = segments()
     kill_and_wait(b)
     with ray_session.dag.InputNode() as inp, pytest.raises(ray_session.exceptions.ActorDiedError):
         b.echo.bind(a.echo.bind(inp)).experimental_compile()
-    assert {name for name in os.listdir("/dev/shm") if name.startswith("mray-")} <= before
+    assert segments() <= before
     with ray_session.dag.InputNode() as inp:
         graph = a.echo.bind(inp).experimental_compile()
     assert graph.execute(1).get() == 1

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -139,11 +140,13 @@ def session(belongings_of_module: None, shared_session: Any) -> Iterator[address
 
 @pytest.fixture(scope="module")
 def belongings_of_module(ray: ModuleType, shared_session: Any) -> Iterator[None]:
-    """The session of another file must not be running."""
+    """The session of another file must not be running, and a persistent one of somebody else here is no matter."""
     ray.shutdown()
     shared_session.running = False
-    yield
-    assert addresses.running() is None
+    with tempfile.TemporaryDirectory(prefix="mp", dir="/tmp") as place, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MRAY_TMPDIR", place)
+        yield
+        assert addresses.running() is None
 
 
 @pytest.fixture
@@ -736,13 +739,13 @@ def test_objects_pass_between_drivers_and_are_lost_with_their_owner(joined, star
 
 # ------------------------------------------------------------------------------------------------ stopping
 @pytest.fixture
-def other_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def other_place() -> Iterator[str]:
     """A temporary directory with a session of its own, if a test starts one."""
-    place = tmp_path_factory.mktemp("s")
-    yield str(place)
-    left = addresses.running(str(place))
-    if left is not None:
-        stop_persistent(left, force=True)
+    with tempfile.TemporaryDirectory(prefix="mo", dir="/tmp") as place:  # the paths of pytest's are too long for sockets
+        yield place
+        left = addresses.running(place)
+        if left is not None:
+            stop_persistent(left, force=True)
 
 
 def test_each_temporary_directory_may_have_one(session, other_place, fresh):

@@ -10,15 +10,6 @@ import pytest
 pytestmark = pytest.mark.only("mray")  # looks into /dev/shm
 
 
-@pytest.fixture
-def segments(ray_session):
-    """The names of the session's shared memory."""
-    from mray._api.current import current_backend
-
-    prefix = f"mray-{current_backend().facts()['session']}-"
-    return lambda: {name for name in os.listdir("/dev/shm") if name.startswith(prefix)}
-
-
 def test_a_result_whose_owner_died_before_it_was_made(ray_session, segments, tmp_path, eventually):
     ray = ray_session
     numpy = pytest.importorskip("numpy")

@@ -73,7 +73,7 @@ def test_a_value_that_an_actor_keeps_outlives_the_graph_that_brought_it(ray_sess
 
 
 @pytest.mark.only("mray")
-def test_a_value_that_an_actor_keeps_outlives_the_actor_that_passed_it_on(ray_session, keeper, eventually):
+def test_a_value_that_an_actor_keeps_outlives_the_actor_that_passed_it_on(ray_session, keeper, kill_and_wait):
     """Only in processes of mray's own: elsewhere nothing is passed on without a copy."""
     from mray.dag import InputNode
 
@@ -83,9 +83,7 @@ def test_a_value_that_an_actor_keeps_outlives_the_actor_that_passed_it_on(ray_se
     passing = compiled(lambda given: holder.keep.bind(giver.give.bind(given)), InputNode)
     assert ray_session.get(passing.execute(0)) == 0
     passing.teardown()
-    ray_session.kill(giver)
-    with pytest.raises(ray_session.exceptions.RayActorError):
-        ray_session.get(giver.span.remote())
+    kill_and_wait(giver)
     del ref
     gc.collect()
     others = [ray_session.put(np.full(COUNT, 5)) for _ in range(8)]
