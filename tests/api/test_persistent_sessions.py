@@ -140,13 +140,11 @@ def session(belongings_of_module: None, shared_session: Any) -> Iterator[address
 
 @pytest.fixture(scope="module")
 def belongings_of_module(ray: ModuleType, shared_session: Any) -> Iterator[None]:
-    """The session of another file must not be running, and a persistent one of somebody else here is no matter."""
+    """The session of another file must not be running."""
     ray.shutdown()
     shared_session.running = False
-    with tempfile.TemporaryDirectory(prefix="mp", dir="/tmp") as place, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MRAY_TMPDIR", place)
-        yield
-        assert addresses.running() is None
+    yield
+    assert addresses.running() is None
 
 
 @pytest.fixture
