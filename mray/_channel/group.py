@@ -89,6 +89,7 @@ class Group:
             self._host.watch_actor(actor, partial(self._on_early_death, rank)) for rank, actor in expected.items() if rank != self.rank
         ]
         try:
+            fence()  # who finds the file finds the board complete
             meeting.announce(self._own)
             self._meet(meeting, timeout)
         except BaseException:

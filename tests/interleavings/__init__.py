@@ -6,17 +6,18 @@ step. Mutants: edits of the real code, each of which some scenario must find.
     message, entry      a ring's entries, one to three readers                                test_rings, crash, x86-64, weak; mutants
     room                a full ring: the writer waits for one to three readers                test_rings, crash, x86-64, weak; mutants
     bell                PARKED: a ringer and a sleeper; one bell for all readers of a ring    test_rings, crash, x86-64, weak; mutants
+    bell, spinning      who spins for any time before it sleeps (`mray._ipc.spin`)            test_rings, crash, x86-64; mutants
     bell, threads       DOZING, a thread that begins to wait, an event loop that attends      test_threads; mutants
     slot                slots used again, given away, held, that grow; one to three readers   test_slots, crash, x86-64, weak; mutants
     slot, loans         values passed on: the passer's ring closes, anybody dies              test_passing_on, crash, x86-64, weak; mutants
     lease               what is lent beside a ring, also to devices; one or two readers       test_leases, crash, x86-64, weak; mutants
     place, join         a ring that one or two readers join, and anybody closes               test_joining, crash, x86-64, weak; mutants
     block, half, need   the steps of collectives, two members (three: MRAY_TEST_FULL=1)       test_groups, crash, x86-64, weak; mutants
+    partner             two members find each other, meet, part, and once more                test_finding, crash, x86-64, weak; mutants
     left                a member leaves while others wait                                     test_groups, x86-64, weak; mutants
 
-Not explored, only argued where they stand: *partner* (how a group finds its members), *queued* (`mray._channel.stream_group`, polled),
-*null event*; spinning (`mray._ipc.spin`), which looks as a sleeper does and decides nothing but when to sleep; the relief thread's ticks,
-which only take the turn when nobody has it.
+Not explored, only argued where they stand: *queued* (`mray._channel.stream_group`, polled), *null event*; the relief thread's ticks, which
+only take the turn when nobody has it.
 
 Bounds: at most so many messages as the shapes of the tests say (with three readers the first one is there from the beginning; x86-64 with
 up to two readers, the weak order too with MRAY_TEST_FULL=1); two loads at a time wait for their answers in the weak order; threads of

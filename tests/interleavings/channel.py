@@ -53,6 +53,7 @@ class Channel:
         grouped: bool = False,
         closes: bool = False,
         before: int = 0,
+        spins: bool = False,
     ) -> None:
         self.layout = RingLayout(entries, 64, readers, slots)
         self.values = list(SMALL_VALUES[:messages]) if values is None else list(values)
@@ -62,6 +63,7 @@ class Channel:
         self.grouped = grouped
         self.closes = closes
         self.before = before
+        self.spins = spins
 
     def formatted(self) -> dict[Any, Any]:
         """What is there before anything happens."""
@@ -89,6 +91,8 @@ class Channel:
     def write(self, run: Run) -> int:
         """How many values were written."""
         process, writer, bells = self._make_writer(run)
+        if self.spins:
+            process.spins()
         run.is_early = False
         put = writer._put
 
@@ -114,6 +118,8 @@ class Channel:
     def read(self, run: Run, number: int) -> list[bytes]:
         """What was read."""
         process = Process(run, self.readers[number], self.names)
+        if self.spins:
+            process.spins()
         run.is_early = True
         if self.grouped:
             fd: Any = BellFd(run, f"group of {process.name}")

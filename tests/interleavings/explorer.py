@@ -69,6 +69,8 @@ SWAP = "swap"
 AWAIT = "await"
 #: The same without waiting; -1 if there is none.
 POLL = "poll"
+#: One of the values, any of them: what no other actor decides, such as whether a time is over.
+CHOOSE = "choose"
 #: Put there what the function makes of the value that is there, in one step; the answer is the old one.
 CHANGE = "change"
 
@@ -346,7 +348,7 @@ class Explorer:
             if node.access is not None and not node.reads | node.writes:
                 kind, where, _value = node.access
                 mask = 0
-                for each in where if kind in (AWAIT, POLL, SET_ALL) else () if kind == FENCE else (where,):
+                for each in where if kind in (AWAIT, POLL, SET_ALL) else () if kind in (FENCE, CHOOSE) else (where,):
                     mask |= 1 << self._number(each)
                 node.reads = 0 if kind in (WRITE, SET, SET_ALL) else mask
                 node.writes = 0 if kind in (READ, GET) else mask
@@ -579,6 +581,8 @@ class Explorer:
             if buffers[number] or delayed[number]:
                 return [], False
             return [(f"{name}: fence", on(None))], True
+        if kind == CHOOSE:
+            return [(f"{name}: {where}: {option}", on(option)) for option in value], True
         if kind == READ:
             location = self._number(where)
             own = [held for place, held in buffers[number] if place == location]

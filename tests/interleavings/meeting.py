@@ -212,12 +212,13 @@ class Meeting:
     def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
         """Raises Violation."""
         actors = {name: functools.partial(self.take_part, rank=rank) for rank, name in enumerate(self.names)}
-        with in_place(order), self._in_place():
+        with self.in_place(order):
             return Explorer(actors, order=order, victim=victim, check=self.check).explore()
 
     @contextlib.contextmanager
-    def _in_place(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
+    def in_place(self, order: str) -> Iterator[None]:
+        """The modules of groups use the stand-ins."""
+        with in_place(order), pytest.MonkeyPatch.context() as patch:
             patch.setattr(group, "Board", _Board)
             for name, stand_in in (("fence", fence), ("publish_fence", fence_if_weak), ("trust_fence", fence_if_weak)):
                 patch.setattr(group, name, stand_in)

@@ -25,6 +25,7 @@ from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer
 from tests.interleavings.explorer import (
     AWAIT,
+    CHOOSE,
     GET,
     POLL,
     READ,
@@ -388,6 +389,41 @@ class Epoll:
         pass
 
 
+# ------------------------------------------------------------------------------------------ spinning
+def _choose(what: str) -> bool:
+    assert explorer.current is not None
+    return bool(explorer.current.access(CHOOSE, what, (0, 1)))
+
+
+class _Window:
+    """How long a wait spins: until any of its looks at the clock."""
+
+    def __radd__(self, _now: float) -> _Window:
+        return self
+
+    def __le__(self, _now: float) -> bool:
+        return _choose("has spun long enough")
+
+
+class Spinner:
+    """`mray._ipc.spin.Spinner`, whatever it decides."""
+
+    window = _Window()
+
+    def may_spin(self) -> bool:
+        return _choose("spins")
+
+    def succeeded(self) -> None:
+        pass
+
+    def failed(self) -> None:
+        pass
+
+
+def _yield(_self: Any = None) -> None:
+    pass
+
+
 def _encode_array(value: Any) -> tuple[bytes, Any] | None:
     if isinstance(value, bytearray):
         return b"", memoryview(value)
@@ -405,7 +441,7 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(function)
-    def marked(self: Any, *arguments: Any) -> Any:
+    def marked(self: Any = None, *arguments: Any) -> Any:
         answer = function(self, *arguments)
         run = explorer.current
         if run is not None and run.knows is not None and run.is_new and not run.is_early:
@@ -462,10 +498,12 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(shm, "marshal", tokens)
         patch.setattr(shm, "decode_short", tokens.loads)
         system = types.SimpleNamespace(eventfd_write=_eventfd_write, getpid=os.getpid, close=lambda _fd: None)
+        system.sched_yield = _marked(_yield)
         patch.setattr(doorbell, "os", system)
         patch.setattr(reactor, "os", system)
         patch.setattr(reactor, "select", types.SimpleNamespace(**{**vars(select), "epoll": Epoll}))
         patch.setattr(reactor, "new_bell_fd", lambda: None)
+        patch.setattr(reactor, "monotonic", lambda: 0.0)
         yield
 
 
@@ -523,7 +561,12 @@ class Process:
             park(self.reactor, predicate, timeout)
 
         self.reactor._park = park_here
-        self.reactor.wait_until(predicate, None, spin=False)
+        self.reactor.wait_until(predicate, None, spin=self.reactor.spinner is not None)
+
+    def spins(self) -> None:
+        """Its waits may spin before they sleep."""
+        spinner: Any = Spinner()
+        self.reactor.spinner = spinner
 
     def knows(self, local: Callable[[], Any]) -> None:
         """`local`: all that the actor knows, from now on, apart from where it is in its code."""

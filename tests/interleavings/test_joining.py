@@ -26,7 +26,6 @@ LARGE = [
     pytest.param({"messages": 1, "readers": 2, "closes": {"r0": 1}}, id="one of two readers closes", marks=full),
     pytest.param({"messages": 3}, id="three messages", marks=full),
     pytest.param({"messages": 1, "readers": 3, "declared": ("", "", "r2")}, id="three readers", marks=full),
-    pytest.param({"messages": 2, "readers": 2}, id="two readers, two messages", marks=full),
 ]
 
 

@@ -59,6 +59,20 @@ def test_stores_and_loads_may_pass_each_other_between_fences() -> None:
     Channel(entries=2, messages=2).explore(WEAK)
 
 
+SPINS: dict[str, Any] = {"entries": 1, "spins": True}
+
+
+@pytest.mark.parametrize("order", [SEQUENTIAL, TOTAL])
+@pytest.mark.parametrize("victim", [None, "writer", "reader 0"])
+def test_who_waits_may_spin_for_any_time_before_it_sleeps(order: str, victim: str | None) -> None:
+    Channel(**SPINS).explore(order, victim)
+
+
+@full
+def test_two_readers_of_a_full_ring_may_spin() -> None:
+    Channel(**FULL_RING, spins=True).explore()
+
+
 @full
 @pytest.mark.parametrize("victim", ["writer", "reader 0"])
 def test_a_process_may_die_after_any_step_while_three_wait_for_each_other(victim: str) -> None:
@@ -91,6 +105,15 @@ MUTANTS = [
     pytest.param(RingWriter._refresh, "min(", "max(", {"readers": 2, "entries": 1}, SEQUENTIAL, id="waits for the quickest reader only"),
     pytest.param(RingWriter._refresh, "layout.entries", "layout.entries + 1", {"entries": 1}, SEQUENTIAL, id="counts one entry too many"),
     pytest.param(RingReader.take, "<= number", "< number", {"messages": 1}, SEQUENTIAL, id="reads what is not there yet"),
+    pytest.param(
+        Reactor._read_until,
+        "self._turn_and_tell(0)\n            if predicate():",
+        "self._turn_and_tell(None)\n            if predicate():",
+        SPINS,
+        SEQUENTIAL,
+        id="sleeps where it is to spin",
+    ),
+    pytest.param(Reactor._read_until, "self._park(predicate, remaining)", "self.turn(remaining)", SPINS, SEQUENTIAL, id="sleeps in secret"),
     pytest.param(Reactor._park, "or predicate() ", "", {"messages": 1}, SEQUENTIAL, id="parks without a second look"),
     pytest.param(
         Reactor._park,

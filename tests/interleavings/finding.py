@@ -1,0 +1,176 @@
+"""Members that find each other by the name of their group (`mray._channel.group`, `mray._channel.rendezvous`), meet once, part, and find
+each other again under the same name.
+
+The files of the session's directory are locations that the kernel keeps: one for each rank, which has the member as long as it announces
+itself. Boards are stand-ins that go with their names; all else is the real code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mray._channel import board, group
+from mray._channel.cpu_communicator import SharedMemoryGroup
+from mray._channel.rendezvous import Member
+from mray.exceptions import RayChannelError
+from tests.interleavings import explorer
+from tests.interleavings.explorer import CHANGE, GET, SEQUENTIAL, SET, Explored, Explorer, Outcome, Run, dead
+from tests.interleavings.meeting import Meeting, _Host
+from tests.interleavings.stand_ins import Process, Segment
+
+
+def _run() -> Run:
+    assert explorer.current is not None
+    return explorer.current
+
+
+class _Segment(Segment):
+    """A board's."""
+
+    @classmethod
+    def create(cls, name: str, size: int) -> Segment:
+        _run().access(SET, ("name", name), size)
+        return cls(_run(), name, size)
+
+    @classmethod
+    def open(cls, name: str, *, writable: bool) -> Segment:
+        assert writable
+        size = _run().access(GET, ("name", name))
+        if not size:
+            raise FileNotFoundError(name)
+        return cls(_run(), name, size)
+
+
+class _Files:
+    """`mray._channel.rendezvous.Meeting`; a file's name is its rank and nonce."""
+
+    def __init__(self, _directory: str, _group: str) -> None:
+        self._stale: set[tuple[int, int]] = set()
+
+    def announce(self, member: Member) -> None:
+        _run().access(SET, ("file", member.rank), member)
+
+    def withdraw(self, member: Member) -> None:
+        self._remove(member.rank, member.nonce)
+
+    def _remove(self, rank: int, nonce: int) -> None:
+        _run().access(CHANGE, ("file", rank), lambda there: 0 if there and there.nonce == nonce else there)
+
+    def present(self) -> dict[int, tuple[int, tuple[int, int]]]:
+        found = {}
+        for rank in range(len(_run().names)):
+            member = _run().access(GET, ("file", rank))
+            if member and (rank, member.nonce) not in self._stale:
+                found[rank] = member.nonce, (rank, member.nonce)
+        return found
+
+    def read(self, name: tuple[int, int]) -> Member | None:
+        member = _run().access(GET, ("file", name[0]))
+        return member if member and member.nonce == name[1] else None
+
+    def discard(self, name: tuple[int, int]) -> None:
+        self._stale.add(name)
+        self._remove(*name)
+
+
+class _Finder(_Host):
+    """What a group uses of its process to find others."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process)
+        self._watches: dict[str, list[Callable[[Exception], None]]] = {}
+        process.on_death = self._on_death
+
+    def bell_of(self, process: str) -> Any:
+        if process != self.process and _run().access(GET, dead(process)):
+            raise OSError(f"{process} is dead")
+        return super().bell_of(process)
+
+    def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+        self._watches.setdefault(actor, []).append(callback)
+        if actor in self._process.deaths:
+            callback(RuntimeError("crashed"))
+        return lambda: self._watches[actor].remove(callback)
+
+    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+        assert process == actor
+        return self.watch_actor(actor, callback)
+
+    def _on_death(self, name: str) -> None:
+        for callback in tuple(self._watches.get(name, ())):
+            callback(RuntimeError("crashed"))
+
+
+def _knowledge(attempt: int, mine: SharedMemoryGroup, finder: _Finder) -> Any:
+    """All that a member knows."""
+    members = tuple((number, member.nonce) for number, member in mine._members.items())
+    boards = tuple((number, each.segment.name) for number, each in mine._boards.items())
+    watches = tuple((name, len(each)) for name, each in finder._watches.items())
+    facts = mine._step, mine._closed, mine._failure is None, len(mine._peers)
+    return attempt, members, boards, watches, tuple(mine._bells), tuple(mine._watches), *facts
+
+
+class Finding:
+    """Each member joins `times` times; each time all of them meet in a barrier, and leave."""
+
+    def __init__(self, *, members: int = 2, times: int = 1) -> None:
+        self.names = [f"member {rank}" for rank in range(members)]
+        self.times = times
+
+    def take_part(self, run: Run, rank: int) -> tuple[int, str]:
+        """How many times it has met the others, and why not more often."""
+        process = Process(run, self.names[rank], self.names)
+        finder = _Finder(process)
+        host: Any = finder
+        size = len(self.names)
+        expected = dict(enumerate(self.names))
+        for attempt in range(self.times):
+            process.mark(attempt)
+            nonce = 1 + attempt * size + rank
+            own = Member(rank, size, nonce, process.name, run.pid, process.name, process.name, f"board {nonce}")
+            mine = SharedMemoryGroup(host, "g", own)
+
+            known = functools.partial(_knowledge, attempt, mine, finder)
+            finder.known = known
+            process.knows(known)
+            try:
+                mine.join("directory", None, expected)
+                mine._call(mine._barrier())
+            except RayChannelError as error:
+                return attempt, str(error)
+            mine.destroy()
+        return self.times, ""
+
+    # ------------------------------------------------------------------------------------------ exploring
+    def check(self, outcome: Outcome) -> None:
+        """Nobody sleeps; all have met each time, unless somebody has died."""
+        crashed = [name for name, end in outcome.actors.items() if end.how == "crashed"]
+        for name, end in outcome.actors.items():
+            assert end.how != "asleep", f"{name} sleeps for ever in {end.value}"
+            if not crashed:
+                assert end.value == (self.times, ""), f"{name} has met the others {end.value}"
+                assert not outcome.memory.get(("file", self.names.index(name))), f"{name} has left its file"
+        if not crashed:
+            left = [where for where, value in outcome.memory.items() if where[0] == "name" and value]
+            assert not left, f"names are left: {left}"
+
+    def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
+        """Raises Violation."""
+        actors = {name: functools.partial(self.take_part, rank=rank) for rank, name in enumerate(self.names)}
+        with Meeting().in_place(order), self._in_place():
+            return Explorer(actors, order=order, victim=victim, check=self.check).explore()
+
+    @contextlib.contextmanager
+    def _in_place(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(group, "Board", board.Board)
+            patch.setattr(group, "Meeting", _Files)
+            patch.setattr(group, "now", lambda: 0.0)
+            patch.setattr(board, "Segment", _Segment)
+            patch.setattr(board, "publish_fence", explorer.fence_if_weak)
+            yield
