@@ -312,6 +312,15 @@ class Connection:
         self._out.clear()
         self._out_bytes = 0
 
+    def is_cut(self) -> bool:
+        """Whether the other end has closed, or is dead, although what it sent before may not have been read. Any thread."""
+        poll = select.poll()
+        try:
+            poll.register(self.socket, select.POLLRDHUP)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):  # closed here
+            return True
+
     def drain(self, timeout: float) -> bool:
         """Wait until the kernel has taken everything that is queued, `timeout` seconds at most."""
         poll = select.poll()

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from mray._objects.serializer import Serialized
     from mray._runtime.client import Client
 
+#: Seconds in which the end of a session is found out by far.
+_NEWS_SECONDS = 10.0
+
 
 def open_store(client: Client, table: SessionTable, facts: dict[str, Any]) -> SegmentStore:
     """The store of this process, by the facts of its session."""
@@ -159,6 +162,10 @@ def missing_error(client: Client, owner: str | None, place: str, object_id: byte
         if connection is not None and not has_ended(owner):  # the node's word, which says more, is still under way
             note_end(owner, "", connection.pid)
         return owner_error(owner, object_id)
+    if client.node.is_cut():  # with whose session all memory goes: how it has ended is being found out
+        client.reactor.wait_until(lambda: client.fatal is not None, _NEWS_SECONDS)
+        if client.fatal is not None:
+            return client.fatal
     return removed_error(place, object_id)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal as signals
+import threading
 import time
 
 import pytest
@@ -457,6 +458,29 @@ def test_an_object_whose_memory_somebody_removed_is_lost_and_its_place_named(ray
         with pytest.raises(ray.exceptions.RayTaskError, match="somebody else has removed it"):
             ray.get(length.remote(lost))
     assert ray.get(length.remote(large.remote())) == 1_000_000
+
+
+@pytest.mark.only("mray")
+def test_an_object_that_went_with_its_session_is_not_said_to_be_removed_by_somebody(fresh, init):
+    """Its memory goes when the node is dead, which may be before everybody here knows. (Elsewhere there is no node to kill.)"""
+    ray = fresh
+    init(num_cpus=1)
+    client = ray._api.current.current_backend().client
+    put = ray.put(b"p" * 1_000_000)
+    cleaned = threading.Event()
+    ask = client.on_node_lost
+
+    def slowly():
+        error = ask()
+        cleaned.set()
+        time.sleep(1)
+        return error
+
+    client.on_node_lost = slowly
+    os.kill(client.facts["node_pid"], signals.SIGKILL)
+    assert cleaned.wait(30)
+    with pytest.raises(ray.exceptions.NodeDiedError, match="killed by SIGKILL"):
+        ray.get(put)
 
 
 @pytest.fixture(params=["plain", "threaded", "async"])

@@ -69,6 +69,9 @@ class LocalConnection(Connection):
             if self.other is not None:
                 self._baton.tell(self.other.hang_up)
 
+    def is_cut(self) -> bool:
+        return self.closed
+
     def drain(self, timeout: float) -> bool:
         return True
 
