@@ -410,10 +410,15 @@ class NcclMember:
         group = self.group
         group.begin_to_leave()
         pause = 0.0005
-        while not group.has_failed and ((not self._tidy() and group.may_be_done()) or group.is_awaited()):
+        # What is done is looked at before who waits, and not once more after that: another one may queue its half in between, and would
+        # wait for ever for a member that has gone without a word.
+        while True:
+            is_done = self._tidy()
+            if group.has_failed or not ((not is_done and group.may_be_done()) or group.is_awaited()):
+                break
             group.host.wait_until(lambda: group.has_failed, pause)
             pause = min(2 * pause, TICK)
-        if not self._tidy():
+        if not is_done:
             group.give_up()
         self._alarm.set()
         if threading.current_thread() is not self._watcher:

@@ -40,20 +40,24 @@ sleeper sees the message or the writer sees the sleeper. It is the one pattern t
 What has been shown
 -------------------
 *Explored*: ``tests/interleavings`` runs the real code in every order of its steps, with a crash of either side after any step; its package
-says which protocol is explored by what, and which are not. Rings, slots, bells and the reactor's parking, with one writer and up to three
-readers, and groups of two that meet in collectives are explored in three orders of memory: one thing after another; stores held back in
-queues, which is x86-64; and, for the smallest shapes, stores that leave and loads that are answered in any order between two fences, with
-dependencies ordering nothing, which is weaker than aarch64 (two loads at most wait for their answers at a time). Values that are passed on
-(three processes), and the threads of a process that dozes, are explored one thing after another only. Each fence of the patterns above is
-taken away in turn, and what goes wrong is found: torn messages, overwritten slots, sleepers nobody wakes, members taken for lost.
+says which protocol is explored by what, and within which bounds. Rings (full ones too), slots (also while they grow), bells and the
+reactor's parking and spinning, with one writer and up to three readers; values that are passed on (three processes); leases; rings that
+processes join; groups of two that find each other, meet in collectives, queue work on streams, and part: in three orders of memory. One
+thing after another; stores held back in queues, which is x86-64; and, for the smallest shapes (no spinning), stores that leave and loads
+that are answered in any order between two fences, with dependencies ordering nothing, which is weaker than aarch64 (two loads at most wait
+for their answers at a time). The threads of a process that dozes are explored one thing after another only. Where a protocol rests on one
+of the patterns above, its fences are taken away in turn, and what goes wrong is found: torn messages, overwritten slots, sleepers nobody
+wakes, members taken for lost. (Some fences stand beside another one that does their work too, such as those of a reader's last release;
+taking one away breaks nothing.)
+*Proved* for aarch64 is with that: in those shapes, on any processor that reorders no more than this, given that ``fence()`` is a full
+barrier and words are not torn, no order of steps goes wrong. No more: larger shapes are not covered.
 *Measured* on x86-64: ``tests/stress/test_memory_order.py`` plays publish, park and ring, and whole words, between two processes; what a
 group does (ARRIVED, then LEFT; NEED and ARRIVED) are these same patterns. Without the fence one in ten rounds of park and ring ended with
 neither side seeing the other; with it none.
-*Only argued* for aarch64: that the words are single-copy atomic, that the locks of the C library make a full barrier, and the fences of
-what is not explored in the weak order: loans, leases, how groups find their members, what members queue on streams, joining a channel of
-``mray.experimental``, the null device's events. Nothing here has run on such a processor. On none is it proved that a compiler will never
-merge two accesses through the buffer protocol (rule 3): the interpreter calls them through pointers that no compiler of today can see
-through.
+*Only argued* for aarch64: that the words are single-copy atomic, that the locks of the C library make a full barrier, that what one process
+has told the kernel (a file, a name, a message) another one finds out after what was written before, and the null device's events. Nothing
+here has run on such a processor. On none is it proved that a compiler will never merge two accesses through the buffer protocol (rule 3):
+the interpreter calls them through pointers that no compiler of today can see through.
 """
 
 from __future__ import annotations

@@ -14,13 +14,18 @@ step. Mutants: edits of the real code, each of which some scenario must find.
     place, join         a ring that one or two readers join, and anybody closes               test_joining, crash, x86-64, weak; mutants
     block, half, need   the steps of collectives, two members (three: MRAY_TEST_FULL=1)       test_groups, crash, x86-64, weak; mutants
     partner             two members find each other, meet, part, and once more                test_finding, crash, x86-64, weak; mutants
+    queued              work on streams: who leaves, or dies, before all is done              test_queueing, crash, x86-64, weak; mutants
     left                a member leaves while others wait                                     test_groups, x86-64, weak; mutants
 
-Not explored, only argued where they stand: *queued* (`mray._channel.stream_group`, polled), *null event*; the relief thread's ticks, which
-only take the turn when nobody has it.
+What is explored in the weak order: one writer and one reader, or two members (two readers with MRAY_TEST_FULL=1, which also has two members
+that find each other, work on streams, and all that takes longer than some seconds).
 
-Bounds: at most so many messages as the shapes of the tests say (with three readers the first one is there from the beginning; x86-64 with
-up to two readers, the weak order too with MRAY_TEST_FULL=1); two loads at a time wait for their answers in the weak order; threads of
-one process in sequential order (Python's lock orders them). No bound on preemptions: a step that no other actor can notice is taken at
-once, all others in every order.
+Not explored, only argued where they stand: *null event* (`mray._device.null_event`); the relief thread's ticks, which only take the turn
+when nobody has it.
+
+Bounds: at most so many messages, members and joins as the shapes of the tests say; with three readers, and where a full ring or a growing
+slot is waited for by two, the first message is there from the beginning. Two loads at a time wait for their answers in the weak order.
+Threads of one process in sequential order (Python's lock orders them). What files and names say is seen by all at once. A library that
+queues work on streams takes locks, which are fences. No bound on preemptions: a step that no other actor can notice is taken at once, all
+others in every order.
 """

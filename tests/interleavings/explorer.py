@@ -100,6 +100,8 @@ class Run:
         self.is_early = False
         #: What is written early.
         self.written: dict[Location, Any] = {}
+        #: How many words, and objects of the kernel, the actor has changed so far.
+        self.writes = 0
         #: Which process this is, as it says to others.
         self.pid = 0
         #: The names of all processes, by pid - 1.
@@ -121,6 +123,8 @@ class Run:
             if kind in _UNANSWERED:
                 return None
             raise Suspended
+        if kind in (WRITE, SET):
+            self.writes += 1
         if self._position < len(self._history):
             answer = self._history[self._position]
             self._position += 1
