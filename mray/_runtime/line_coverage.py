@@ -71,13 +71,15 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
     measurement.start()
 
     worker = os.getpid()
-    #: A worker that leaves by itself may be told to at the same time, in another thread: neither ends it while the other one writes.
+    #: A worker that leaves by itself may be told to at the same time, in another thread: neither ends it while the other one writes, nor
+    #: writes the file anew, of which half would be left then. So whoever comes first keeps this until the process is no more.
     writing = threading.RLock()
 
     def save() -> None:
         if os.getpid() != worker:
             return  # a child that the user's code has forked
-        with writing, contextlib.suppress(Exception):  # nothing of this may keep a worker from ending
+        writing.acquire()
+        with contextlib.suppress(Exception):  # nothing of this may keep a worker from ending
             measurement.save()
 
     leave = os._exit
