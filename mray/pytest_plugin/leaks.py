@@ -212,10 +212,18 @@ def _command_of(pid: int) -> str:
         return "(it has ended meanwhile)"
 
 
-def _is_excused(item: str) -> bool:
-    """Whether this is a name of another test run of this user. Those come and go meanwhile: the gone tell no more whose they were."""
+def _is_excused(item: str, known: dict[str, bool]) -> bool:
+    """Whether this is a name of another test run of this user. Those come and go meanwhile: the gone tell no more whose they were.
+
+    `known` keeps which beginnings of names are foreign: there may be many names, and each answer takes a look at all processes.
+    """
     kind, _space, name = item.rpartition(" ")
-    return kind == "shared memory" and (is_foreign(name) or name not in shared_names())
+    if kind != "shared memory":
+        return False
+    session = "-".join(name.split("-")[:2])
+    if session not in known or name.startswith("mray-test-"):
+        known[session] = is_foreign(name)
+    return known[session] or name not in shared_names()
 
 
 def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
@@ -231,7 +239,8 @@ def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
         seen = {item: seen.get(item, now) for item in left}
         late = now > deadline and any(now - seen[item] > LASTING for item in left)
         if late or pause > 0.1:
-            left = [item for item in left if not _is_excused(item)]
+            known: dict[str, bool] = {}
+            left = [item for item in left if not _is_excused(item, known)]
             if not left:
                 return
         lasting = [item for item in left if now - seen[item] > LASTING]

@@ -90,8 +90,8 @@ def succeed(path: str) -> str:
 
 def squat(path: str) -> str:
     """Take the names that begin like this one, if what comes then is counted."""
-    for mark in ("", "p", "s", "q"):
-        for number in range(SUCCESSORS):
+    for mark in ("p", "s"):
+        for number in range(4):
             taken = f"{path}{mark}{number:x}"
             with contextlib.suppress(FileExistsError):
                 create(taken)
