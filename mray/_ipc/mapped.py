@@ -35,6 +35,7 @@ import weakref
 from bisect import bisect_left, bisect_right
 from typing import Any
 
+from mray._ipc.limits import exhausted, lacks_descriptor
 from mray._ipc.segment import PAGE, UNTRACKED, open_read_only
 
 #: Private, and without a claim on memory for pages that nobody will write.
@@ -106,7 +107,12 @@ class Mapped(mmap.mmap):
 
         `key` names the segment's role: who keeps mappings keeps one of each. It is the segment's name if there is no `descriptor`.
         """
-        mapped = cls(fd, size, flags=_PRIVATE, prot=_READ_WRITE, **UNTRACKED)
+        try:
+            mapped = cls(fd, size, flags=_PRIVATE, prot=_READ_WRITE, **UNTRACKED)
+        except OSError as error:
+            if lacks_descriptor(error):
+                raise exhausted(error, f"{size} bytes of shared memory could not be mapped.") from error
+            raise
         mapped.region = Region(key, address_of(mapped), size, descriptor)
         _register(mapped.region)
         return mapped

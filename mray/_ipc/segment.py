@@ -93,6 +93,8 @@ class Segment:
         except OSError as error:  # a disk may have no room for names
             if error.errno in _NO_ROOM:
                 raise _disk_full(path, size, error) from error
+            if lacks_descriptor(error):
+                raise exhausted(error, f"The file {path} could not be made.") from error
             raise
         try:
             os.posix_fallocate(fd, 0, size)
@@ -101,6 +103,8 @@ class Segment:
             os.unlink(path)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _disk_full(path, size, error) from error
+            if lacks_descriptor(error):
+                raise exhausted(error, f"A file of {size} bytes could not be mapped.") from error
             raise
         finally:
             os.close(fd)
@@ -153,7 +157,12 @@ def open_read_only(name: str) -> int:
     """A descriptor of a segment, or a file, of this name; FileNotFoundError if its name is gone, also if another user has it now."""
     if not is_file(name):
         return open_memory(name)
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if lacks_descriptor(error):
+            raise exhausted(error, f"The file {name} could not be opened.") from error
+        raise
     return _ours(fd, name)
 
 

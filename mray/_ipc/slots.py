@@ -46,6 +46,7 @@ from struct import Struct
 from typing import Any
 
 from mray._ipc import layout as at
+from mray._ipc.limits import exhausted
 from mray._ipc.mapped import Descriptor, Mapped, Region
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.process import start_of
@@ -334,10 +335,7 @@ _sweeping = threading.Lock()
 
 
 def sweep_orphans() -> bool:
-    """Let go of values that closed writers had passed on, and that everybody has released by now; whether none is left.
-
-    Any thread, finalizers too.
-    """
+    """Let go of what closed writers had passed on, and everybody has released by now; whether none is left. Any thread, finalizers too."""
     if _orphans and _sweeping.acquire(False):
         try:
             for orphans in tuple(_orphans):
@@ -523,6 +521,8 @@ def _map_of(pid: int, fd: int, inode: int, key: str) -> Borrowed:
         descriptor = Descriptor(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except (FileNotFoundError, PermissionError) as error:
         raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key) from error
+    except OSError as error:
+        raise exhausted(error, f"A value of process {pid} could not be mapped.") from error
     if descriptor.inode != inode:
         raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key)
     return Borrowed(inode, descriptor.named, Mapped.of(descriptor.fd, descriptor.size, key, descriptor))

@@ -24,6 +24,9 @@ import mray.dag
 from mray._api.current import current_backend
 
 LARGE = 1 << 20
+#: Bytes of shared memory for objects, and of those that do not all fit.
+STORE = 96 << 20
+SPILLED = 24 << 20
 #: Descriptors with which everything works.
 MOST = 40
 PATIENCE = 60.0
@@ -113,6 +116,13 @@ def put() -> None:
     assert mray.get(mray.put(b"x" * LARGE)) == b"x" * LARGE
 
 
+def spill() -> None:
+    """The last of these have no room in memory, and lie in files."""
+    refs = [mray.put(b"%d" % number * SPILLED) for number in range(5)]
+    assert os.listdir(os.path.join(current_backend().facts()["session_dir"], "spilled"))
+    assert [mray.get(ref)[:1] for ref in refs] == [b"0", b"1", b"2", b"3", b"4"]
+
+
 def task() -> None:
     assert mray.get(size.remote(b"x" * LARGE)) == LARGE
 
@@ -142,7 +152,7 @@ def worker() -> None:
     assert mray.get(size.options(runtime_env=env).remote(b"x" * LARGE)) == LARGE
 
 
-OPERATIONS = (put, task, result, actor, graph)
+OPERATIONS = (put, spill, task, result, actor, graph)
 
 
 def try_all(limited: Callable[[int], Any]) -> dict[str, Any]:
@@ -175,7 +185,7 @@ def kept(files: dict[int, str]) -> list[str]:
 
 
 def init() -> None:
-    mray.init(num_cpus=1, logging_level="ERROR")
+    mray.init(num_cpus=1, logging_level="ERROR", object_store_memory=STORE)
 
 
 def of_init(before: set[int]) -> dict[str, Any]:
