@@ -6,6 +6,7 @@ inside of the process is a function below; any other word means none.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mray
@@ -254,6 +255,63 @@ def after_root() -> None:
     os.setgid(65534)
     os.setuid(65534)
     try_it()
+
+
+def without_room_for_a_process() -> None:
+    """As a user of one's own, who may have no more processes than there are, for a while: by the kernel's own limit."""
+    user = int(os.environ["USER_ID"])
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+    mray.init(num_cpus=1, logging_level="ERROR")
+    try:
+        assert mray.get(length.remote(b"x")) == 1
+        told = ""
+        try:
+            with _no_more_processes(user):
+                mray.get(_another().add.remote(1))
+        except mray.exceptions.RayError as error:
+            told = str(error)
+        assert "could not fork: Resource temporarily unavailable" in told and "ulimit -u" in told, told
+        assert mray.get([length.remote(b"x"), _another().add.remote(1)]) == [1, 2]
+        late = None
+        with _no_more_processes(user):
+            late = _another().add.remote(1)
+            assert mray.get(length.remote(b"x")) == 1
+        assert mray.get(late) == 2
+    except BaseException:
+        report(traceback.format_exc())
+    else:
+        report("well")
+    finally:
+        mray.shutdown()
+
+
+def _another() -> Any:
+    """In a process of its own, and none of those that have been started for later."""
+    return Adder.options(num_cpus=0, runtime_env={"env_vars": {"NUMBER": os.urandom(4).hex()}}).remote(1)
+
+
+@contextlib.contextmanager
+def _no_more_processes(user: int) -> Iterator[None]:
+    """While this is entered, none of this user's processes forks."""
+    pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _is_of(pid, user)]
+    limits = {pid: resource.prlimit(pid, resource.RLIMIT_NPROC) for pid in pids}
+    for pid, (_soft, hard) in limits.items():
+        resource.prlimit(pid, resource.RLIMIT_NPROC, (1, hard))
+    try:
+        yield
+    finally:
+        for pid, before in limits.items():
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(pid, resource.RLIMIT_NPROC, before)
+
+
+def _is_of(pid: str, user: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == user
+    except OSError:
+        return False
 
 
 def in_a_folder_of_roots() -> None:

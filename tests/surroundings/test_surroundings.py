@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.surroundings.users import NOBODY, as_root_beside_nobody, needs_root
+from tests.surroundings.users import ALONE_ID, NOBODY, as_root_beside_nobody, needs_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -204,6 +204,13 @@ def test_a_program_works_that_has_given_up_the_rights_of_root(start: Start, word
     closed.mkdir(mode=0o700)
     variables = {"CLOSED_FOLDER": str(closed)}
     assert start.run(Surrounding(word, before=as_root_beside_nobody(), variables=variables)) == "well"
+
+
+@needs_root
+def test_who_may_have_no_more_processes_is_told_so_and_goes_on(start: Start) -> None:
+    """As root, to become a user who has nothing else here: the kernel counts all processes of a user, and none of root's."""
+    variables = {"USER_ID": str(ALONE_ID)}
+    assert start.run(Surrounding("without_room_for_a_process", before=as_root_beside_nobody(), variables=variables)) == "well"
 
 
 @needs_root
