@@ -74,6 +74,7 @@ class Renewal:
             return
         self._job = None
         node = self._node
+        node._supervisor.take_output()  # of workers that stay: the next client is not to show it
         node.graves.clear()
         node.last_calls.clear()
         node._scheduler.actors.forget_graves()

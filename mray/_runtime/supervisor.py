@@ -495,6 +495,13 @@ class Supervisor:
                 self._read_rest(worker, stream)
 
     # ------------------------------------------------------------------------------------ output
+    def take_output(self) -> None:
+        """Take what workers have printed by now: a pipe holds no more than one read takes."""
+        for worker in [*self.workers.values()]:
+            for stream in worker.streams:
+                if stream.fd >= 0:
+                    self._printed(worker, stream, 0)
+
     def _printed(self, worker: WorkerProcess, stream: Stream, _events: int) -> None:
         """One read of what a worker prints."""
         if not worker.pid:
