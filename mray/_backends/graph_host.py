@@ -167,9 +167,9 @@ class Host:
             except Exception as error:
                 answer.set(None, error)
             return Request(answer, client.lock)
-        with client.lock:
-            connection = client.peer(process)
-        return Request(client.request(connection, m.GRAPH, verb, payload), client.lock)
+        with client.lock:  # until it is sent: what comes back at once, a refusal say, is to meet it
+            answer = client.request(client.peer(process), m.GRAPH, verb, payload)
+        return Request(answer, client.lock)
 
     def _on_request(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
         """A request of a peer, in the reading thread: answer what must not wait for the main thread. Client's lock held."""
