@@ -103,8 +103,6 @@ class Segment:
             os.unlink(path)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _disk_full(path, size, error) from error
-            if lacks_descriptor(error):
-                raise exhausted(error, f"A file of {size} bytes could not be mapped.") from error
             raise
         finally:
             os.close(fd)

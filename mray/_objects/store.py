@@ -37,7 +37,6 @@ import weakref
 from typing import Any
 
 from mray._common.messages import PACKED, PICKLED
-from mray._ipc.limits import exhausted, lacks_descriptor
 from mray._ipc.mapped import Mapped
 from mray._ipc.segment import SHM, Segment, is_file, new_nonce, open_read_only, round_up, shared_memory_left, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
@@ -317,10 +316,6 @@ def mapped(payload: tuple[str, int, str], holder: Entry) -> Mapped:
     # POINT segment opened
     try:
         mapping = Mapped.of(fd, length, name)
-    except OSError as error:
-        if lacks_descriptor(error):  # before Python 3.13 each mapping keeps one
-            raise exhausted(error, f"An object of {length} bytes could not be mapped.") from error
-        raise
     finally:
         os.close(fd)
     mapping.holder = holder
