@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
+from tests.full import FULL
+
 PACKAGE = Path(__file__).resolve().parents[2] / "mray"
 
 #: Who reads the wall clock, and what it is shown for.

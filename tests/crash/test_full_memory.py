@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.crash import small_places
 from tests.crash.full_memory_program import SCENES, WITH_TORCH
+from tests.full import full
 
 PROGRAM = Path(__file__).with_name("full_memory_program.py")
-FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
 ROOM = {small_places.SHM: "48m"}
 pytestmark = pytest.mark.timeout(400)  # many attempts in one program
 
@@ -33,7 +32,7 @@ def test_every_demand_for_shared_memory_that_is_full_is_refused_and_granted_once
     check(small_places.run(PROGRAM, "refuse", "quick", *names, places=ROOM), names)
 
 
-@pytest.mark.skipif(not FULL, reason="every number of free pages takes minutes: with MRAY_TEST_FULL=1")
+@full  # every number of free pages
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("scene", [scene.__name__ for scene in SCENES])
 def test_with_every_number_of_free_pages_a_demand_is_refused_or_granted(scene: str) -> None:

@@ -5,7 +5,6 @@ The rows are in `matrix.py`. What is harmed while its session goes on shares a s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +12,7 @@ import pytest
 
 from tests.crash.matrix import ALL, EXCLUDED, MANNERS, PHASES, ROWS, Row, Told, covering
 from tests.crash.matrix_scene import Drive, Nursery, is_gone, until
-
-FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
+from tests.full import FULL
 
 
 @pytest.fixture(scope="module")

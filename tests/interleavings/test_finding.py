@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mray._channel.group import Group
+from tests.full import full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
 from tests.interleavings.finding import Finding
-from tests.interleavings.full import full
 from tests.interleavings.stand_ins import mutated
 
 

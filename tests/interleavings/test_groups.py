@@ -11,8 +11,8 @@ import pytest
 
 from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import Group
+from tests.full import FULL, full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
-from tests.interleavings.full import FULL, full
 from tests.interleavings.meeting import Meeting
 from tests.interleavings.stand_ins import mutated
 

@@ -9,8 +9,8 @@ import pytest
 from mray._ipc.ring import RingWriter
 from mray.experimental.channel import _shared_ring
 from mray.experimental.channel._shared_ring import SharedRing, _Parts, _Reader, _Writer
+from tests.full import full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
-from tests.interleavings.full import full
 from tests.interleavings.joining import Joining
 from tests.interleavings.stand_ins import mutated
 

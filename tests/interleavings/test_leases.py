@@ -8,8 +8,8 @@ import pytest
 
 from mray._channel import leases
 from mray._channel.leases import Borrower, Lender
+from tests.full import full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
-from tests.interleavings.full import full
 from tests.interleavings.lending import Lending
 from tests.interleavings.stand_ins import mutated
 

@@ -8,8 +8,8 @@ import pytest
 
 from mray._ipc import slots
 from mray._ipc.slots import SlotReader, SlotWriter
+from tests.full import FULL, full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
-from tests.interleavings.full import FULL, full
 from tests.interleavings.passing_on import PassingOn
 from tests.interleavings.stand_ins import mutated
 

@@ -8,8 +8,8 @@ import pytest
 
 from mray._channel.nccl_member import NcclMember
 from mray._channel.stream_group import StreamGroup
+from tests.full import full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
-from tests.interleavings.full import full
 from tests.interleavings.queueing import Queueing
 from tests.interleavings.stand_ins import mutated
 

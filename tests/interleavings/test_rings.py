@@ -13,9 +13,9 @@ from mray._channel.shm import ShmReader, ShmWriter
 from mray._ipc.doorbell import Doorbell
 from mray._ipc.reactor import Reactor
 from mray._ipc.ring import RingReader, RingWriter
+from tests.full import full
 from tests.interleavings.channel import Channel
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
-from tests.interleavings.full import full
 from tests.interleavings.stand_ins import mutated
 
 FULL_RING = {"readers": 2, "entries": 1, "messages": 2, "before": 1}

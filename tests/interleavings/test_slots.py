@@ -10,9 +10,9 @@ from mray._channel.shm import ShmReader
 from mray._ipc import slots
 from mray._ipc.ring import RingWriter
 from mray._ipc.slots import SlotWriter
+from tests.full import full
 from tests.interleavings.channel import Channel, array
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
-from tests.interleavings.full import full
 from tests.interleavings.stand_ins import mutated
 
 A, B, C = array(b"a", 2), array(b"b", 2), array(b"c", 2)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mray._ipc.reactor import Reactor
+from tests.full import full
 from tests.interleavings.dozing import Threads
 from tests.interleavings.explorer import Violation
-from tests.interleavings.full import full
 from tests.interleavings.stand_ins import mutated
 
 SHAPES = [

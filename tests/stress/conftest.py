@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
 
-FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
+from tests.full import FULL
 
 
 @pytest.fixture(scope="session")

@@ -9,4 +9,4 @@ import pytest
 FULL = os.environ.get("MRAY_TEST_FULL", "0") not in ("", "0")
 
 #: A mark.
-full = pytest.mark.skipif(not FULL, reason="many states: with MRAY_TEST_FULL=1")
+full = pytest.mark.skipif(not FULL, reason="takes long: with MRAY_TEST_FULL=1")
