@@ -300,6 +300,7 @@ class Drive:
         gate = self.gate()
         pids = {**self.pids, "zygote": self.zygote()}
         stops = phase == "shutdown" and seat == "driver"
+        asleep = stops or phase == "get" or (phase == "teardown" and seat != "actor")
         try:
             if stops:  # the driver is to wait for it
                 os.kill(pids["node"], signal.SIGSTOP)
@@ -309,7 +310,7 @@ class Drive:
             pids["seat"] = pids[seat] = facts["pid"]
             if manner in ORDERS and seat in victims and len(victims) == 1:
                 gate.order(manner)
-                if stops:  # else the driver might find the node going on before it has seen the signal
+                if asleep:  # else what it waits for might come before it has seen the signal
                     until(Path(gate.where + OBEYED).exists, "the order to be carried out", self.story)
             else:
                 harm_from_outside(manner, [pids[victim] for victim in victims])
