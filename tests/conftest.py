@@ -1,6 +1,6 @@
 """What every test of the repository runs under: mray's own pytest plugin, and a little more.
 
-* A test that hangs prints the stacks of all threads, and of all processes of its session, then fails.
+* A test that hangs prints the stacks of all threads, and of all processes of its session, then fails, by `pytest-timeout`.
 * A test that leaves something behind fails: a process, a shared-memory name, a session directory, a file descriptor or
   a thread (see `mray.pytest_plugin.leaks`). Sessions live in a directory of this run alone.
 """
@@ -21,11 +21,14 @@ import pytest
 from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
 
 #: Seconds a test may take before it counts as hanging, where nothing else says so. Generous: slow is no failure.
-TIME_LIMIT = 120
+TIME_LIMIT = 300
 
 
 # ------------------------------------------------------------------------------------------- time limit
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("timeout") and not (config.getoption("timeout") or config.getini("timeout")):
+        config.option.timeout = TIME_LIMIT
     config.add_cleanup(Territory().leave)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As a shell starts what is to run in the background. Programs of tests inherit it, and wait for theirs in vain.

@@ -5,6 +5,7 @@
     tools/torture.py --seconds 3600 --seed 7       an hour
     tools/torture.py --sessions                    sessions whose driver, node or zygote is killed, too, one after the other
     tools/torture.py --only graphs puts            some of the stories
+    tools/torture.py --takes 0                     nobody takes anything away
 
 This process starts a driver (`torture_work.py`, which says what is done and what must come out of it), kills at moments of its own, looks
 whether every thread of the driver gets on, and in the end whether anything is left: processes, shared memory and semaphores, sessions'
@@ -21,6 +22,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -47,6 +49,10 @@ GROWTH_FILES = 20
 LONG = 300
 #: Manners of death with their weights; a pause is none, and goes unnoticed.
 MANNERS = {"SIGKILL": 8, "SIGSEGV": 2, "SIGTERM": 2, "pause": 1}
+#: The end of an object's name in shared memory: its owner, its producer and a number. It lies where its name says.
+OBJECT = re.compile(r"-[0-9a-f]{16}-[0-9a-f]{17,}$")
+#: The one file of a session that is for those who come later, such as a look at what hangs.
+FOR_NEWCOMERS = "node.sock"
 
 
 class Torture:
@@ -106,6 +112,8 @@ class Torture:
             if not calm and now >= due:
                 due = max(now, due) + self.random.expovariate(rate)
                 self.kill_somebody()
+                if self.random.random() < self.options.takes:
+                    self.take_away()
             if not calm and now >= fatal_at:
                 fatal_at = float("inf")
                 self.kill_the_session()
@@ -184,6 +192,20 @@ class Torture:
         finally:
             os.close(pidfd)
 
+    def take_away(self) -> None:
+        """Remove what a session that lives does not need: names in shared memory, or files in its directory. Nobody may notice."""
+        if self.random.random() < 0.5:
+            what = "names"
+            starts = tuple(f"mray-{token}-" for token in self.tokens)
+            found = [Path("/dev/shm", name) for name in os.listdir("/dev/shm") if name.startswith(starts) and not OBJECT.search(name)]
+        else:
+            what = "files"
+            found = [path for path in self.sessions.glob("*/session_*/*") if path.is_file() and path.name != FOR_NEWCOMERS]
+        for path in found:
+            path.unlink(missing_ok=True)
+        name = f"{what} taken away"
+        self.kills[name] = self.kills.get(name, 0) + 1
+
     # --------------------------------------------------------------------------------------- looking on
     def hanging(self, now: float) -> str:
         beats = (self.folder / "beats").read_bytes()
@@ -244,8 +266,10 @@ class Torture:
     def left(self) -> list[str]:
         left = [f"process {pid} {title(pid)}" for pid in marked(self.mark)]
         left += [f"shared memory {name}" for name in os.listdir("/dev/shm") if any(token in name for token in self.tokens)]
-        found = [path for path in self.sessions.rglob("*") if path.name.startswith("session_") or path.suffix == ".sock"]
-        return left + [f"file {path}" for path in found]
+        # `os.walk` passes over what goes while it looks.
+        for folder, folders, files in os.walk(self.sessions):
+            left += [f"file {folder}/{name}" for name in (*folders, *files) if name.startswith("session_") or name.endswith(".sock")]
+        return left
 
     def growth(self) -> list[str]:
         """Where memory or descriptors were not flat: the medians of the last two thirds."""
@@ -337,6 +361,7 @@ def main() -> int:
     parser.add_argument("--delays", type=float, default=0.002, help="chance of a delay at each point of the runtime")
     parser.add_argument("--deaths", type=float, default=0.00002, help="chance of a death at each point of a worker")
     parser.add_argument("--zygotes", type=float, default=0.01, help="share of the kills that meet the zygote")
+    parser.add_argument("--takes", type=float, default=0.05, help="chance that with a kill names and files are taken away too")
     parser.add_argument("--sessions", action="store_true", help="many short sessions, each of whose driver, node or both are killed")
     parser.add_argument("--only", nargs="*", default=[], help="names of stories")
     parser.add_argument("--keep", action="store_true", help="keep the folder of a run that failed")

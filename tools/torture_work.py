@@ -34,6 +34,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 import mray as ray
+from mray._api.current import current_backend
+from mray._common.messages import CAUSE_OWNER
+from mray._runtime.observer import ask_node
 from mray.dag import InputNode, MultiOutputNode
 from mray.exceptions import (
     ActorDiedError,
@@ -57,6 +60,8 @@ EVENTS = 300
 #: Options of what may have to end with somebody else, in processes of its own kind: actors that `ray.kill` or the death of their owner
 #: ends, tasks that are cancelled by force or whose caller may die. Other processes may have run tasks before, and own what those have put.
 DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORTURE_DOOMED": "1"}}}
+#: Seconds that the node may take to say of somebody why it has ended.
+PATIENCE = 10.0
 #: What deaths explain.
 DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError)
 
@@ -204,6 +209,19 @@ class Relay:
         return left + right
 
 
+class Leaver:
+    """Ends its own process."""
+
+    def leave(self, killed: str, how: str) -> None:
+        with open(killed, "ab", buffering=0) as file:
+            file.write(b"%d %s leaver\n" % (os.getpid(), how.encode()))
+        if how == "exec":
+            os.execv("/bin/true", ["true"])
+        elif how == "sys.exit":
+            sys.exit(3)
+        os._exit(3)
+
+
 class Keeper:
     """Keeps refs of others."""
 
@@ -250,6 +268,7 @@ class Torment:
         self.folder = folder
         self.seed = seed
         self.ends = threading.Event()
+        self.session_dir: str = current_backend().facts()["session_dir"]  # type: ignore[attr-defined]
         #: The session has ended because the node was killed.
         self.over = False
         self.events: collections.deque[str] = collections.deque(maxlen=EVENTS)
@@ -296,20 +315,54 @@ class Torment:
             raise Over from error
         if not isinstance(error, DEATHS):
             raise Violation(f"an error that no death explains: {text}") from error
-        pids = {int(pid) for pid in re.findall(r"pid:? (\d+)", text)}
-        if not pids and isinstance(error, ObjectLostError) and re.search(r"Its owner, process [0-9a-f]{16}\.", text):
-            self.count("told of a death without a pid")  # the one who asks has never met the dead, and the node's word is under way
-        elif not any(self.was_killed(pid) for pid in pids) and self._killed and (
-            isinstance(error, ObjectLostError) or "its owner has died" in text
-        ):
-            # The node has ended its owner, because that had to end with somebody who was killed: see `DOOMED` for where this is avoided.
-            self.count("told of a death that followed another")
-        elif not any(self.was_killed(pid) for pid in pids):
-            raise Violation(f"an error that names none of the killed ({sorted(pids)}): {text}") from error
+        pids = pids_in(text)
+        if not any(map(self.was_killed, pids)):
+            if not self.follows_a_kill(text):
+                raise Violation(f"an error that names none of the killed ({sorted(pids)}): {text}") from error
+            self.count("told of a death that followed another" if pids else "told of a death without a pid")
         self.count(f"told of a death ({type(error).__name__})")
         told = f"told: {type(error).__name__} of {sorted(pids)}"
         if not self.events[-1].endswith(told):
             self.say(told)
+
+
+    def follows_a_kill(self, text: str) -> bool:
+        """Whether somebody whom an error names was killed, or had to end because its owner was, or the owner of that, and so on.
+
+        The node says so, soon: the one who asks may have heard of the end first.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                dead = ask_node(self.session_dir, "snapshot", PATIENCE)["dead_workers"]
+            except (OSError, RayError):
+                if (self.folder / "fatal").exists():
+                    self.over = True
+                    raise Over from None
+                raise
+            if self._leads_to_a_kill(text, dead):
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+
+    def _leads_to_a_kill(self, text: str, dead: list[dict[str, Any]]) -> bool:
+        seen: set[int] = set()
+        texts = [text]
+        while texts:
+            text = texts.pop()
+            of_processes = set(re.findall(r"process ([0-9a-f]{16})", text))
+            pids = pids_in(text) | {row["pid"] for row in dead if row["process"] in of_processes}
+            if any(map(self.was_killed, pids)):
+                return True
+            # The node ends whoever has nobody left to live for, and says whom.
+            texts += [row["cause"][1] for row in dead if row["pid"] in pids - seen and (row["cause"] or [0])[0] == CAUSE_OWNER]
+            seen |= pids
+        return False
+
+
+def pids_in(text: str) -> set[int]:
+    return {int(pid) for pid in re.findall(r"pid:? (\d+)", text)}
 
 
 class Thread(threading.Thread):
@@ -598,6 +651,18 @@ def kills(me: Thread) -> None:
                 me.torment.explain(error)
 
 
+def leaves(me: Thread) -> None:
+    """Actors that end themselves, in ways that programs have."""
+    actor = ray.remote(Leaver).options(**DOOMED, max_restarts=0).remote()
+    ref = actor.leave.remote(str(me.torment.folder / "killed"), me.random.choice(("exec", "sys.exit", "os._exit")))
+    try:
+        value = ray.get(ref)
+    except ActorDiedError as error:
+        me.torment.explain(error)
+    else:
+        raise Violation(f"an actor that ends its process answers {value!r}")
+
+
 def beside(me: Thread) -> None:
     """Actors that run several calls at once."""
     choice = me.random.randrange(3)
@@ -800,6 +865,7 @@ STORIES = (
     named,
     scopes,
     kills,
+    leaves,
     beside,
     borrows,
     actor_generators,

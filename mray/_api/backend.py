@@ -151,6 +151,18 @@ class Backend(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no tensor transports.")
 
+    # -- code ------------------------------------------------------------------------------------
+    def exports(self, owner: Any) -> dict[str, Any]:
+        """What this backend keeps of a `RemoteFunction` or `ActorBlueprint`.
+
+        That of the next session begins with nothing, and takes the code as it is then.
+        """
+        backend, kept = owner.export_cache
+        if backend is not self:
+            kept = {}
+            owner.export_cache = (self, kept)
+        return kept  # type: ignore[no-any-return]
+
     # -- tasks -----------------------------------------------------------------------------------
     @abstractmethod
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Returned:

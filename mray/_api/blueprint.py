@@ -6,6 +6,7 @@ the class. All handles of a class in a process share one blueprint, found by its
 
 from __future__ import annotations
 
+import inspect
 import marshal
 import os
 import types
@@ -94,7 +95,8 @@ class ActorBlueprint:
     """A class of actors.
 
     For backends: `cls` (``None`` where only handles are), `name` (qualified), `class_name`, `module`, `uuid`, `methods` (by name, with
-    `COMMON_METHODS`), `init` (the constructor's spec), `is_async` (some method is), `wire`, `export_cache` (theirs).
+    `COMMON_METHODS`), `init` (the constructor's spec), `is_async` (some method is), `wire`, `export_cache` (what one of them
+    keeps: see `mray._api.backend.Backend.exports`).
     """
 
     __slots__ = (
@@ -128,7 +130,7 @@ class ActorBlueprint:
         self.is_async = is_async
         self.init = init
         self.methods = methods
-        self.export_cache: dict[Any, Any] = {}
+        self.export_cache: tuple[Any, dict[str, Any]] = (None, {})
         #: The subclass of `ActorHandle` that has these methods; made by `mray._api.actor`.
         self.handle_class: Any = None
         self._wire: bytes | None = None
@@ -211,6 +213,12 @@ def _members(user_class: type) -> dict[str, Any]:
             else:
                 found.pop(name, None)
     return found
+
+
+def bound_method(instance: Any, name: str) -> Callable[..., Any]:
+    """The method of this name, as the class has it: an attribute of the instance may have the same name."""
+    member = inspect.getattr_static(type(instance), name)
+    return member.__get__(instance, type(instance))  # type: ignore[no-any-return]
 
 
 def _is_compiled(member: Any) -> bool:

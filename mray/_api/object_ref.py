@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.current import current_backend
 from mray._common.ids import OBJECT_SIZE, TASK_SIZE, BaseID, JobID, TaskID
+from mray._common.log import logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -76,7 +77,7 @@ class ObjectRef(BaseID):
         return current_backend().wait_in_loop(self)
 
     def _on_completed(self, callback: Callable[[Any], None]) -> None:
-        """Call back with the value, or the error, once it is there; in any thread."""
+        """Call back with the value, or the error, once it is there; in any thread. What the callback raises is logged."""
         backend = current_backend()
 
         def settle() -> None:
@@ -84,7 +85,10 @@ class ObjectRef(BaseID):
                 value = backend.get([self], 0)[0]
             except BaseException as error:
                 value = error
-            callback(value)
+            try:
+                callback(value)
+            except Exception:  # the program's mistake: nothing of the session waits for it
+                logger.exception("a callback for %r raised an exception", self)
 
         backend.on_ready(self, settle)
 

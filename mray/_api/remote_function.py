@@ -1,7 +1,7 @@
 """`RemoteFunction`: a function that runs elsewhere.
 
 In every process. It is the user's function, its checked options and its signature; the engine that runs it keeps what it knows of it in
-`RemoteFunction.export_cache`.
+`RemoteFunction.export_cache` (see `mray._api.backend.Backend.exports`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RemoteFunction:
     """What `remote` makes of a function. ``f.remote(...)`` starts a task and returns the ref of its result.
 
     For backends: `function`, `name` (qualified), `module`, `uuid` (the same in every copy of this object), `default_options`
-    (complete; always the same dict, so its identity may serve as a key), `export_cache` (theirs).
+    (complete; always the same dict, so its identity may serve as a key), `export_cache` (what one of them keeps).
     """
 
     __slots__ = (
@@ -54,7 +54,8 @@ class RemoteFunction:
     #: What the user gave, unmerged.
     given_options: dict[str, Any]
     default_options: dict[str, Any]
-    export_cache: dict[Any, Any]
+    #: The backend that keeps something, and what.
+    export_cache: tuple[Any, dict[str, Any]]
     decorator: Callable[..., Any] | None
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -85,7 +86,7 @@ class RemoteFunction:
             state
         )
         self.default_options = complete_task_options(self.given_options, is_generator=self.is_generator)
-        self.export_cache = {}
+        self.export_cache = (None, {})
         self._low, self._high = self.signature.low, self.signature.high
         if self.decorator is not None:
             self._low = self._high = _NEVER

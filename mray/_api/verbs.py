@@ -176,7 +176,10 @@ def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False,
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
-    """End an actor's process at once; neither ``atexit`` nor ``__ray_shutdown__`` runs. With ``no_restart=False`` it may be restarted."""
+    """End an actor's process at once; neither ``atexit`` nor ``__ray_shutdown__`` runs. With ``no_restart=False`` it may be restarted.
+
+    When this returns the process runs no more code: whatever is asked of the actor from then on, by anybody, it does not answer.
+    """
     backend = current_backend()
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"ray.kill() only supported for actors. For tasks, try ray.cancel(). Got: {type(actor)}.")

@@ -22,6 +22,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mray._ipc.frames import from_text
+from mray._ipc.limits import explaining
 from mray._ipc.process import close_all_but, die_with
 from mray._runtime.launch import LIFELINE_VARIABLE, RECIPE_VARIABLE, WORKER_VARIABLE, new_channel
 
@@ -38,7 +39,7 @@ GRAPHS_NEED = "mray._backends.graph_host"
 # Descriptors that a process of ours is started with.
 NODE_LISTENER, NODE_LOCK = 3, 4
 ZYGOTE_NODE, ZYGOTE_LIFELINE, ZYGOTE_LOCK = 3, 4, 5
-WORKER_LIFELINE = 3
+WORKER_LIFELINE, WORKER_NODE = 3, 4
 
 
 def main(role: str, session_dir: str, process: str, options: dict[str, Any]) -> None:
@@ -116,9 +117,10 @@ def _run_node(session_dir: str, options: dict[str, Any]) -> int:
     os.setsid()
     # The last, where there is a pidfd of the driver: the zygote does not keep it.
     _settle((NODE_LISTENER, NODE_LOCK, *((options["driver_pidfd"],) if "driver_pidfd" in options else ())))
-    channel = new_channel()
-    lifeline = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
+    with explaining("The node could not start."):
+        channel = new_channel()
+        lifeline = os.pipe2(os.O_CLOEXEC)
+        pid = os.fork()
     if not pid:
         os.close(lifeline[1])
         channel[0].close()
@@ -146,12 +148,13 @@ def _run_builder() -> int:
 def _run_worker(session_dir: str, process: str, options: dict[str, Any]) -> int:
     path = os.environ.pop(LIFELINE_VARIABLE, None)
     if path is None:
-        lifeline = WORKER_LIFELINE
-        _settle((lifeline,))
+        lifeline, node = WORKER_LIFELINE, WORKER_NODE
+        _settle((lifeline, node))
     else:
         # See Note [wrapped workers] in `mray._runtime.wrapped`. FileNotFoundError: the node is dead already.
         lifeline = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        node = -1
         _be_deaf()
     zygote = importlib.import_module("mray._runtime.zygote")
     environment = from_text(WORKER_VARIABLE, os.environ.pop(WORKER_VARIABLE), dict)
-    return zygote.run_fresh_worker(lifeline, session_dir, process, environment, options, _load_worker_main(options))  # type: ignore[no-any-return]
+    return zygote.run_fresh_worker(lifeline, node, session_dir, process, environment, options, _load_worker_main(options))  # type: ignore[no-any-return]

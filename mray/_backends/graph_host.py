@@ -25,12 +25,15 @@ from mray._graph.report import REPORT, standing
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.limits import is_exhausted
+from mray._ipc.segment import Ask
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
 from mray._runtime.calls import ActorCaller
 from mray._runtime.client import Client
 from mray._runtime.deaths import actor_error
+from mray._runtime.exits import ExitActor
+from mray._runtime.killing import kill_actors
 from mray._runtime.requests import Answer
-from mray.exceptions import OwnerDiedError, RaySystemError
+from mray.exceptions import AsyncioActorExit, OwnerDiedError, RaySystemError
 
 if TYPE_CHECKING:
     from mray._graph.compiled import CompiledGraph
@@ -211,6 +214,9 @@ class Host:
             return self._own_bell
         return client.bells.of(process)
 
+    def ask_of(self, process: str) -> Ask:
+        return self._client.descriptors.ask_of(process)
+
     def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
         return GroupBell(self._client.bells.group(key), bells)
 
@@ -265,12 +271,14 @@ class Host:
 
         return cancel
 
-    def _on_peer_gone(self, process: str) -> None:
-        """A peer has hung up. Client's lock held."""
+    def _on_peer_gone(self, process: str, error: Exception | None) -> None:
+        """A peer has hung up; with an error, although it lives. Client's lock held."""
         if self.service is not None:
             self.service.owner_gone(process)
         for caller, callback in self._watches.pop(process, ()):
-            if caller is None:
+            if error is not None:
+                self._tell(callback, error)
+            elif caller is None:
                 self._tell(callback, RaySystemError(f"The process {process} has ended."))
             else:
                 self._tell_cause(caller, process, callback)
@@ -301,16 +309,11 @@ class Host:
         return self._calls.look_on(who, on)
 
     def kill_actors(self, actors: Sequence[str]) -> None:
-        client = self._client
-        with client.lock:
-            callers = [client.actor(bytes.fromhex(actor)) for actor in actors]
-            for caller in callers:
-                caller.subscribe()
-                client.node.send((m.ACTOR_KILL, caller.actor_id, True))
-        # Calls go straight to the actor: one made after this must not overtake its death.
-        client.reactor.wait_until(lambda: client.fatal is not None or all(caller.state == "dead" for caller in callers))
+        kill_actors(self._client, [bytes.fromhex(actor) for actor in actors], no_restart=True)
 
     def failure(self, error: BaseException, name: str) -> bytes:
+        if isinstance(error, AsyncioActorExit):
+            raise ExitActor from error
         worker = self._worker
         actor_id = worker.context.actor_id if worker is not None else None
         return pickle_error(

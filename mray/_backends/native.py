@@ -27,16 +27,14 @@ from mray._runtime.client import Client
 from mray._runtime.context import Context
 from mray._runtime.detached import discard_own, pack_own
 from mray._runtime.environments import merge_environments, variables_of
-from mray._runtime.executor import EXITED, ExitActor
+from mray._runtime.killing import kill_actors
 from mray._runtime.output import OutputPrinter
 from mray._runtime.persistent import JoinedSession, join_session
-from mray._runtime.running import current_call
 from mray._runtime.session import Session, start_session
 from mray._runtime.streams import listener, new_stream
 from mray.exceptions import (
     ActorAlreadyExistsError,
     ActorUnschedulableError,
-    AsyncioActorExit,
     PendingCallsLimitExceeded,
     RaySystemError,
     TaskUnschedulableError,
@@ -212,19 +210,20 @@ class NativeBackend(PlacementCalls, Backend):
 
     # ------------------------------------------------------------------------------------ tasks
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
-        cache = function.export_cache
-        plan = cache.get("plan")
+        kept = function.export_cache
+        plan = kept[1].get("plan")
         context = self._context
         environment = context.runtime_env or self._base_env
         if (
             plan is None
-            or plan[0] is not self
-            or plan[1] is not options
-            or plan[2] is not environment
-            or plan[3] is not context.placement
+            or kept[0] is not self
+            or plan[0] is not options
+            or plan[1] is not environment
+            or plan[2] is not context.placement
         ):
-            plan = cache["plan"] = (self, options, environment, context.placement, self._plan(function, options, environment))
-        plan = plan[4]
+            plan = (options, environment, context.placement, self._plan(function, options, environment))
+            self.exports(function)["plan"] = plan
+        plan = plan[3]
         task_id = new_task_id()
         client = self.client
         call, returned = _new_call(client, task_id, plan.code, plan.num_returns, options)
@@ -283,7 +282,8 @@ class NativeBackend(PlacementCalls, Backend):
 
     def _code(self, owner: Any, kind: str, value: Any) -> tuple[bytes, bytes]:
         """(id, pickle) of a function or class; pickled at its first use, so that later changes of what it captured do not count."""
-        code = owner.export_cache.get("code")
+        exports = self.exports(owner)
+        code = exports.get("code")
         if code is None:
             import cloudpickle  # noqa: PLC0415  (10 ms that `import mray` must not take)
 
@@ -301,8 +301,8 @@ class NativeBackend(PlacementCalls, Backend):
                 )
             import hashlib  # noqa: PLC0415  (it takes OpenSSL along: 2 ms of the start of every session)
 
-            code = owner.export_cache["code"] = (hashlib.sha1(pickled, usedforsecurity=False).digest(), pickled)
-        return code  # type: ignore[no-any-return]
+            code = exports["code"] = (hashlib.sha1(pickled, usedforsecurity=False).digest(), pickled)
+        return code
 
     def _refuse_impossible(self, resources: dict[str, float], what: str, error: type[Exception]) -> None:
         """At once: waiting for what this machine does not have would be for ever."""
@@ -471,9 +471,7 @@ class NativeBackend(PlacementCalls, Backend):
         self.client.borrowing.note_handle(handle._id, handle._token)
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
-        client = self.client
-        with client.lock:
-            client.node.send((m.ACTOR_KILL, handle._id, no_restart))
+        kill_actors(self.client, [handle._id], no_restart)
 
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         with self.client.lock:
@@ -538,15 +536,7 @@ class NativeBackend(PlacementCalls, Backend):
     def exit_actor(self) -> None:
         if self._worker is None or self._worker.executor.instance is None:
             raise TypeError("exit_actor API is called on a non-actor worker, or in a driver.")
-        verdict = ExitActor()
-        running, lanes = current_call.get(), self._worker.lanes
-        if running is not None:
-            running.verdict = verdict
-        elif lanes.exist:
-            lanes.leave(*EXITED)  # a thread that user code has started
-        else:
-            self._worker.executor.verdicts[self._context.task_id] = verdict
-        raise AsyncioActorExit if lanes.is_async else verdict
+        raise self._worker.exit_actor()
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
         from mray._backends.timeline import timeline  # noqa: PLC0415  (rarely wanted)

@@ -6,6 +6,7 @@ Called in a process that the zygote has forked (or that was started by exec), wi
 from __future__ import annotations
 
 import faulthandler
+import socket
 import traceback
 from typing import Any
 
@@ -13,7 +14,7 @@ from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
 from mray._backends.graph_door import open_door
 from mray._backends.native import NativeBackend
-from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE
+from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE, SETTING_UP
 from mray._ipc.process import prefer_as_victim
 from mray._ipc.reaper import session_of
 from mray._runtime import line_coverage, stack_signal
@@ -32,7 +33,8 @@ def worker_main(start: dict[str, Any]) -> int:
     if save is not None:
         client._node_words[SAVE] = lambda _node: line_coverage.save_and_die(save)
     worker = Worker(client)
-    client.join()
+    node = start["node"]
+    client.join(None if node < 0 else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, node))
     prefer_as_victim(client.facts["oom_score"])
     # A crash of compiled code says where it was: among the last lines of its output, which whoever waits for the worker gets.
     faulthandler.enable(file=2, all_threads=False)
@@ -43,7 +45,7 @@ def worker_main(start: dict[str, Any]) -> int:
     if client.facts["place"] is not None:
         take_place(client.facts["place"], start["options"]["prefix"])
     try:
-        set_up(start["environment"], start["session_dir"])
+        set_up(start["environment"], start["session_dir"], lambda what: client.node.send((SETTING_UP, what)))
     except Exception as error:  # whatever the user's hook raises
         why = "".join(traceback.format_exception(error))
         client.node.send((EXITING, CAUSE_REFUSED, f"{NO_PROCESS}: its runtime_env could not be set up:\n{why}"))

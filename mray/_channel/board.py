@@ -17,6 +17,10 @@ somebody who still compares its SIGNATURE: those are kept for four.
 
 NEED says what a member waits for (before it sleeps), so that a member that arrives rings only those whose wait that ends. The words
 have one writer each, the board's member, except the readers' words of the rings.
+
+REFUSED counts the collectives that the member was refused before they began (a shape that is wrong, an array that is read-only). Who
+waits for a member that was refused more than it was itself waits for one that does not come; where all are refused the same, nothing has
+happened. NOT_SENT and NOT_RECEIVED count so what was for, or from, one of the others. The reason is the text of the last error.
 """
 
 from __future__ import annotations
@@ -26,10 +30,10 @@ from typing import Any
 from mray._ipc.layout import LINE_WORDS, WORD, RingLayout
 from mray._ipc.memory_order import publish_fence
 from mray._ipc.ring import RingWriter
-from mray._ipc.segment import PAGE, Segment, round_up
+from mray._ipc.segment import PAGE, Ask, Segment, round_up
 
 #: Changes with any change of the layout.
-BOARD_VERSION = 2
+BOARD_VERSION = 3
 
 # ------------------------------------------------------------------------------------------------ facts
 VERSION = 0
@@ -46,6 +50,8 @@ LEFT = LINE_WORDS + 2
 #: What the member calls in step k, for ``k % SIGNATURES``.
 SIGNATURE = LINE_WORDS + 3
 SIGNATURES = 4
+#: Collectives that the member was refused.
+REFUSED = LINE_WORDS + 7
 
 #: Values of LEFT. LOST: destroyed, with work on streams that others may wait for.
 HERE, DESTROYED, BROKEN, LOST = range(4)
@@ -55,8 +61,13 @@ PARTNER = 2 * LINE_WORDS
 
 #: After the partners, what a member has queued on streams (`mray._channel.stream_group`): words of it, and words for each of the others.
 DONE, COLLECTIVES = range(2)
-SENT, RECEIVED, LAST = range(3)
+#: NOT_SENT, NOT_RECEIVED: messages that the member was refused.
+SENT, RECEIVED, LAST, NOT_SENT, NOT_RECEIVED = range(5)
 _QUEUED = 2
+_QUEUED_FOR = 5
+
+#: Bytes of the text that says why the member was refused a call, or broke off.
+REASON_BYTES = 1024
 
 #: Rings between two members: a message is a tuple of facts or the bytes of a tensor, which lie in slots when they are many.
 RING = RingLayout(entries=8, entry_bytes=4096, readers=1, slots=8)
@@ -83,7 +94,7 @@ class Board:
     def create(cls, name: str, world_size: int, nonce: int) -> Board:
         """Make the own board; raises ObjectStoreFullError when shared memory is full."""
         first, half = _halves(world_size)
-        segment = Segment.create(name, first + 2 * half)
+        segment = Segment.create(name, first + 2 * half, offer=True)
         board = cls(segment, world_size)
         for peer in range(world_size):
             RingWriter.format(segment, board.ring(peer), RING)
@@ -94,9 +105,9 @@ class Board:
         return board
 
     @classmethod
-    def open(cls, name: str, world_size: int, nonce: int) -> Board:
-        """Map another member's board; FileNotFoundError when its name is gone."""
-        segment = Segment.open(name, writable=True)
+    def open(cls, name: str, world_size: int, nonce: int, ask: Ask | None = None) -> Board:
+        """Map another member's board; FileNotFoundError when it is gone."""
+        segment = Segment.open(name, writable=True, ask=ask)
         first, half = _halves(world_size)
         if segment.size != first + 2 * half:
             segment.close()
@@ -126,8 +137,18 @@ class Board:
         return PARTNER + self.world_size
 
     def queued_for(self, peer: int) -> int:
-        """The index of the word SENT for a peer; RECEIVED and LAST follow."""
-        return self.queued + _QUEUED + 3 * peer
+        """The index of the word SENT for a peer; RECEIVED, LAST, NOT_SENT and NOT_RECEIVED follow."""
+        return self.queued + _QUEUED + _QUEUED_FOR * peer
+
+    def tell_reason(self, text: str) -> None:
+        """Write why this member is refused a call, or breaks off; read by who finds that it was, or did."""
+        start = _reason(self.world_size)
+        self.segment.memory[start : start + REASON_BYTES] = text.encode("utf-8", "replace")[:REASON_BYTES].ljust(REASON_BYTES, b"\0")
+
+    def reason(self) -> str:
+        """What `tell_reason` has written; "" when it has not."""
+        start = _reason(self.world_size)
+        return bytes(self.segment.memory[start : start + REASON_BYTES]).rstrip(b"\0").decode("utf-8", "ignore")
 
     def view(self, offset: int, count: int, dtype: Any, library: str) -> Any:
         """`count` elements from a byte offset on, as a tensor or array that keeps the mapping alive."""
@@ -145,8 +166,12 @@ class Board:
         self.segment.close()
 
 
+def _reason(world_size: int) -> int:
+    return (PARTNER + world_size + _QUEUED + _QUEUED_FOR * world_size) * WORD
+
+
 def _rings(world_size: int) -> int:
-    return round_up((PARTNER + world_size + _QUEUED + 3 * world_size) * WORD)
+    return round_up(_reason(world_size) + REASON_BYTES)
 
 
 def _computed_bytes(world_size: int) -> int:

@@ -23,11 +23,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from mray._api.communicator import ReduceOp
 from mray._channel.base import NOTHING, Failed
-from mray._channel.board import ALIGN, BLOCK, LEFT, RING, SIGNATURE, SIGNATURES
+from mray._channel.board import ALIGN, BLOCK, LEFT, NOT_RECEIVED, NOT_SENT, RING, SIGNATURE, SIGNATURES
 from mray._channel.collective_ops import check_same_dtype, check_tensors, is_contiguous, library_of, reduce_into
 from mray._channel.group import ALL, Group, GroupHost, Machine
 from mray._channel.rendezvous import Member, new_nonce
@@ -105,8 +105,8 @@ class SharedMemoryGroup(Group):
     """The collectives of a group, for one of its members. One at a time; from any thread.
 
     What is received or reduced is written into the tensors given. A wait has no time limit: it ends with RayChannelError when a member dies
-    or leaves, or this one does. After an error in the middle of a collective the group cannot be used any more, for its members no longer
-    agree on what comes next.
+    or leaves, or this one does, and when a member is refused the call (its ValueError is in the text). After an error in the middle of a
+    collective the group cannot be used any more, for its members no longer agree on what comes next; what all are refused breaks nothing.
     """
 
     def __init__(self, host: GroupHost, name: str, own: Member) -> None:
@@ -173,13 +173,14 @@ class SharedMemoryGroup(Group):
 
     def allreduce(self, source: Any, out: Any, op: ReduceOp) -> None:
         """The reduction of everybody's `source` into everybody's `out`, which may be the same tensor. Bit by bit the same on all ranks."""
-        if out is source:
-            check_tensors([source])
-        else:
-            _check_fit([source, out], (source, out))
-        _check_reducible(out)
-        output = _Output(out)
-        flat = output.flat if out is source else _flat(source)
+        with self.refusing():
+            if out is source:
+                check_tensors([source])
+            else:
+                _check_fit([source, out], (source, out))
+            _check_reducible(out)
+            output = _Output(out)
+            flat = output.flat if out is source else _flat(source)
         size = len(flat)
         if self.world_size == 2 or size * flat.itemsize <= DIRECT_BYTES:
             machine = self._reduce_all(flat, output.flat, op)
@@ -230,11 +231,13 @@ class SharedMemoryGroup(Group):
 
     def allgather(self, source: Any, outs: Sequence[Any]) -> None:
         """Everybody's `source` into `outs`, by rank."""
-        _check_fit([source, *outs], (source, *outs))
-        if len(outs) != self.world_size:
-            raise ValueError(f"Expected {self.world_size} tensors to gather into, but got {len(outs)}")
-        outputs = [_Output(out) for out in outs]
-        self._call(self._gather(_bytes_of(_flat(source)), [_bytes_of(output.flat) for output in outputs], source), *outputs)
+        with self.refusing():
+            _check_fit([source, *outs], (source, *outs))
+            if len(outs) != self.world_size:
+                raise ValueError(f"Expected {self.world_size} tensors to gather into, but got {len(outs)}")
+            outputs = [_Output(out) for out in outs]
+            memory, into = _bytes_of(_flat(source)), [_bytes_of(output.flat) for output in outputs]
+        self._call(self._gather(memory, into, source), *outputs)
 
     def _gather(self, source: Any, outs: Sequence[Any], of: Any) -> Machine:
         signature = _signature(ALLGATHER, of)
@@ -251,12 +254,14 @@ class SharedMemoryGroup(Group):
 
     def reducescatter(self, sources: Sequence[Any], out: Any, op: ReduceOp) -> None:
         """Everybody has a tensor for each rank in `sources`; the reduction of those for this one goes into `out`."""
-        if len(sources) != self.world_size:
-            raise ValueError(f"Expected {self.world_size} tensors to scatter, but got {len(sources)}")
-        _check_fit([*sources, out], (sources[self.rank], out))
-        _check_reducible(out)
-        output = _Output(out)
-        self._call(self._scatter([_flat(source) for source in sources], output.flat, op), output)
+        with self.refusing():
+            if len(sources) != self.world_size:
+                raise ValueError(f"Expected {self.world_size} tensors to scatter, but got {len(sources)}")
+            _check_fit([*sources, out], (sources[self.rank], out))
+            _check_reducible(out)
+            output = _Output(out)
+            flats = [_flat(source) for source in sources]
+        self._call(self._scatter(flats, output.flat, op), output)
 
     def _scatter(self, sources: Sequence[Any], out: Any, op: ReduceOp) -> Machine:
         signature = _signature(REDUCESCATTER, sources[0], op, size=sum(len(source) for source in sources) * out.itemsize)
@@ -279,10 +284,11 @@ class SharedMemoryGroup(Group):
 
     def broadcast(self, tensor: Any, root: int) -> None:
         """The root's `tensor` into everybody's."""
-        check_tensors([tensor])
-        output = _Output(tensor) if self.rank != root else None
-        flat = _flat(tensor) if output is None else output.flat
-        self._call(self._spread(_bytes_of(flat), root, tensor), *(() if output is None else (output,)))
+        with self.refusing():
+            check_tensors([tensor])
+            output = _Output(tensor) if self.rank != root else None
+            memory = _bytes_of(_flat(tensor) if output is None else output.flat)
+        self._call(self._spread(memory, root, tensor), *(() if output is None else (output,)))
 
     def _spread(self, memory: Any, root: int, of: Any) -> Machine:
         signature = _signature(BROADCAST, of, root=root)
@@ -301,10 +307,11 @@ class SharedMemoryGroup(Group):
 
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
         """The reduction of everybody's `tensor` into the root's; the others' stay as they are."""
-        check_tensors([tensor])
-        _check_reducible(tensor)
-        output = _Output(tensor) if self.rank == root else None
-        flat = _flat(tensor) if output is None else output.flat
+        with self.refusing():
+            check_tensors([tensor])
+            _check_reducible(tensor)
+            output = _Output(tensor) if self.rank == root else None
+            flat = _flat(tensor) if output is None else output.flat
         self._call(self._reduce_to(flat, root, op), *(() if output is None else (output,)))
 
     def _reduce_to(self, flat: Any, root: int, op: ReduceOp) -> Machine:
@@ -323,8 +330,9 @@ class SharedMemoryGroup(Group):
     # ------------------------------------------------------------------------------------ from one to another
     def send(self, tensor: Any, peer: int) -> None:
         """Send a tensor to a member, which receives it; returns when it is on its way. Waits while too many are."""
-        check_tensors([tensor])
-        flat = _flat(tensor)
+        with self.refusing(sent=peer):
+            check_tensors([tensor])
+            flat = _flat(tensor)
         self._enter("send")
         try:
             writer = self._senders.get(peer)
@@ -335,25 +343,26 @@ class SharedMemoryGroup(Group):
             # numpy arrays are the quickest message; what numpy has no name for goes as bytes.
             message = flat if library_of(flat) == "numpy" else (dtype_name(flat), _bytes_of(flat))
             while not writer.try_write(message):
-                self._host.wait_until(lambda: writer.has_room() or self._gone(peer), None, spin=True)
-                if self._gone(peer) and not writer.has_room():
-                    self._raise_loss()
+                self._host.wait_until(lambda: writer.has_room() or self._gone(sent=peer), None, spin=True)
+                if self._gone(sent=peer) and not writer.has_room():
+                    self._raise_loss_of(sent=peer)
         finally:
             self._exit("send")
 
     def recv(self, tensor: Any, peer: int) -> None:
         """Wait for the next tensor of a member, into `tensor`. ValueError when it is another one in size or dtype."""
-        check_tensors([tensor])
-        output = _Output(tensor)
+        with self.refusing(received=peer):
+            check_tensors([tensor])
+            output = _Output(tensor)
         self._enter("receive")
         try:
             reader = self._receivers.get(peer)
             if reader is None:
                 board, host = self._boards[peer], self._host
                 prefix = f"{self._members[peer].board}p{self.rank:x}-"
-                reader = self._receivers[peer] = ShmReader(
-                    board.segment, board.ring(self.rank), RING, 0, prefix, self._bells[peer], lambda error: host.failure(error, "recv")
-                )
+                where = board.segment, board.ring(self.rank), RING, 0, prefix, self._bells[peer]
+                ask = host.ask_of(self._members[peer].process)
+                reader = self._receivers[peer] = ShmReader(*where, lambda error: host.failure(error, "recv"), ask)
             message = self._receive(reader, peer)
             name, memory = message if message.__class__ is tuple else (dtype_name(message), message.view("u1"))
             into = _bytes_of(output.flat)
@@ -369,15 +378,24 @@ class SharedMemoryGroup(Group):
 
     def _receive(self, reader: ShmReader, peer: int) -> Any:
         while (message := reader.try_read()) is NOTHING:
-            self._host.wait_until(lambda: reader.ready() or self._gone(peer), None, spin=True)
-            if self._gone(peer) and not reader.ready():
-                self._raise_loss()
+            self._host.wait_until(lambda: reader.ready() or self._gone(received=peer), None, spin=True)
+            if self._gone(received=peer) and not reader.ready():
+                self._raise_loss_of(received=peer)
         if message.__class__ is Failed:
             raise RayChannelError(f"What {self._members[peer]} sent in the group '{self.name}' is lost: it has left.")
         return message
 
-    def _gone(self, peer: int) -> bool:
-        return self._ended() or bool(self._boards[peer].words[LEFT])
+    def _gone(self, sent: int = -1, received: int = -1) -> bool:
+        """Whether the other half of a message to or from a rank may never come."""
+        return self._ended() or bool(self._boards[max(sent, received)].words[LEFT]) or self.is_refused(sent, received)
+
+    def _raise_loss_of(self, sent: int = -1, received: int = -1) -> NoReturn:
+        peer, board = max(sent, received), self._board
+        if self._ended() or self._boards[peer].words[LEFT]:
+            self._raise_loss()
+        # Neither member has done its half: what comes next is the same for both again.
+        board.words[board.queued_for(peer) + (NOT_SENT if sent >= 0 else NOT_RECEIVED)] += 1
+        raise self.refused_by([peer])
 
 
 GroupKind = TypeVar("GroupKind", bound=SharedMemoryGroup)

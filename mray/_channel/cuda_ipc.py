@@ -35,7 +35,7 @@ from mray._device.pool import all_pools
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import MOST_NOTE, RingLayout
-from mray._ipc.segment import Segment
+from mray._ipc.segment import Ask, Segment
 from mray._objects.serializer import Serialized
 
 
@@ -209,6 +209,7 @@ class CudaIpcReader(ShmReader):
         prefix: str,
         bell: Doorbell,
         failure: Callable[[BaseException], bytes],
+        ask: Ask | None = None,
         *,
         platform: Platform,
     ) -> None:
@@ -221,7 +222,7 @@ class CudaIpcReader(ShmReader):
                 self._is_cut_off = True
             return failure(error)
 
-        super().__init__(segment, offset, layout, reader, prefix, bell, explain)
+        super().__init__(segment, offset, layout, reader, prefix, bell, explain, ask)
 
         def release(lease: int, use: int, event: Event) -> None:
             assert len(event.handle) <= MOST_NOTE

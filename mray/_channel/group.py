@@ -4,8 +4,8 @@
     _run       drives a collective, a generator that yields what it waits for: ``(step, rank)``
     destroy    LEFT on the own board, a ring for everybody; the memory goes with the last member's mapping
 
-A wait ends with the step it waits for, with a death that the runtime reports, or with LEFT on a board that will never arrive there: never
-by itself. What is computed is `mray._channel.cpu_communicator`'s.
+A wait ends with the step it waits for, with a death that the runtime reports, or with LEFT or REFUSED on a board that will never arrive
+there: never by itself. What is computed is `mray._channel.cpu_communicator`'s.
 """
 
 from __future__ import annotations
@@ -15,15 +15,31 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from mray._channel.board import ARRIVED, BROKEN, DESTROYED, HERE, LEFT, NEED, PARTNER, SIGNATURE, SIGNATURES, Board
+from mray._channel.board import (
+    ARRIVED,
+    BROKEN,
+    DESTROYED,
+    HERE,
+    LEFT,
+    NEED,
+    NOT_RECEIVED,
+    NOT_SENT,
+    PARTNER,
+    REFUSED,
+    SIGNATURE,
+    SIGNATURES,
+    Board,
+)
 from mray._channel.rendezvous import Meeting, Member
 from mray._common.clock import now
 from mray._common.log import logger
+from mray._ipc.limits import is_exhausted
 from mray._ipc.memory_order import fence, publish_fence, trust_fence
 from mray.exceptions import RayChannelError
 
 if TYPE_CHECKING:
     from mray._ipc.doorbell import Doorbell
+    from mray._ipc.segment import Ask
 
 #: What a collective waits for: that this rank (`ALL` others) has arrived at this step.
 Wait = tuple[int, int]
@@ -32,6 +48,8 @@ ALL = -1
 
 #: Seconds after which a member that waits for others to join says so; then after twice as many, and so on.
 PATIENCE = 30.0
+#: ... and after which it looks again though nobody has rung: files that say who waits may have been removed.
+LOOK = 1.0
 
 class GroupHost(Protocol):
     """What a group uses of its process; `mray._graph.host.GraphHost` and more."""
@@ -45,11 +63,31 @@ class GroupHost(Protocol):
 
     def bell_of(self, process: str) -> Doorbell: ...
 
+    def ask_of(self, process: str) -> Ask: ...
+
     def failure(self, error: BaseException, name: str) -> bytes: ...
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
 
     def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
+
+
+class Refusing:
+    """While entered, an error is the refusal of a call: whoever of the others waits in that call gets it too."""
+
+    __slots__ = ("_group", "_received", "_sent")
+
+    def __init__(self, group: Group, sent: int, received: int) -> None:
+        self._group = group
+        self._sent = sent
+        self._received = received
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is not None:
+            self._group.refuse(error, self._sent, self._received)
 
 
 class Group:
@@ -71,6 +109,9 @@ class Group:
         self._peers: list[tuple[int, memoryview, Doorbell]] = []
         #: Steps that this member has arrived at.
         self._step = 0
+        #: Collectives that this member was refused.
+        self._refused = 0
+        self._refusing = Refusing(self, -1, -1)
         self._lock = threading.Lock()
         #: What threads are doing in the group right now; memory is let go of when nobody does anything.
         self._doing: set[str] = set()
@@ -90,7 +131,6 @@ class Group:
         ]
         try:
             fence()  # who finds the file finds the board complete
-            meeting.announce(self._own)
             self._meet(meeting, timeout)
         except BaseException:
             meeting.withdraw(self._own)
@@ -108,6 +148,7 @@ class Group:
         start = now()
         patience = PATIENCE
         while True:
+            meeting.announce(self._own)
             for name in self._announced(meeting):
                 self._adopt(meeting, name)
             self._drop_those_who_left()
@@ -123,7 +164,7 @@ class Group:
                 logger.warning("%s has waited %d s for %s of the group '%s' and waits on", self._own, waited, self._missing(), self.name)
                 patience *= 2
             pause = patience - waited if timeout is None else min(patience, timeout) - waited
-            self._host.wait_until(lambda: self._ended() or self._complete() or bool(self._announced(meeting)), pause)
+            self._host.wait_until(lambda: self._ended() or self._complete() or bool(self._announced(meeting)), min(pause, LOOK))
             self._check()
 
     def _announced(self, meeting: Meeting) -> list[str]:
@@ -154,9 +195,11 @@ class Group:
             bell = self._host.bell_of(member.process)
             self._watches[rank] = self._host.watch_process(member.process, member.actor, lambda error: self._on_death(member, error))
             if member.world_size == self.world_size and rank < self.world_size:
-                self._boards[rank] = Board.open(member.board, self.world_size, member.nonce)
-        except OSError:
+                self._boards[rank] = Board.open(member.board, self.world_size, member.nonce, self._host.ask_of(member.process))
+        except OSError as error:
             self._drop(rank)
+            if is_exhausted(error):  # this process's own want, which says nothing about the other
+                raise
             meeting.discard(name)
             return
         if rank not in self._boards:
@@ -223,7 +266,8 @@ class Group:
         if self._ended():
             return True
         for peer, words, _bell in self._peers:
-            if rank in (ALL, peer) and words[LEFT]:
+            if rank in (ALL, peer) and (words[LEFT] or words[REFUSED] > self._refused):
+                # SYNC POINT refused: the reason and ARRIVED, fence, count of refusals | read that, fence, read ARRIVED or the reason.
                 # SYNC POINT left: ARRIVED and PARTNER, fence, LEFT | read LEFT, fence, read ARRIVED or PARTNER.
                 trust_fence()
                 if words[ARRIVED] < step:
@@ -233,8 +277,57 @@ class Group:
     def _raise_loss(self) -> NoReturn:
         self._check()
         gone = [rank for rank, words, _bell in self._peers if words[LEFT]]
-        how = "broke off a collective" if any(self._boards[rank].words[LEFT] == BROKEN for rank in gone) else "destroyed the group"
+        if not gone:
+            raise self.refused_by([rank for rank, words, _bell in self._peers if words[REFUSED] > self._refused])
+        broken = [rank for rank in gone if self._boards[rank].words[LEFT] == BROKEN]
+        how = f"broke off a collective{self.reasons_of(broken)}" if broken else "destroyed the group"
         raise RayChannelError(f"The group '{self.name}' has ended: {', '.join(str(self._members[rank]) for rank in gone)} {how}.")
+
+    # ------------------------------------------------------------------------------------ calls that are refused
+    def refusing(self, sent: int = -1, received: int = -1) -> Refusing:
+        """Around what may refuse a message to or from a rank, or else a collective."""
+        return self._refusing if sent == received else Refusing(self, sent, received)
+
+    def refuse(self, error: BaseException, sent: int = -1, received: int = -1) -> None:
+        """This member was called for a message to or from a rank, or else for a collective, and does not do it: tell who waits why."""
+        with self._lock:
+            if self._ended() or not self._peers:
+                return
+            board = self._board
+            board.tell_reason(repr(error))
+            # SYNC POINT refused: the reason and ARRIVED, fence, count of refusals | read that, fence, read ARRIVED or the reason.
+            publish_fence()
+            peers = {sent, received} - {-1}
+            if not peers:
+                self._refused = board.words[REFUSED] = self._refused + 1
+            if sent in self._bells:
+                board.words[board.queued_for(sent) + NOT_SENT] += 1
+            if received in self._bells:
+                board.words[board.queued_for(received) + NOT_RECEIVED] += 1
+            for rank, bell in self._bells.items():
+                if not peers or rank in peers:
+                    bell.ring()
+
+    def is_refused(self, sent: int = -1, received: int = -1) -> bool:
+        """Whether the other half of a message to or from a rank was refused to that member, and this half was not to this one."""
+        words = self._board.words
+        if sent >= 0:
+            theirs = self._boards[sent]
+            return bool(theirs.words[theirs.queued_for(self.rank) + NOT_RECEIVED] > words[self._board.queued_for(sent) + NOT_SENT])
+        theirs = self._boards[received]
+        return bool(theirs.words[theirs.queued_for(self.rank) + NOT_SENT] > words[self._board.queued_for(received) + NOT_RECEIVED])
+
+    def refused_by(self, ranks: list[int]) -> RayChannelError:
+        """The error of a call that other members were refused."""
+        # SYNC POINT refused: the reason and ARRIVED, fence, count of refusals | read that, fence, read ARRIVED or the reason.
+        trust_fence()
+        who = ", ".join(str(self._members[rank]) for rank in ranks)
+        return RayChannelError(f"In the group '{self.name}' {who} did not take part, for the call was refused{self.reasons_of(ranks)}.")
+
+    def reasons_of(self, ranks: list[int]) -> str:
+        """Why these members were refused a call or broke off, behind a colon; "" when they have not said."""
+        reasons = dict.fromkeys(filter(None, (self._boards[rank].reason() for rank in ranks)))
+        return f": {'; '.join(reasons)}" if reasons else ""
 
     def destroy(self) -> None:
         """Leave the group: whoever waits for this member, and threads of this process that wait, get RayChannelError. Idempotent.
@@ -276,6 +369,9 @@ class Group:
         """Begin to use the group's memory; RuntimeError if another thread does the same kind of thing."""
         with self._lock:
             self._check()
+            # Those who broke off because of a refusal stand at the step that this member comes to only now.
+            if self._refused and any(words[LEFT] == BROKEN for _rank, words, _bell in self._peers):
+                self._raise_loss()
             if what in self._doing:
                 raise RuntimeError(f"Another thread of {self._own} is in a {what} of the group '{self.name}'.")
             self._doing.add(what)
@@ -297,6 +393,8 @@ class Group:
         except BaseException as error:
             if not self._ended():
                 self._failure = self._broken(f"{self._own} broke off a collective: {error!r}", error)
+                # The others are told a refusal as it was, and not through whom it came to them.
+                self._board.tell_reason(str(error) if isinstance(error, RayChannelError) else repr(error))
                 self._leave(BROKEN)
             raise
 

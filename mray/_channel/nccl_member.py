@@ -15,9 +15,9 @@ the schedule's business. Graphs that run at the same time must not share one: no
 which its allocator is told the reader's stream uses too (`record_stream`).
 
 *Death.* Work on a stream cannot be told that a peer is dead: it waits, and with it all that follows on the stream. So when a member dies,
-or leaves without its half of what others have queued, the watching thread aborts NCCL's communicator. Streams then run on, **with undefined
-contents in what was to be received**; every later call raises RayChannelError that says who died, and `on_failure` tells before the streams
-run on.
+leaves without its half of what others have queued, or is refused that half, the watching thread aborts NCCL's communicator. Streams then
+run on, **with undefined contents in what was to be received**; every later call raises RayChannelError that says who died, and
+`on_failure` tells before the streams run on.
 
 *Rejected.* One communicator for all graphs of the same actors: their loops take turns as values arrive, so that two members may call in
 different orders, and a tensor of one graph would be received by the other. ``ncclCommDestroy`` where a peer may be dead: it waits for all
@@ -140,38 +140,39 @@ class NcclMember:
     # ------------------------------------------------------------------------------------ messages
     def send(self, tensor: Any, peer: int) -> None:
         """Queue a tensor to a member. With streams for communication, it must not be written to any more."""
-        tensor, facts = self._dense(tensor)
+        with self.group.refusing(sent=peer):
+            tensor, facts = self._dense(tensor)
+            self._check_other(peer)
         stream = self.send_stream
         self._follow_current(stream)
-        self._queue_call(
-            stream, (tensor,), [], lambda nccl: nccl.send(facts.address, facts.size, BYTES, peer, stream), sent=self._other(peer)
-        )
+        self._queue_call(stream, (tensor,), [], lambda nccl: nccl.send(facts.address, facts.size, BYTES, peer, stream), sent=peer)
 
     def recv(self, allocate: Callable[[], Any], peer: int) -> Any:
         """The next tensor of a member, in memory that `allocate` makes on the stream that it is received on."""
         stream = self.receive_stream
-        with self.device.on_stream(stream):
+        with self.group.refusing(received=peer), self.device.on_stream(stream):
             tensor = allocate()
         self.recv_into(tensor, peer, stream)
         return tensor
 
     def recv_into(self, tensor: Any, peer: int, stream: int | None = None) -> None:
         """The next tensor of a member, into one that is there already."""
-        facts = self._target(tensor)
+        with self.group.refusing(received=peer):
+            facts = self._target(tensor)
+            self._check_other(peer)
         if stream is None:
             stream = self.receive_stream
             self._follow_current(stream)
-        self._queue_call(
-            stream, (), [tensor], lambda nccl: nccl.recv(facts.address, facts.size, BYTES, peer, stream), received=self._other(peer)
-        )
+        self._queue_call(stream, (), [tensor], lambda nccl: nccl.recv(facts.address, facts.size, BYTES, peer, stream), received=peer)
 
     # ------------------------------------------------------------------------------------ collectives
     def allreduce(self, source: Any, out: Any, op: ReduceOp) -> None:
         """The reduction of everybody's `source` into everybody's `out`, which may be the same."""
-        source, given = self._dense(source)
-        target = self._target(out)
-        self._check_fit(given, target, 1)
-        dtype, operation, parts = self.nccl.reduction(given.dtype, op)
+        with self.group.refusing():
+            source, given = self._dense(source)
+            target = self._target(out)
+            self._check_fit(given, target, 1)
+            dtype, operation, parts = self.nccl.reduction(given.dtype, op)
         count = _count(given) * parts
         self._collect(
             source, out, lambda nccl, stream: nccl.allReduce(given.address, target.address, count, dtype, operation, stream)
@@ -179,8 +180,9 @@ class NcclMember:
 
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
         """The reduction of everybody's `tensor` into the root's."""
-        facts = self._target(tensor)
-        dtype, operation, parts = self.nccl.reduction(facts.dtype, op)
+        with self.group.refusing():
+            facts = self._target(tensor)
+            dtype, operation, parts = self.nccl.reduction(facts.dtype, op)
         count = _count(facts) * parts
         self._collect(
             tensor, tensor, lambda nccl, stream: nccl.reduce(facts.address, facts.address, count, dtype, operation, root, stream)
@@ -188,24 +190,27 @@ class NcclMember:
 
     def broadcast(self, tensor: Any, root: int) -> None:
         """The root's `tensor` into everybody's."""
-        facts = self._target(tensor)
+        with self.group.refusing():
+            facts = self._target(tensor)
         self._collect(
             tensor, tensor, lambda nccl, stream: nccl.broadcast(facts.address, facts.address, facts.size, BYTES, root, stream)
         )
 
     def allgather(self, source: Any, out: Any) -> None:
         """Everybody's `source`, by rank, into everybody's `out`."""
-        source, given = self._dense(source)
-        target = self._target(out)
-        self._check_fit(given, target, self.world_size)
+        with self.group.refusing():
+            source, given = self._dense(source)
+            target = self._target(out)
+            self._check_fit(given, target, self.world_size)
         self._collect(source, out, lambda nccl, stream: nccl.allGather(given.address, target.address, given.size, BYTES, stream))
 
     def reducescatter(self, source: Any, out: Any, op: ReduceOp) -> None:
         """The reduction of everybody's `source`, of which rank r gets part r into its `out`."""
-        source, given = self._dense(source)
-        target = self._target(out)
-        self._check_fit(target, given, self.world_size)
-        dtype, operation, parts = self.nccl.reduction(given.dtype, op)
+        with self.group.refusing():
+            source, given = self._dense(source)
+            target = self._target(out)
+            self._check_fit(target, given, self.world_size)
+            dtype, operation, parts = self.nccl.reduction(given.dtype, op)
         count = _count(target) * parts
         self._collect(
             source, out, lambda nccl, stream: nccl.reduceScatter(given.address, target.address, count, dtype, operation, stream)
@@ -312,10 +317,9 @@ class NcclMember:
             return not queue
 
     # ------------------------------------------------------------------------------------ arguments
-    def _other(self, peer: int) -> int:
+    def _check_other(self, peer: int) -> None:
         if not 0 <= peer < self.world_size or peer == self.rank:
             raise ValueError(f"Rank {peer} is none of the others in a group of {self.world_size} whose rank {self.rank} this is.")
-        return peer
 
     def _dense(self, tensor: Any) -> tuple[Any, Facts]:
         """A tensor in C order, perhaps a copy, and its facts."""

@@ -9,7 +9,8 @@
 A nonce belongs to one attempt of one process to join. So a group may be destroyed and made again under its name, while another member is
 still leaving (or still joining) the old one: their boards name other partners, and whoever waits goes on waiting for the new ones.
 
-What the dead leave is found out when it is looked at: their boards' names go with them, and nobody answers at their door.
+What the dead leave is found out when it is looked at: their boards' names go with them, and nobody answers at their door. What somebody
+else removes is announced again: who waits looks once in a while (`mray._channel.group.LOOK`) whether its file is there, and for others'.
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ class Meeting:
         return os.path.join(self._directory, f"{self._prefix}{member.rank}.{member.nonce:x}")
 
     def announce(self, member: Member) -> None:
-        """Let the others see it."""
-        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        """Let the others see it, unless they can already."""
+        if os.path.exists(self._path(member)):
+            return
+        _make_private(self._directory)
         path = self._path(member)
         with open(path + "~", "w", encoding="utf-8") as file:
             json.dump(member, file)
@@ -119,3 +122,14 @@ class Meeting:
         self._stale.add(name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._directory, name))
+
+
+def _make_private(folder: str) -> None:
+    """Make a folder and what is missing above it: nobody else may enter any of them."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        _make_private(os.path.dirname(folder))
+        _make_private(folder)

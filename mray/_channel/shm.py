@@ -32,10 +32,10 @@ from mray._common.messages import FAILED, PACKED, PICKLED
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import WORD, RingLayout
-from mray._ipc.mapped import address_of, find
+from mray._ipc.mapped import Origin, address_of, find, origin_of
 from mray._ipc.ring import STAYS, DamagedError, RingReader, RingWriter
-from mray._ipc.segment import Segment
-from mray._ipc.slots import PLACE, Origin, SlotReader, SlotWriter, WriterGoneError, origin_of
+from mray._ipc.segment import Ask, Segment
+from mray._ipc.slots import PLACE, SlotReader, SlotWriter, WriterGoneError
 from mray._objects.serializer import Serialized, deserialize, has_tensors, serialize
 from mray._objects.tensors import is_tensor_memory
 
@@ -309,10 +309,12 @@ class ShmReader(ChannelReader):
         prefix: str,
         bell: Doorbell,
         failure: Callable[[BaseException], bytes],
+        ask: Ask | None = None,
     ) -> None:
+        """`ask` the writer for slots whose names are gone."""
         self._ring = ring = RingReader(segment, offset, layout, reader)
         self._take = ring.take
-        self._slots = SlotReader(prefix, segment.words(), offset // WORD + layout.released(reader), layout.slots)
+        self._slots = SlotReader(prefix, segment.words(), offset // WORD + layout.released(reader), layout.slots, ask)
         #: The writer's bell.
         self._bell = bell
         self._failure = failure

@@ -15,6 +15,9 @@ and a member whose work waits for somebody who has left without queuing the othe
 `blocker` names them. Nobody rings for that; who has work on its streams looks every few hundredths of a second
 (`mray._channel.nccl_member`). A death is told by the runtime, at once.
 
+A member that is refused a call queues nothing and counts it, as in all groups; who has queued the other half aborts, as for one that left,
+unless it queues its half after all.
+
 Joining, and the few facts that members tell each other before the library knows them, go as in all groups over shared memory.
 """
 
@@ -25,7 +28,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT
+from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, REFUSED, SENT
 from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import GroupHost
 from mray._channel.rendezvous import Member
@@ -34,7 +37,8 @@ from mray.exceptions import RayChannelError
 
 #: Most bytes that a member tells the others.
 _MOST = 4096
-#: Seconds that a member who finds another one to have broken off waits to hear of the death that it broke off for.
+#: Seconds that a member who finds another one to have broken off waits to hear of the death that it broke off for; and that one who was
+#: refused a call has to call again, with what fits: nobody's stream is the worse for that.
 PATIENCE = 1.0
 
 
@@ -48,6 +52,10 @@ class StreamGroup(SharedMemoryGroup):
         self._base = self._board.queued
         #: When another one was first seen to have broken off.
         self._broken_at: float | None = None
+        #: When another one was first seen to have been refused its half of what this one has queued.
+        self._refused_at: float | None = None
+        #: The refusal that this member breaks off for, as a clause.
+        self._refusal = ""
         #: Pieces of work that this member has queued.
         self.queued = 0
 
@@ -100,6 +108,8 @@ class StreamGroup(SharedMemoryGroup):
     def give_up(self) -> None:
         """Tell the others that work of this member will not be done."""
         if not self._closed and self._board.words[LEFT] in (HERE, DESTROYED):
+            # Of a death they hear themselves.
+            self._board.tell_reason(self._refusal)
             self._leave(BROKEN if self.has_failed else LOST)
 
     # ------------------------------------------------------------------------------------ work
@@ -113,7 +123,7 @@ class StreamGroup(SharedMemoryGroup):
         peers = {sent, received} - {-1}
         for rank, theirs, _bell in self._peers:
             if theirs[LEFT] != HERE and (not peers or rank in peers) and not self._has_half(rank, sent, received):
-                if theirs[LEFT] == BROKEN:
+                if theirs[LEFT] == BROKEN and not self._boards[rank].reason():
                     self._host.wait_until(lambda: self.has_failed, PATIENCE)
                     self._check()
                 raise self._ended_by(self._who_left([rank]))
@@ -146,6 +156,21 @@ class StreamGroup(SharedMemoryGroup):
         takes = sent != rank or theirs[place + RECEIVED] > words[ours + SENT]
         return bool(takes and (received != rank or theirs[place + SENT] > words[ours + RECEIVED]))
 
+    def _refuses(self, rank: int) -> bool:
+        """Whether another member was refused its half of what this one has queued."""
+        theirs, words = self._boards[rank].words, self._board.words
+        refused = theirs[REFUSED] > self._refused
+        if not (refused or self.is_refused(sent=rank) or self.is_refused(received=rank)):
+            return False
+        # SYNC POINT refused: the reason and ARRIVED, fence, count of refusals | read that, fence, read ARRIVED or the reason.
+        trust_fence()
+        place, ours = self._boards[rank].queued_for(self.rank), self._board.queued_for(rank)
+        return bool(
+            (refused and theirs[self._base + COLLECTIVES] < words[self._base + COLLECTIVES])
+            or (self.is_refused(sent=rank) and theirs[place + RECEIVED] < words[ours + SENT])
+            or (self.is_refused(received=rank) and theirs[place + SENT] < words[ours + RECEIVED])
+        )
+
     def _is_matched(self, rank: int) -> bool:
         """Whether a member has queued its half of all that this one has queued with it."""
         theirs, words = self._boards[rank].words, self._board.words
@@ -160,6 +185,7 @@ class StreamGroup(SharedMemoryGroup):
         """Who keeps this member's work from ever being done, as a clause; None: nobody."""
         done = self._board.words[self._base + DONE]
         gone = []
+        refusing = []
         broken = False
         for rank, theirs, _bell in self._peers:
             left = theirs[LEFT]
@@ -168,7 +194,17 @@ class StreamGroup(SharedMemoryGroup):
             is_done = done >= self._board.words[self._board.queued_for(rank) + LAST]
             if left != HERE and not is_done and (left != DESTROYED or not self._is_matched(rank)):
                 gone.append(rank)
-                broken = broken or left == BROKEN
+                broken = broken or (left == BROKEN and not self._boards[rank].reason())
+            elif not is_done and self._refuses(rank):
+                refusing.append(rank)
+        if not refusing:
+            self._refused_at = None
+        elif self._refused_at is None:
+            self._refused_at = monotonic()
+        elif monotonic() > self._refused_at + PATIENCE:
+            who = ", ".join(self.label(rank) for rank in refusing)
+            self._refusal = f"{who} did not take part, for the call was refused{self.reasons_of(refusing)}"
+            return self._refusal
         if broken and self._broken_at is None:
             self._broken_at = monotonic()
         if broken and self._broken_at is not None and monotonic() < self._broken_at + PATIENCE:
@@ -176,7 +212,8 @@ class StreamGroup(SharedMemoryGroup):
         return self._who_left(gone) if gone else None
 
     def _who_left(self, ranks: list[int]) -> str:
-        how = "broke off" if any(self._boards[rank].words[LEFT] == BROKEN for rank in ranks) else "destroyed the group"
+        broken = [rank for rank in ranks if self._boards[rank].words[LEFT] == BROKEN]
+        how = f"broke off{self.reasons_of(broken)}" if broken else "destroyed the group"
         return f"{', '.join(self.label(rank) for rank in ranks)} {how}"
 
     @property

@@ -5,7 +5,7 @@ connection as ``marshal`` (which builds no objects of the user and runs no code)
 inside as ``bytes`` that only the addressee unpickles, in the thread that wants the value.
 
 Every code is declared once, with the fields that follow it. ``process`` is a process id of ours
-(16 hex digits; it also names the socket file), ``pid`` the kernel's.
+(16 hex digits), ``pid`` the kernel's.
 
 Value triples
 -------------
@@ -39,10 +39,12 @@ ROLE_WORKER = "worker"
 ROLE_NODE = "node"
 ROLE_ZYGOTE = "zygote"
 ROLE_OBSERVER = "observer"  # looks on: asks the node for what `mray._runtime.snapshot` tells, and belongs to nothing
-BELL = 2  # key                      instead of HELLO: send me a doorbell's descriptor, then hang up
-#           key: "" for the process's own bell, else that of a group (see `mray._ipc.doorbell.GroupBell`)
-REFUSED = 3  # errno, text              to whoever has just connected: no descriptor is left for you; the hang-up follows
-NONSENSE = 4  # text               between drivers and workers, last: what you have said makes no sense, and this is why
+DESCRIPTOR = 2  # key                 instead of HELLO: send me this descriptor, then hang up; key: see `mray._runtime.descriptors`
+REFUSED = 3  # errno, text              to whoever has just connected: you are not let in, for want of a descriptor say; the hang-up follows
+NONSENSE = 4  # text                last: what you have said makes no sense, and this is why
+PASS_ON = 5  # process                  to the node, instead of HELLO: give this connection to that process; answered by PASSED or REFUSED
+PASSED = 6  # -                        from now on that process hears what is said here
+FAULT = 7  # text                   last: what you have said made sense, and I have failed at it; the exception, in words
 
 # ------------------------------------------------------------------------------- peer to peer: calls
 FUNCTION = 10  # function id, pickle                     precedes the first call that uses it, once per connection
@@ -100,7 +102,7 @@ ACTOR_CREATE = 55  # request, actor id, spec                  spec: a dict, see 
 ACTOR_SUBSCRIBE = 56  # actor id                              answered by ACTOR_STATE now and at each change
 ACTOR_HOLD = 57  # number, actor ids                        this process holds handles of these; answered by HELD if number > 0
 ACTOR_DROP = 58  # actor ids                               ... and no more
-ACTOR_KILL = 59  # actor id, no_restart
+ACTOR_KILL = 59  # request, actor id, no_restart             answered by ANSWER, once the signal is sent, if request > 0
 NAME_LOOKUP = 60  # request, name, namespace               answered by ANSWER with the actor's public spec
 QUERY = 61  # request, what, arguments                    what: "cluster_resources", "available_resources", "nodes", "actors", ...
 #             from an observer: "snapshot", "stacks", "last calls"
@@ -116,9 +118,10 @@ GROUP_REMOVE = 67  # request, placement group id
 ACTOR_READY = 70  # actor id                              its constructor returned
 ACTOR_FAILED = 71  # actor id, pickle of the exception    its constructor raised
 EXITING = 72  # cause kind, text[, name, calls]            this worker ends on purpose (see CAUSE_ words); its last calls, for the timeline
+SETTING_UP = 73  # what                                    code of the user's begins to run before it serves, a hook; "": it is over
 
 # ----------------------------------------------------------------------------------- node to a client
-WELCOME = 80  # facts: dict                                session directory, resources, table name, settings
+WELCOME = 80  # facts: dict                                facts of the session; with the descriptors of its table and of channels
 LEASE_GRANT = 81  # request, lease id, worker process, resources, gpu ids, and if it is pinned the CPUs
 LEASE_REFUSED = 82  # request, text                        this machine can never satisfy it
 LEASE_LOST = 83  # lease id, cause                         the leased worker died; cause as in ACTOR_STATE
@@ -144,6 +147,11 @@ SPAWN = 100  # worker process, environment                   fork a worker
 SPAWNED = 101  # worker process, pid
 REAPED = 102  # pid, wait status
 NOT_SPAWNED = 103  # worker process, text      the zygote could not fork it, now: it says why
+
+# ------------------------------------- client and node, on a channel of their own (`mray._ipc.introductions`)
+INTRODUCE = 105  # number, process, connect        is there such a process ("": the node); and I want a connection to it
+INTRODUCED = 106  # number, pid                      it is there; the connection comes with this as a descriptor
+NOT_INTRODUCED = 107  # number, errno, text           why not
 
 # ----------------------------------------------------------------------------- causes of a death
 CAUSE_CRASH = "crash"  # a signal or exit status that nobody asked for

@@ -2,7 +2,8 @@
 
 A point is a comment on a line of its own, ``# POINT lease given up``: the name says what has just happened. It costs nothing, because
 it is not there: only a process that begins with the setting MRAY_POINTS in its environment compiles the comment to a call (and reads
-no cached bytecode). ``# POINT becomes node`` also tells what the process is from there on; until then it is a driver.
+no cached bytecode). ``# POINT becomes node`` also tells what the process is from there on; until then it is a driver. ``# POINT peer heard:
+message[0]`` has a name that says which one of many it is: "peer heard 11".
 
 The setting is a JSON object, ``{"seed": 7, "rules": [...]}``. At each point every rule is tried in order. A rule is an object:
 
@@ -36,8 +37,8 @@ from typing import Any
 
 from mray._common import settings
 
-_POINT = re.compile(rb"^( *)# POINT ([a-z][a-z -]*[a-z])$", re.MULTILINE)
-_CALL = rb"\1__import__('sys').modules['mray._common.points'].reach('\2')"
+_POINT = re.compile(rb"^( *)# POINT ([a-z][a-z -]*[a-z])(?:: ([a-z_]+(?:\[\d+\])?))?$", re.MULTILINE)
+_CALL = b"%b__import__('sys').modules['mray._common.points'].reach('%b'%b)"
 _BECOMES = "becomes "
 _EXIT_STATUS = 7
 _WAIT_LOOK = 0.002
@@ -143,15 +144,15 @@ class _Points:
 _points: _Points | None = None
 
 
-def reach(name: str) -> None:
+def reach(name: str, which: object = None) -> None:
     """The process has come to a point. Called from where the comment stands, any thread."""
     if _points is not None:
-        _points.reach(name)
+        _points.reach(name if which is None else f"{name} {which}")
 
 
 def with_points(source: bytes) -> bytes:
     """The source of a module, its points turned into calls; no line moves."""
-    return _POINT.sub(_CALL, source)
+    return _POINT.sub(lambda found: _CALL % (found[1], found[2], b", " + found[3] if found[3] else b""), source)
 
 
 def declared() -> dict[str, str]:
@@ -165,7 +166,7 @@ def declared() -> dict[str, str]:
             path = os.path.join(folder, name)
             with open(path, "rb") as file:
                 source = file.read()
-            for _indent, point in _POINT.findall(source):
+            for _indent, point, _which in _POINT.findall(source):
                 if point.decode() in found:
                     raise ValueError(f"two points are called {point.decode()!r}")
                 found[point.decode()] = os.path.relpath(path, package)

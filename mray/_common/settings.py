@@ -241,6 +241,12 @@ VERBOSE_SPILL_LOGS = _declare(
     "The driver is told when so many bytes of objects have gone to disk, and at each doubling; 0: never.",
     "RAY_verbose_spill_logs",
 )
+WARN_WAITING = _declare(
+    "MRAY_WARN_WAITING",
+    float,
+    10.0,
+    "Seconds after which the driver is told, once, of what waits for resources that actors or placement groups hold; 0: never.",
+)
 MEMORY_USAGE_THRESHOLD = _declare(
     "MRAY_MEMORY_USAGE_THRESHOLD",
     float,

@@ -140,9 +140,12 @@ class _Maybe(NamedTuple):
 #: By code: the shapes of the fields behind it.
 FIELDS: dict[int, tuple[Any, ...]] = {
     m.HELLO: (str, str, int, _Maybe((NoneType, _WISHES))),
-    m.BELL: (str,),
+    m.DESCRIPTOR: (str,),
     m.REFUSED: (int, str),
     m.NONSENSE: (str,),
+    m.PASS_ON: (str,),
+    m.PASSED: (),
+    m.FAULT: (str,),
     m.FUNCTION: (bytes, bytes),
     m.CALL: (bytes, str, int, int, ANY, _REFS, _ARGUMENTS, _OPTIONS),
     m.TASK: (bytes, bytes, int, int, ANY, _REFS, _ARGUMENTS, _OPTIONS, str),
@@ -181,7 +184,7 @@ FIELDS: dict[int, tuple[Any, ...]] = {
     m.ACTOR_SUBSCRIBE: (bytes,),
     m.ACTOR_HOLD: (int, [bytes]),
     m.ACTOR_DROP: ([bytes],),
-    m.ACTOR_KILL: (bytes, bool),
+    m.ACTOR_KILL: (int, bytes, bool),
     m.NAME_LOOKUP: (int, str, str),
     m.QUERY: (int, str, list),
     m.SHUTDOWN: (),
@@ -194,6 +197,7 @@ FIELDS: dict[int, tuple[Any, ...]] = {
     m.ACTOR_READY: (bytes,),
     m.ACTOR_FAILED: (bytes, bytes),
     m.EXITING: (str, str, _Maybe(str), _Maybe([(list, tuple)])),
+    m.SETTING_UP: (str,),
     m.WELCOME: (dict,),
     m.LEASE_GRANT: (int, int, str, _RESOURCES, list, _Maybe([int])),
     m.LEASE_REFUSED: (int, str),
@@ -214,6 +218,9 @@ FIELDS: dict[int, tuple[Any, ...]] = {
     m.SPAWNED: (str, int),
     m.REAPED: (int, int),
     m.NOT_SPAWNED: (str, str),
+    m.INTRODUCE: (int, str, bool),
+    m.INTRODUCED: (int, int),
+    m.NOT_INTRODUCED: (int, int, str),
 }
 
 #: Where among the fields the form of a value stands.

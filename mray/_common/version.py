@@ -1,5 +1,8 @@
-"""The version of the package; `pyproject.toml` reads it here."""
+"""The version of the package, which `pyproject.toml` reads here, and that of Ray."""
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
+
+#: Of Ray whose API this is: what programs find under the name ``ray`` that ask for its version.
+RAY_VERSION = "2.60.0"

@@ -101,7 +101,7 @@ def allocate(
     """
     actors = {endpoint: workers[endpoint]._id.hex() if endpoint in workers else endpoint for endpoint in plan.graph.actors}
     made = Allocation(host, plan, actors, workers)
-    segment = Segment.create(made.prefix, plan.size)
+    segment = Segment.create(made.prefix, plan.size, offer=True)
     try:
         for channel in plan.channels:
             RingWriter.format(segment, channel.offset, channel.layout)

@@ -499,12 +499,13 @@ class CompiledGraph(Depicted):
         long, values ``passed_on`` without a copy and those ``on_loan``. Asks the actors; one that computes for more than a second is
         left out.
 
-        ``steps`` by their index and ``edges`` by that of their channel: of an edge the messages ``written`` and ``occupancy``, the share of
-        its ring that is taken by messages that wait. What the latest `profile` (of so many ``seconds``) has measured besides:
-        ``compute_p50`` and ``compute_p99`` of steps, ``wait_...`` of steps and edges for what is yet to come, of edges the ``bytes`` of
-        the profile's messages, ``room_...`` (the writer's wait), ``serialize_...``, ``transfer_...`` and ``deserialize_...``, in
-        seconds; under ``endpoints`` for which share of the time each was ``busy``; ``bottleneck``, the index of the step that holds the
-        others up, or None, and ``why`` it is that one; ``count`` is how many executions and messages the profile has seen.
+        ``steps`` by their number in pictures and ``edges`` by the index of their channel: of an edge the messages ``written`` and
+        ``occupancy``, the share of its ring that is taken by messages that wait. What the latest `profile` (of so many ``seconds``) has
+        measured besides: ``compute_p50`` and ``compute_p99`` of steps, ``wait_...`` of steps and edges for what is yet to come, of edges
+        the ``bytes`` of the profile's messages, ``room_...`` (the writer's wait), ``serialize_...``, ``transfer_...`` and
+        ``deserialize_...``, in seconds; under ``endpoints`` for which share of the time each was ``busy``; ``bottleneck``, the step that
+        holds the others up, as the schedule calls it (``"[2] slow"``), ``"the caller"`` or None, and ``why`` it is that one; ``count`` is
+        how many executions and messages the profile has seen.
         """
         results = self._results
         by_channel = counters(self)

@@ -154,7 +154,7 @@ class _Opener:
         if len(channel.readers) > 1:
             self._ends.leave.append(host.join_group_bell(self._processes[channel.writer], own))
         place = channel.readers.index(self._endpoint)
-        where = self._segment, channel.offset, channel.layout, place, own, bell, self._failure
+        where = self._segment, channel.offset, channel.layout, place, own, bell, self._failure, host.ask_of(self._processes[channel.writer])
         if channel.transport in DEVICE:
             make = CudaIpcReader if channel.transport == CUDA_IPC else PinnedReader
             reader: ChannelReader = make(*where, platform=_platform_for(channel))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._graph.completion import Callback, Completions
 from mray._graph.host import GraphHost
+from mray._ipc.limits import explaining
 from mray._ipc.spin import SELFISH, Patience
 
 if TYPE_CHECKING:
@@ -163,7 +164,8 @@ class LoopDoor:
         if self._host.bells and (self._poll is None or self._bells is not self._host.bells):
             self._unwatch(loop)
             self._bells = self._host.bells
-            self._poll = select.epoll(len(self._bells))
+            with explaining("The event loop could not wait for the graph."):
+                self._poll = select.epoll(len(self._bells))
             for fd in self._bells:
                 self._poll.register(fd, select.EPOLLIN | select.EPOLLET)
         if self._poll is not None and not self._watches:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
     from mray._graph.loop import GraphService
     from mray._ipc.doorbell import Doorbell, GroupBell
+    from mray._ipc.segment import Ask
     from mray._ipc.spin import Spinner
 
 
@@ -89,6 +90,9 @@ class GraphHost(Protocol):
 
     def bell_of(self, process: str) -> Doorbell:
         """The doorbell of a process, this one included; asks for it if it is not known yet."""
+
+    def ask_of(self, process: str) -> Ask:
+        """How a process, this one included, is asked for the segments that it offers."""
 
     def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
         """One bell for all readers of a ring that this process writes; None: ring them one by one. Ended by `end_group_bell`."""

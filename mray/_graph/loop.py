@@ -213,7 +213,7 @@ class GraphService:
         values = deserialize(form, constants)
         joined = join(assignment.memberships)
         try:
-            segment = Segment.open(assignment.segment, writable=True)
+            segment = Segment.open(assignment.segment, writable=True, ask=self._host.ask_of(assignment.owner))
         except BaseException:
             leave(joined)
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mray._graph.picture.structure import call_numbers
 from mray._graph.plan import DRIVER, Plan
 from mray._trace.digest import Digest
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 def measured(graph: CompiledGraph, digest: Digest | None, counters: Mapping[int, Mapping[str, int]]) -> dict[str, Any]:
     """``steps``, ``edges``, ``endpoints``, ``bottleneck``, ``why`` and ``seconds``, as `CompiledGraph.statistics` describes them."""
     plan = graph._plan
-    steps = {step.index: _step(graph, plan, step.index, digest) for step in plan.graph.steps}
+    numbers = call_numbers(plan.graph)
+    steps = {numbers[step.index]: _step(graph, plan, step.index, digest) for step in plan.graph.steps}
     edges: dict[int, dict[str, Any]] = {}
     for channel in plan.channels:
         counted = counters.get(channel.index, {})
@@ -41,7 +43,7 @@ def measured(graph: CompiledGraph, digest: Digest | None, counters: Mapping[int,
         endpoints = (DRIVER, *plan.graph.actors)
         found["seconds"] = digest.seconds
         found["endpoints"] = {each: {"name": _name(graph, each), "busy": digest.utilization(each)} for each in endpoints}
-        found["bottleneck"], found["why"] = _bottleneck(graph, digest)
+        found["bottleneck"], found["why"] = _bottleneck(graph, digest, numbers)
     return found
 
 
@@ -54,18 +56,18 @@ def _step(graph: CompiledGraph, plan: Plan, index: int, digest: Digest | None) -
     return said
 
 
-def _bottleneck(graph: CompiledGraph, digest: Digest) -> tuple[int | None, str]:
-    """The step that bounds how often the graph can run, and why it is that one; None when it is the caller, or nobody is busy."""
+def _bottleneck(graph: CompiledGraph, digest: Digest, numbers: Mapping[int, int]) -> tuple[str | None, str]:
+    """What bounds how often the graph can run, a step or the caller, and why it is that one; None when nobody is busy."""
     plan = graph._plan
     busiest = digest.busiest((DRIVER, *plan.graph.actors))
     if busiest is None:
         return None, "nobody was busy"
     share = f"{_name(graph, busiest)} was busy for {digest.utilization(busiest):.0%} of {digest.seconds:.3g} s"
     if busiest == DRIVER:
-        return None, share
+        return _name(graph, busiest), share
     longest = max((step for step in plan.graph.steps if step.actor == busiest), key=lambda step: digest.total_compute(step.index))
     part = digest.total_compute(longest.index) / max(digest.busy.get(busiest, 0), 1)
-    return longest.index, f"{share}, {part:.0%} of that in {longest.method}()"
+    return f"[{numbers[longest.index]}] {longest.method}", f"{share}, {part:.0%} of that in {longest.method}()"
 
 
 def _name(graph: CompiledGraph, endpoint: str) -> str:

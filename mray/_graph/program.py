@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from mray._api.blueprint import bound_method
 from mray._api.communicator import Communicator
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.select import BLOCKING, DEVICE
@@ -184,7 +185,7 @@ def _callable_of(instance: Any, step: Step, constants: list[Any], communicators:
     name = step.method
     if name == "__ray_call__":
         return lambda function, *args, **kwargs: function(instance, *args, **kwargs)
-    method: Callable[..., Any] = getattr(instance, name)
+    method = bound_method(instance, name)
     if inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method):
         raise NotImplementedError(f"{type(instance).__name__}.{name} is a generator: in a compiled graph a method returns its value")
     return to_the_end(method) if inspect.iscoroutinefunction(method) else method

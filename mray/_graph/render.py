@@ -22,6 +22,7 @@ from mray._graph.picture.measures import measures_of
 from mray._graph.picture.mermaid import mermaid
 from mray._graph.picture.page import page
 from mray._graph.picture.plan_figure import channel_details, plan_figure, short
+from mray._graph.picture.structure import call_numbers
 from mray._graph.picture.svg import svg
 from mray._graph.picture.timing import SCHEDULE, Chart, chart
 from mray._graph.plan import READ, Operation, Plan, Source
@@ -53,7 +54,7 @@ def visualize(
     """
     if picture_format == "ascii" and with_channels:
         raise ValueError("Parameters 'channel_details' are not compatible with 'ascii' format.")
-    measures = measures_of(statistics or {})
+    measures = measures_of(statistics or {}, call_numbers(plan.graph))
     figure = plan_figure(plan, names, with_channels=with_channels, measures=measures)
     schedule = partial(chart, plan, names, 1, measures)
     return draw(_forms(figure, lambda: plan_ascii(plan), schedule), filename, picture_format, view)
@@ -93,7 +94,7 @@ def visualize_schedule(
     statistics: Mapping[str, Any] | None = None,
 ) -> str:
     """What `CompiledGraph.visualize_schedule` does. See `mray._graph.picture.files.draw`."""
-    drawn = chart(plan, names, executions, measures_of(statistics or {}))
+    drawn = chart(plan, names, executions, measures_of(statistics or {}, call_numbers(plan.graph)))
     own: dict[str, Callable[[], str]] = {
         "ascii": lambda: f"{chart_ascii(drawn)}\n\n{operations(plan, names)}",
         "svg": partial(chart_svg, drawn),
@@ -106,26 +107,27 @@ def visualize_schedule(
 def operations(plan: Plan, names: Mapping[str, str]) -> str:
     """What each actor does in each execution, in order: one line per operation."""
     lines = []
+    numbers = call_numbers(plan.graph)
     for actor, program in plan.schedule.items():
         lines.append(f"{names.get(actor, 'Actor')} {short(actor)}:")
-        lines += [f"  {number:>3}  {operation.kind:<7}  {_operation(plan, operation)}" for number, operation in enumerate(program)]
+        lines += [f"  {place:>3}  {operation.kind:<7}  {_operation(plan, operation, numbers)}" for place, operation in enumerate(program)]
     return "\n".join(lines)
 
 
-def _operation(plan: Plan, operation: Operation) -> str:
+def _operation(plan: Plan, operation: Operation, numbers: Mapping[int, int]) -> str:
     step = plan.graph.steps[operation.step]
-    name = f"[{step.index}] {step.method}"
+    name = f"[{numbers[step.index]}] {step.method}"
     if operation.channel < 0:
         return name
     channel = next(channel for channel in plan.channels if channel.index == operation.channel)
-    value = _value(plan, channel.source)
+    value = _value(plan, channel.source, numbers)
     if operation.kind == READ:
         return f"{name}: {value} from {short(channel.writer)}"
     return f"{name}: {value} to {', '.join(short(reader) for reader in channel.readers)}"
 
 
-def _value(plan: Plan, source: Source) -> str:
+def _value(plan: Plan, source: Source, numbers: Mapping[int, int]) -> str:
     if source.step < 0:
         return "the input"
     step = plan.graph.steps[source.step]
-    return f"result {source.output} of [{step.index}]" if step.num_returns > 1 else f"result of [{step.index}]"
+    return f"result {source.output} of [{numbers[step.index]}]" if step.num_returns > 1 else f"result of [{numbers[step.index]}]"

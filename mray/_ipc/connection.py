@@ -7,11 +7,15 @@ Writing is in two halves, so that many small messages share a system call: `post
 not take at once stays queued and goes out when the socket is writable; a slow reader never blocks the writer's thread.
 
 The peer's user id is checked before a byte is read. A connection that ends, by hang-up or by a broken frame, calls `on_hangup`
-exactly once, in the reading thread. What was wrong with the frame is logged at this end; the other sees the hang-up.
+exactly once, in the reading thread. What was wrong with the frame is logged at this end, and told to the other (NONSENSE). So is an
+exception of this process's own while it acts on a message (FAULT, see `mray._ipc.faults`): `refused` then says at both ends why nothing
+that was said over this connection will be answered.
 """
 
 from __future__ import annotations
 
+import array
+import contextlib
 import marshal
 import os
 import select
@@ -19,13 +23,16 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._common.log import logger
-from mray._common.messages import NONSENSE
+from mray._common.messages import FAULT, NONSENSE
 from mray._common.shapes import misfit
+from mray._ipc.faults import fault_line, fault_text, word_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
+from mray._ipc.torn import is_taken
 
 if TYPE_CHECKING:
     from mray._ipc.reactor import Reactor
@@ -37,10 +44,14 @@ HangupCallback = Callable[["Connection"], None]
 _HEADER = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("3i")
 
+#: Bytes of the longest name of a socket.
+_LONGEST_NAME = 107
 #: Unsent bytes above which `post` flushes by itself.
 FLUSH_BYTES = 32 * 1024
 #: About how many bytes are offered to the kernel at once: a long queue is not copied again for each piece that it takes.
 _SEND_BYTES = 256 * 1024
+#: How long the last word may take that says why a conversation ends, in seconds: a peer that does not read sees the hang-up only.
+_LAST_WORD = 1.0
 
 
 def encode(message: Message) -> bytes:
@@ -66,6 +77,7 @@ class Connection:
         "_want_write",
         "calls",
         "careful",
+        "cause",
         "closed",
         "facts",
         "fd",
@@ -107,6 +119,8 @@ class Connection:
         self.reads = 0
         #: Why one end does not listen to the other any more; "" as long as it does.
         self.refused = ""
+        #: What this process has raised, if that is why.
+        self.cause: Exception | None = None
         #: The owner does not know yet who is at the other end (see `mray._ipc.frames`).
         self.wary = False
         #: Every frame is looked through before it is read, also those of peers that the owner knows.
@@ -136,6 +150,16 @@ class Connection:
             self._out_bytes += len(frame)
             self._flush_locked()
 
+    def send_with(self, message: Message, descriptors: list[int]) -> None:
+        """Send the first message of this end, and descriptors with it. OSError when the peer has gone, or cannot be given any."""
+        frame = encode(message)
+        with self._lock:
+            assert not self._out, "descriptors go with the first byte of what the peer reads next"
+            sent = socket.send_fds(self.socket, [frame[:_SEND_BYTES]], descriptors)
+            self._out.append(frame[sent:])
+            self._out_bytes += len(frame) - sent
+            self._flush_locked()
+
     def flush(self) -> None:
         """Give what is queued to the kernel."""
         if self._out:
@@ -160,9 +184,11 @@ class Connection:
                 sent = self.socket.send(chunk)
             except (BlockingIOError, InterruptedError):
                 sent = 0
-            except OSError:
+            except OSError as error:
                 # Broken pipe or reset: the reading side sees the hang-up and reports it with what had arrived before.
                 sent = len(chunk)
+                if is_taken(error) and not self.closed:  # (another thread may just have closed it here)
+                    self._reactor.defer(partial(self._torn, error))
             self._out_bytes -= sent
             if sent < len(chunk):
                 out.appendleft(memoryview(chunk)[sent:])
@@ -172,6 +198,9 @@ class Connection:
         else:
             self._out_bytes = 0
         guard.leave(held)
+
+    def _torn(self, error: OSError) -> None:
+        self._reactor.tear.found(error)
 
     def _next_chunk(self) -> bytes | memoryview:
         """Take out what is offered to the kernel next."""
@@ -219,6 +248,15 @@ class Connection:
             if whole < count and not self.closed:
                 self._partial += buffer[whole:count]
 
+    def read_rest(self) -> None:
+        """Hand on what a dead peer had still sent: a reply is a reply, also of somebody who died after it."""
+        buffer = memoryview(bytearray(65536))
+        while not self.closed:
+            before = self.reads
+            self.readable(buffer)
+            if self.reads == before:
+                return
+
     def _take(self, buffer: memoryview, count: int) -> int:
         """Hand on the whole frames in the first `count` bytes; returns how many bytes they were."""
         on_message = self.on_message
@@ -250,12 +288,9 @@ class Connection:
             try:
                 on_message(self, message)
             except Exception as error:
-                wrong = str(error) if isinstance(error, NonsenseError) else misfit(message)
-                if wrong:
-                    broken = self._refuse(wrong)
-                    break
-                # A bug of ours: what stands behind this message must not be lost with it.
-                logger.exception("message %s from %r failed in process %d", message[:1], self, os.getpid())
+                # What stands behind this message was said in the belief that it had its effect.
+                broken = self.give_up(message, error)
+                break
         if broken:
             self.hang_up()
         return start
@@ -270,9 +305,25 @@ class Connection:
         """Say why this conversation ends."""
         logger.warning("%r said what makes no sense to process %d, and is not listened to any more: %s", self, os.getpid(), why)
         self.refused = f"it said what makes no sense: {why}"
-        if not self.careful:
-            self.send((NONSENSE, why))
+        self._say_last((NONSENSE, why))
         return True
+
+    def give_up(self, message: Message, error: Exception) -> bool:
+        """The owner has raised this while it acted on a message: tell the peer why nothing follows. The caller hangs up."""
+        wrong = str(error) if isinstance(error, NonsenseError) else misfit(message)
+        if wrong:
+            return self._refuse(wrong)
+        what = f"The handler of {word_name(message[0])}"
+        logger.error("%s from %r failed in process %d", what, self, os.getpid(), exc_info=error)
+        self.cause = error
+        self.refused = fault_text(what, error)
+        self._say_last((FAULT, self.refused))
+        return True
+
+    def _say_last(self, message: Message) -> None:
+        if not self.closed:
+            self.send(message)
+            self.drain(_LAST_WORD)
 
     def _meet(self, buffer: memoryview) -> int:
         """Hand on one message of a peer that the owner does not know; its bytes, 0 if it is not all there, -1 if it is none of ours.
@@ -286,10 +337,17 @@ class Connection:
             end: int = 4 + length
             if length <= MOST_BYTES and end > len(buffer):
                 return 0
+            message: Message | None = None
             try:
-                self.on_message(self, decode_unknown(bytes(buffer[4 : min(end, 5 + MOST_BYTES)])))
+                message = decode_unknown(bytes(buffer[4 : min(end, 5 + MOST_BYTES)]))
+                self.on_message(self, message)
             except Exception as error:
-                logger.warning("a peer of process %d, not known yet, said what makes no sense: %r", os.getpid(), error)
+                if message is None or isinstance(error, NonsenseError) or misfit(message):
+                    logger.warning("a peer of process %d, not known yet, said what makes no sense: %r", os.getpid(), error)
+                else:
+                    what = f"The handler of {word_name(message[0])}"
+                    logger.error("%s from a peer not known yet failed in process %d", what, os.getpid(), exc_info=error)
+                    self._say_last((FAULT, fault_line(what, error)))
                 return -1
         self.wary = not (self.process or self.role)
         return end
@@ -308,7 +366,10 @@ class Connection:
             return
         self.closed = True
         self._reactor.forget(self.fd)
-        self.socket.close()
+        if self._reactor.tear.error is None:
+            self.socket.close()
+        else:
+            self.socket.detach()
         self._out.clear()
         self._out_bytes = 0
 
@@ -341,6 +402,19 @@ class Connection:
         return f"<Connection to {self.role or '?'} {self.process or '?'} pid {self.pid} ({state})>"
 
 
+def receive_fds(sock: socket.socket, size: int, most: int, flags: int = 0) -> tuple[bytes, list[int], bool]:
+    """One read of a socket, the descriptors that come with it (inherited by nobody), and whether there was no room for all of them.
+
+    (`socket.recv_fds` passes no flags on.)
+    """
+    fds = array.array("i")
+    data, said, told, _address = sock.recvmsg(size, socket.CMSG_LEN(most * fds.itemsize), flags | socket.MSG_CMSG_CLOEXEC)
+    for level, kind, part in said:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(part[: len(part) - len(part) % fds.itemsize])
+    return data, list(fds), bool(told & socket.MSG_CTRUNC)
+
+
 def peer_is_ours(sock: socket.socket) -> bool:
     """Whether the process at the other end runs as our user."""
     return _credentials(sock)[1] == os.getuid()
@@ -356,14 +430,35 @@ def _credentials(sock: socket.socket) -> tuple[int, int, int]:
     return pid, uid, gid
 
 
+@contextlib.contextmanager
+def socket_name(path: str) -> Iterator[str]:
+    """What the kernel takes for the path of a socket, which may be no longer than 107 bytes: if need be, by way of the open directory.
+
+    So a session lies where its user wants it, whatever the length, and not in another place without a word. Any thread.
+    """
+    if len(os.fsencode(path)) <= _LONGEST_NAME:
+        yield path
+        return
+    directory, name = os.path.split(path)
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{name}"
+    finally:
+        os.close(fd)
+
+
 def connect(path: str) -> socket.socket:
     """A stream socket connected to the listener at `path`.
 
-    Raises ConnectionRefusedError or FileNotFoundError when nobody listens there, PermissionError when it is not our user.
+    Raises ConnectionRefusedError or FileNotFoundError when nobody listens there, PermissionError when it is not our user or may not be.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.connect(path)
+        try:
+            with socket_name(path) as name:
+                sock.connect(name)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
         if not peer_is_ours(sock):
             raise PermissionError(f"the process that listens at {path} belongs to another user")
     except BaseException:

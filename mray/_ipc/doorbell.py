@@ -15,6 +15,7 @@ Fork: a child must not ring or close in its parent's name; `mray._ipc.reactor` d
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -38,11 +39,12 @@ class Doorbell:
         fence()
         if self._words[self._index] == PARKED:
             # POINT sleeper seen
-            os.eventfd_write(self.fd, 1)
+            _write(self.fd)
 
     def close(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
+            with contextlib.suppress(OSError):
+                os.close(self.fd)
             self.fd = -1
 
     # The last ring that holds it closes it: a descriptor closed earlier might be another file's by the time it is rung.
@@ -71,8 +73,15 @@ class GroupBell:
         words = self._words
         for index in self._indices:
             if words[index] == PARKED:
-                os.eventfd_write(self.fd, 1)
+                _write(self.fd)
                 return
+
+
+def _write(fd: int) -> None:
+    try:
+        os.eventfd_write(fd, 1)
+    except OSError:  # the program has closed it; its reactor says so to whoever waits (`mray._ipc.torn`)
+        pass
 
 
 def new_bell_fd() -> int:

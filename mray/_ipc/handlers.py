@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mray._ipc.interrupts import InterruptGuard
 
-_module: Any = sys.modules["_signal"]  # (which the type checker does not know)
+#: Of the C library; the type checker does not know it. Its `valid_signals` makes no enumeration members, which take 50 us each time.
+_module: Any = sys.modules["_signal"]
 _install, _installed = _module.signal, _module.getsignal
 
 #: Of the session that this process is in.
@@ -90,7 +91,7 @@ def guard_handlers(guard: InterruptGuard) -> None:
     global _guard
     _guard = guard
     _module.signal, _module.getsignal = _signal, _getsignal
-    for number in signal.valid_signals():
+    for number in _module.valid_signals():
         handler = _getsignal(number)
         if callable(handler):
             _signal(number, handler)
@@ -101,7 +102,7 @@ def release_handlers(guard: InterruptGuard) -> None:
     global _guard
     if _guard is not guard:
         return
-    for number in signal.valid_signals():
+    for number in _module.valid_signals():
         handler = _installed(number)
         if type(handler) is Handler:
             with contextlib.suppress(OSError, ValueError):

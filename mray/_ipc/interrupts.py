@@ -137,7 +137,7 @@ class InterruptGuard:
         return True
 
     def owns_lock(self) -> bool:
-        """Whether the main thread owns `lock`. In a handler."""
+        """Whether the thread that asks owns `lock`."""
         return self.lock is not None and bool(self.lock._is_owned())
 
     def cuts(self) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from mray.exceptions import RaySystemError
 
-#: What a process gets that may open no more files, or for which the system has no room for more.
-_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+#: What a process gets that may open no more files, or send no more of them, or for which the system has no room for more.
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
 
 
 def is_exhausted(error: OSError) -> bool:
@@ -35,8 +35,15 @@ def advice(error: OSError) -> str:
     if error.errno == errno.EMFILE:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return f"{text}: process {os.getpid()} may have {soft}. Close some there, or raise the limit (ulimit -n)"
+    if error.errno == errno.ETOOMANYREFS:
+        return f"{text}: as many are on their way between this user's processes as one may have. Raise the limit (ulimit -n)"
     if error.errno == errno.ENFILE:
         return f"{text}: raise fs.file-max (sysctl)"
+    if error.errno == errno.EFBIG:
+        most, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if most != resource.RLIM_INFINITY:
+            many = f"process {os.getpid()} may make none of more than {most} bytes (RLIMIT_FSIZE), shared memory included"
+            return f"{text}: {many}. Raise the limit (ulimit -f)"
     if error.errno == errno.EAGAIN:
         many = "this user, or this container, has as many processes and threads as it may have"
         return f"{text}: {many}. End some, or raise the limit (ulimit -u, or pids.max of the cgroup)"
@@ -69,11 +76,11 @@ def above_limit() -> Iterator[None]:
 
 @contextlib.contextmanager
 def explaining(what: str) -> Iterator[None]:
-    """`what` is told of an error inside that is a want of descriptors, processes or memory, and what to do."""
+    """`what` is told of an error inside that is a want of descriptors, processes, memory or length of files, and what to do."""
     try:
         yield
     except OSError as error:
-        if is_passing(error):
+        if is_passing(error) or (error.errno == errno.EFBIG and what not in str(error)):
             raise exhausted(error, what) from error
         raise
     except RuntimeError as error:

@@ -1,11 +1,11 @@
-"""Sockets that wait for connections, by a name in a directory of ours. In any process of a session.
+"""Doors: where connections come in, at a listening socket or through a channel from the node. In any process of a session.
 
-Whoever connects waits in the socket until it is accepted, which takes a descriptor. A process that has none left must not keep it
+Whoever connects waits in the socket until it is taken in, which takes a descriptor. A process that has none left must not keep it
 waiting for as long as that lasts: it says so, and hangs up.
 
 ::
 
-    connects ──────────────────────────▶ listener: EMFILE
+    connects ──────────────────────────▶ door: EMFILE
                                           the spare descriptor is closed, and the connection takes its place
     OSError: process X (pid) has none ◀── REFUSED, hang-up; the spare is taken again
 """
@@ -16,11 +16,12 @@ import contextlib
 import errno
 import os
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mray._common.messages import REFUSED
-from mray._ipc.connection import encode, peer_is_ours
+from mray._ipc.connection import encode, peer_is_ours, receive_fds, socket_name
 from mray._ipc.limits import above_limit, advice, is_exhausted
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 4096
-#: When a listener looks again that could not even send somebody away, in seconds.
+#: When a door looks again that could not even send somebody away, in seconds.
 REST_SECONDS = 0.05
 
 
@@ -36,7 +37,8 @@ def listen_at(path: str, backlog: int = _BACKLOG) -> socket.socket:
     """A socket that listens at `path`, and that only our user may connect to, whatever the umask. Inherited by nobody."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        listener.bind(path)
+        with socket_name(path) as name:
+            listener.bind(name)
         os.chmod(path, 0o600)
         listener.listen(backlog)
     except BaseException:
@@ -45,25 +47,33 @@ def listen_at(path: str, backlog: int = _BACKLOG) -> socket.socket:
     return listener
 
 
-class Door:
-    """A listener that a reactor watches, and the descriptor that is kept for the moment when there is no other."""
+class Door(ABC):
+    """What a reactor watches for those who come, and the descriptor that is kept for the moment when there is no other."""
 
-    def __init__(self, reactor: Reactor, listener: socket.socket, welcome: Callable[[socket.socket], None]) -> None:
-        """`welcome` takes each connection of our own user. Whoever owns the listener closes it."""
+    def __init__(self, reactor: Reactor, source: socket.socket, welcome: Callable[[socket.socket], None], who: str) -> None:
+        """`welcome` takes each connection of our own user; `who` is at home. Whoever owns the source closes it."""
         self._reactor = reactor
-        self._listener = listener
+        self._source = source
         self._welcome = welcome
+        self._who = who
         self._spare = -1
         self._take_spare()
-        listener.setblocking(False)
-        reactor.add_fd(listener.fileno(), self._ready)
+        source.setblocking(False)
+        reactor.add_fd(source.fileno(), self._ready)
+
+    @abstractmethod
+    def _take(self) -> socket.socket:
+        """Who is next. BlockingIOError: nobody is there; EOFError: nor will be; another OSError: he waits on, for want of a descriptor."""
 
     def _ready(self, _events: int) -> None:
         self._take_spare()
         while True:
             try:
-                sock = self._accept_or_refuse()
+                sock = self._take_or_refuse()
             except BlockingIOError:
+                return
+            except EOFError:
+                self._reactor.remove_fd(self._source.fileno())
                 return
             except OSError:
                 # Nobody else could be told either. Do not look all the time.
@@ -76,27 +86,40 @@ class Door:
             else:
                 sock.close()
 
-    def _accept_or_refuse(self) -> socket.socket | None:
+    def _take_or_refuse(self) -> socket.socket | None:
         """Who waits; None when it had to be sent away. BlockingIOError when nobody waits, OSError when somebody has to go on waiting."""
         try:
-            return self._listener.accept()[0]
+            return self._take()
         except OSError as error:
             if not is_exhausted(error):
                 raise
             want = error
         self._let_spare_go()
-        with _accept_somehow(self._listener) as sock:
+        with self._take_somehow() as sock:
             if peer_is_ours(sock):
                 sock.setblocking(False)
                 with contextlib.suppress(OSError):  # who has gone need not be told
-                    sock.send(encode((REFUSED, want.errno, _why(self._listener, want))))
+                    sock.send(encode((REFUSED, want.errno, self._why(want))))
         self._take_spare()
         return None
 
+    def _take_somehow(self) -> socket.socket:
+        """Take, if need be above this process's own limit for the time of the answer."""
+        try:
+            return self._take()
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+        with above_limit():  # it has been lowered below what was open already: the spare's place is above it
+            return self._take()
+
+    def _why(self, error: OSError) -> str:
+        return f"{advice(error)}. {self._who} (pid {os.getpid()}) has no file descriptor left to answer with."
+
     def _rest(self) -> None:
-        reactor, listener = self._reactor, self._listener
-        reactor.remove_fd(listener.fileno())
-        reactor.call_later(REST_SECONDS, lambda: None if listener.fileno() < 0 else reactor.add_fd(listener.fileno(), self._ready))
+        reactor, source = self._reactor, self._source
+        reactor.remove_fd(source.fileno())
+        reactor.call_later(REST_SECONDS, lambda: None if source.fileno() < 0 else reactor.add_fd(source.fileno(), self._ready))
 
     def _take_spare(self) -> None:
         if self._spare < 0:
@@ -113,18 +136,27 @@ class Door:
         self._let_spare_go()
 
 
-def _accept_somehow(listener: socket.socket) -> socket.socket:
-    """Accept, if need be above this process's own limit for the time of the answer."""
-    try:
-        return listener.accept()[0]
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-    with above_limit():  # it has been lowered below what was open already: the spare's place is above it
-        return listener.accept()[0]
+class ListenerDoor(Door):
+    """A listening socket: who knows its name may come."""
+
+    def _take(self) -> socket.socket:
+        return self._source.accept()[0]
 
 
-def _why(listener: socket.socket, error: OSError) -> str:
-    name = os.path.basename(listener.getsockname()).removesuffix(".sock")
-    who = "the node process" if name == "node" else f"process {name}"
-    return f"{advice(error)}. {who[0].upper()}{who[1:]} (pid {os.getpid()}) has no file descriptor left to answer with."
+class ChannelDoor(Door):
+    """The channel through which the node passes on connections to this process (see `mray._ipc.introductions`)."""
+
+    def _take(self) -> socket.socket:
+        # The packet stays where it is until its descriptor has been got: what the kernel has no room for it drops.
+        try:
+            packet, fds, _cut = receive_fds(self._source, 1, 1, socket.MSG_PEEK)
+            if packet and not fds:
+                os.close(os.eventfd(0))
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # there was none a moment ago
+            if packet:
+                self._source.recv(1)
+        except ConnectionError:
+            packet = b""
+        if not packet:
+            raise EOFError
+        return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fds[0])

@@ -20,6 +20,7 @@ written to after use: values are then copied to be passed on.
 
 *By descriptor.* A segment's name is gone as soon as its readers have mapped it. Who passes a value on keeps a descriptor, and the next
 process opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the right one.
+Where the kernel does not grant it, to a process that has changed its user for instance, the next one asks for the descriptor.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ import resource
 import threading
 import weakref
 from bisect import bisect_left, bisect_right
+from posix import getpid  # whose memory it is, also where processes are simulated
 from typing import Any
 
 from mray._ipc.limits import exhausted, lacks_descriptor
-from mray._ipc.segment import PAGE, UNTRACKED, open_read_only
+from mray._ipc.segment import PAGE, UNTRACKED, Ask, Descriptor, offer, open_read_only
 
 #: Private, and without a claim on memory for pages that nobody will write.
 _PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -71,27 +73,6 @@ def address_of(exporter: Any) -> int:
     address: int = buffer.buf or 0
     _release_buffer(buffer)
     return address
-
-
-class Descriptor:
-    """An open file, closed with the last reference."""
-
-    __slots__ = ("fd", "inode", "named", "size")
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        status = os.fstat(fd)
-        self.inode = status.st_ino
-        self.size = status.st_size
-        #: Whether the segment had a name when it was opened.
-        self.named = status.st_nlink > 0
-
-    def is_named(self) -> bool:
-        """Whether the segment has a name still."""
-        return os.fstat(self.fd).st_nlink > 0
-
-    def __del__(self) -> None:
-        os.close(self.fd)
 
 
 class Mapped(mmap.mmap):
@@ -176,6 +157,36 @@ class Region:
         if fault_count() == self._faults and _probe().counts:
             return True
         return has_own_pages(address, length) is False
+
+
+# ------------------------------------------------------------------------------------------ by descriptor
+#: How another process finds memory: what it is called, and a descriptor of it in a process, with the inode it must have.
+Origin = tuple[str, int, int, int]
+
+
+def _lent(inode: int) -> str:
+    """What memory that is passed on is offered as."""
+    return f"inode {inode}"
+
+
+def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
+    """How another process maps this region, as long as the descriptor is kept; None when it cannot."""
+    descriptor = region.described()
+    if descriptor is None:
+        return None
+    offer(_lent(descriptor.inode), descriptor)
+    return (region.key, getpid(), descriptor.fd, descriptor.inode), descriptor
+
+
+def open_origin(pid: int, fd: int, inode: int, ask: Ask | None) -> Descriptor:
+    """What process `pid` has open as `fd`; `ask` it if the kernel does not let this one look into it."""
+    try:
+        opened = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        if ask is None:
+            raise
+        opened = ask(_lent(inode))
+    return Descriptor(opened)
 
 
 # ---------------------------------------------------------------------------------- what the kernel tells

@@ -16,6 +16,9 @@ _NOTE = _START + b"note:"
 LONGEST_LINE = 1 << 20
 #: Bytes of the longest note: with its marker it is written in one piece (PIPE_BUF).
 LONGEST_NOTE = 4000
+#: What is kept of a worker's output for whoever waits for it when it crashes: bytes, and of them lines.
+TAIL_BYTES = 4096
+_TAIL_LINES = 20
 
 
 def name_marker(name: str) -> bytes:
@@ -29,6 +32,14 @@ def note(text: str) -> bytes:
     if len(raw) > LONGEST_NOTE or b"\n" in raw:
         raise ValueError(f"a note is one line of at most {LONGEST_NOTE} bytes")
     return _NOTE + raw + b"\n"
+
+
+def last_lines(tail: bytes) -> bytes:
+    """The end of a worker's output, as long as an error may show it."""
+    lines = tail.splitlines()
+    if len(tail) == TAIL_BYTES and len(lines) > 1:
+        del lines[0]  # its beginning is cut off
+    return b"\n".join(lines[-_TAIL_LINES:])
 
 
 class LineSplitter:

@@ -37,6 +37,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 #: Bytes of argument that a process is started with so that its title has room.
 TITLE_ROOM = 256
+#: What is shown of a worker that runs nothing and is no actor.
+IDLE_TITLE = "IDLE"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -72,6 +74,16 @@ class Title:
             cut = raw[: self._room - 1]
             ctypes.memmove(self._start, cut + b"\0" * (self._room - len(cut)), self._room)
         _libc.prctl(_PR_SET_NAME, raw[:15], 0, 0, 0)
+
+
+def shown_title(pid: int) -> str:
+    """The text that a `Title` shows for another process, as far as it has room; "" where there is none, or no such process."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            shown = file.read(TITLE_ROOM).partition(b"\0")[0].decode("utf-8", "replace").rstrip()
+    except OSError:
+        return ""
+    return shown.removeprefix("ray::") if shown.startswith("ray::") else ""
 
 
 def show_variable(name: str, value: str) -> None:
@@ -176,6 +188,24 @@ def start_of(pid: int) -> int:
     except OSError:
         return 0
     return 0 if facts[0] in b"ZX" else int(facts[19])
+
+
+def command_line(pid: int) -> str:
+    """What a process was started with, or calls itself; "" when it has ended, reaped or not."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return " ".join(file.read().decode("utf-8", "replace").split("\0")).strip()
+    except OSError:
+        return ""
+
+
+def has_mapped(pid: int, name: str) -> bool:
+    """Whether a process has mapped shared memory of this name, which it loses when it executes another program. True if nobody knows."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            return any(name in line for line in file)
+    except OSError:
+        return True
 
 
 def with_variable(name: str, value: str) -> list[int]:

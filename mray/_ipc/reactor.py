@@ -21,8 +21,7 @@ Finalizers (``__del__``) may run between any two byte codes of any thread, so th
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
+import errno
 import os
 import select
 import socket
@@ -33,15 +32,15 @@ from time import monotonic
 from typing import Protocol
 
 from mray._common.log import logger
-from mray._ipc.connection import Connection, HangupCallback, MessageCallback, connect, peer_pid
+from mray._ipc.connection import Connection, HangupCallback, MessageCallback
 from mray._ipc.doorbell import new_bell_fd
-from mray._ipc.interrupts import InterruptGuard
-from mray._ipc.listener import Door, listen_at
+from mray._ipc.interrupts import LOOK_SECONDS, InterruptGuard
+from mray._ipc.listener import ChannelDoor, Door, ListenerDoor
 from mray._ipc.memory_order import fence
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
-
-Predicate = Callable[[], object]
+from mray._ipc.torn import Tear
+from mray._ipc.waiting import Predicate, Timers, Waiter
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _READ_WRITE = _READ | select.EPOLLOUT
@@ -57,21 +56,6 @@ class Flushable(Protocol):
     def flush(self) -> None: ...
 
 
-class _Waiter:
-    """A thread in `wait_until` that does not hold the reading turn."""
-
-    __slots__ = ("lock", "predicate")
-
-    def __init__(self, predicate: Predicate) -> None:
-        self.predicate = predicate
-        self.lock = threading.Lock()
-        self.lock.acquire()
-
-    def nudge(self) -> None:
-        with contextlib.suppress(RuntimeError):  # nudged twice before it woke: once is enough
-            self.lock.release()
-
-
 class Reactor:
     """The waiting place of one process."""
 
@@ -79,8 +63,7 @@ class Reactor:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._timer_numbers = itertools.count()
+        self._timers = Timers()
         self._deferred: deque[Callable[[], None]] = deque()
         #: What holds messages back that nobody has flushed; a dict for its order and its `popitem`.
         self._dirty: dict[Flushable, None] = {}
@@ -89,7 +72,7 @@ class Reactor:
         self._turn = threading.Lock()
         #: The thread that holds it.
         self._reader = 0
-        self._waiters: list[_Waiter] = []
+        self._waiters: list[Waiter] = []
         #: True while the holder of the turn is inside epoll and may sleep long.
         self.asleep = False
         #: Counts API activity, so that the relief thread keeps out of the way of a busy thread.
@@ -104,7 +87,10 @@ class Reactor:
         #: `activity` when the last poll returned, before callbacks added to it.
         self._polled = 0
         self.closed = False
+        self.tear = Tear()
         self.guard = InterruptGuard()
+        #: Told what of this process has failed, and how, that belongs to no conversation: whoever owns the reactor ends what cannot go on.
+        self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None
 
         self.table: SessionTable | None = None
         self.row = 0
@@ -131,7 +117,11 @@ class Reactor:
     def add_fd(self, fd: int, callback: Callable[[int], None]) -> None:
         """Call `callback(events)` in the reading thread whenever `fd` is readable or hangs up."""
         self._callbacks[fd] = callback
-        self._epoll.register(fd, _READ)
+        try:
+            self._epoll.register(fd, _READ)
+        except OSError as error:
+            del self._callbacks[fd]
+            raise self.tear.found(error) from error
 
     def watch_bell(self, fd: int) -> None:
         """Wake up whenever this eventfd is written to; there is nothing to dispatch."""
@@ -178,29 +168,29 @@ class Reactor:
         self.add_fd(connection.fd, ready)
         return connection
 
-    def connect(self, path: str, on_message: MessageCallback, on_hangup: HangupCallback) -> Connection:
-        """Connect to the listener at `path`; errors as `mray._ipc.connection.connect`."""
-        connection = self.register(connect(path), on_message, on_hangup)
-        connection.pid = peer_pid(connection.socket)  # who has begun to listen: of a node, who started it
+    def meet(self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, careful: bool = False) -> Connection:
+        """As `register`, for a peer that is not known yet."""
+        connection = self.register(sock, on_message, on_hangup)
+        connection.wary, connection.careful = True, careful
         return connection
 
-    def listen(self, path: str, on_message: MessageCallback, on_hangup: HangupCallback) -> socket.socket:
-        """Accept connections of our own user at `path` (see `serve`)."""
-        listener = listen_at(path)
-        self.serve(listener, on_message, on_hangup)
-        return listener
+    def serve(
+        self, source: socket.socket, who: str, on_message: MessageCallback, on_hangup: HangupCallback, *, careful: bool = False
+    ) -> None:
+        """Take in connections of our own user, at a listener or a channel from the node; each is read.
 
-    def serve(self, listener: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, careful: bool = False) -> None:
-        """Accept connections of our own user at this listener; each is read. Who comes when no descriptor is left is told so."""
+        Who comes when no descriptor is left is told so; `who` is this process in that text.
+        """
+
         def welcome(sock: socket.socket) -> None:
-            connection = self.register(sock, on_message, on_hangup)
-            connection.wary, connection.careful = True, careful
+            self.meet(sock, on_message, on_hangup, careful=careful)
 
-        self._doors.append(Door(self, listener, welcome))
+        kind = ListenerDoor if source.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) else ChannelDoor
+        self._doors.append(kind(self, source, welcome, who))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` in the reading thread after `seconds`."""
-        heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), callback))
+        self._timers.add(seconds, callback)
         if self.asleep:
             self.wake()
 
@@ -247,7 +237,7 @@ class Reactor:
     def wake(self) -> None:
         """Make the reader look again; from any thread."""
         if not self.closed:
-            os.eventfd_write(self.bell_fd, 1)
+            self.tear.ring(self.bell_fd)
 
     # ------------------------------------------------------------------------------------ one turn
     def turn(self, timeout: float | None = None) -> None:
@@ -259,19 +249,18 @@ class Reactor:
             self.run_deferred()
             timeout = 0  # it may have been what somebody waits for
         if self._timers:
-            due = self._timers[0][0] - monotonic()
-            if timeout is None or due < timeout:
-                timeout = max(due, 0.0)
+            timeout = self._timers.shorten(timeout)
+        if self.tear.error is not None:
+            raise self.tear.error
         guard = self.guard
         held = guard.enter()
         try:
-            if timeout == 0:
-                events = self._epoll.poll(0)
-            else:
-                if self._dirty:
-                    self.flush()  # what was posted here may be what others wait for
-                with guard:
-                    events = self._epoll.poll(guard.longest(timeout))
+            try:
+                events = self._epoll.poll(0) if timeout == 0 else self._sleep(timeout)
+            except OSError as error:
+                if self.tear.found(error) is error:
+                    raise
+                return
             self._polled = self.activity
             callbacks = self._callbacks
             for fd, mask in events:
@@ -279,22 +268,30 @@ class Reactor:
                 if callback is not None:
                     try:
                         callback(mask)
-                    except Exception:
-                        # A bug of ours: it must not end the thread that everybody's answers come through.
-                        logger.exception("dispatching failed in process %d", os.getpid())
+                    except Exception as error:
+                        self.failed("A callback of the reactor", error)
             for attendant in self._attendants:
-                _survive(attendant)
+                self._survive(attendant)
             if self._timers:
-                self._run_timers()
+                for due in self._timers.take_due():
+                    self._survive(due)
             if self._deferred:
                 self.run_deferred()
         finally:
             guard.leave(held)
 
-    def _run_timers(self) -> None:
-        now = monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            _survive(heapq.heappop(self._timers)[2])
+    def _sleep(self, timeout: float | None) -> list[tuple[int, int]]:
+        if self._dirty:
+            self.flush()  # what was posted here may be what others wait for
+        guard = self.guard
+        if guard.looks and (timeout is None or timeout > LOOK_SECONDS):
+            timeout = LOOK_SECONDS
+        with guard:
+            events = self._epoll.poll(timeout)
+        if not events and guard.looks:
+            self.tear.look(self._callbacks)
+            self.tear.look((self.bell_fd,))
+        return events
 
     def run_deferred(self) -> None:
         """Do what finalizers have left to do; from any thread that holds no lock of its own."""
@@ -304,7 +301,21 @@ class Reactor:
                 callback = deferred.popleft()
             except IndexError:
                 return
-            _survive(callback)
+            self._survive(callback)
+
+    def _survive(self, callback: Callable[[], None], what: str = "A callback") -> None:
+        """Call; what it raises does not reach whoever happens to read."""
+        try:
+            # POINT callback due
+            callback()
+        except Exception as error:
+            self.failed(what, error)
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Something of this process has raised; it must not end the thread that everybody's answers come through. Any thread."""
+        if not self.closed and self.tear.error is None:
+            logger.error("%s failed in process %d", what, os.getpid(), exc_info=error)
+            self.on_fault(what, error)
 
     # ------------------------------------------------------------------------------------ waiting
     def fileno(self) -> int:
@@ -362,12 +373,19 @@ class Reactor:
         finally:
             self.guard.leave(held)
 
+    def is_amidst(self) -> bool:
+        """Whether the thread that asks reads at the moment, or owns the lock under which messages are dispatched.
+
+        A finalizer may find itself there, and must not wait for a message.
+        """
+        return self._reader == threading.get_ident() or self.guard.owns_lock()
+
     def _take_turn(self, predicate: Predicate, deadline: float | None) -> bool:
         """Become the reader (True), or sleep as a waiter until the predicate holds or the deadline has passed (False)."""
         turn = self._turn
         if turn.acquire(False):
             return True
-        waiter = _Waiter(predicate)
+        waiter = Waiter(predicate)
         self._waiters.append(waiter)
         try:
             while True:
@@ -375,8 +393,9 @@ class Reactor:
                     return True
                 if predicate():
                     return False
-                if self._relief_reads and self.asleep:
-                    self.wake()  # the relief thread leaves as soon as somebody waits, and nudges a waiter
+                # The relief thread leaves as soon as somebody waits, and nudges a waiter.
+                if self._relief_reads and self.asleep and not self.closed and not self.tear.ring(self.bell_fd):
+                    raise self.tear.found(OSError(errno.EBADF, ""))
                 remaining = None if deadline is None else deadline - monotonic()
                 if remaining is not None and remaining <= 0:
                     return False
@@ -491,12 +510,12 @@ class Reactor:
             table.words[self._state_index] = PARKED
             fence()
             for attendant in self._attendants:
-                _survive(attendant)
+                self._survive(attendant)
 
     # ------------------------------------------------------------------------------------ relief
     def start_relief(self) -> None:
         """Start the thread that reads while no other thread waits."""
-        relief = threading.Thread(target=self._relieve, name="mray-relief", daemon=True)
+        relief = threading.Thread(target=lambda: self._survive(self._relieve, "The relief thread"), name="mray-relief", daemon=True)
         relief.start()
         self._relief = relief
 
@@ -504,7 +523,7 @@ class Reactor:
         seen = -1
         active = True
         alarm = self._relief_alarm
-        while not self.closed:
+        while not self.closed and self.tear.error is None:
             # A reader that has slept for a tick needs no relief until it leaves; it sees the flag then, or we see that it has left. One
             # that comes and goes is not worth the wake-up that each of its leavings would cost.
             self._relief_dormant = not active
@@ -531,7 +550,7 @@ class Reactor:
         """Read until a thread waits, or the process becomes active again."""
         seen = self.activity
         table = self.table
-        while not self.closed and not self._waiters:
+        while not self.closed and not self._waiters and self.tear.error is None:
             self.asleep = timeout != 0
             if table is not None and not self._attendants:
                 self._say(table, DOZING)
@@ -555,16 +574,17 @@ class Reactor:
         self.closed = True
         with contextlib.suppress(RuntimeError):
             self._relief_alarm.release()
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self.bell_fd, 1)
+        torn = not self.tear.ring(self.bell_fd) or self.tear.error is not None
         relief = self._relief
-        if relief is not None and relief is not threading.current_thread():
+        if relief is not None and relief is not threading.current_thread() and not torn:
             relief.join()
         for waiter in tuple(self._waiters):
             waiter.nudge()
         # A thread that reads has been woken and told that nothing follows; give it the time to leave.
         if self._turn.acquire(True, 5.0):
             self._turn.release()
+        if torn:
+            return
         self._epoll.close()
         os.close(self.bell_fd)
         for door in self._doors:
@@ -573,7 +593,7 @@ class Reactor:
     def abandon(self) -> None:
         """In a forked child: let go of the parent's descriptors without a word to anybody."""
         self.closed = True
-        if self._epoll.closed:  # of a session that had ended: the numbers may be somebody else's by now
+        if self._epoll.closed or self.tear.error is not None:  # the session had ended: the numbers may be somebody else's by now
             return
         for door in self._doors:
             door.close()
@@ -583,11 +603,3 @@ class Reactor:
         self._callbacks.clear()
         self._dirty.clear()
         self._deferred.clear()
-
-
-def _survive(callback: Callable[[], None]) -> None:
-    """Call; what it raises is reported and does not reach whoever happens to read."""
-    try:
-        callback()
-    except Exception:
-        logger.exception("a callback failed in process %d", os.getpid())

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from mray._ipc.limits import above_limit
-from mray._ipc.process import kill, with_variable
+from mray._ipc.process import kill, start_of, with_variable
 from mray._ipc.segment import unlink
 
 SHM = "/dev/shm"
@@ -30,6 +30,8 @@ _SESSION_LINK = ".session"
 #: How often it is looked whether those that were killed are gone, and the seconds in between: some cannot be, while a disk hangs.
 _KILL_LOOKS = 200
 _KILL_LOOK = 0.005
+#: How the names of sessions begin that have one process. That is in the rest, and no lock says whether they live.
+LOCAL = "session_local_"
 #: Folders of a session's ``logs`` that are not removed with it.
 KEPT_LOGS = ("nsight", "profiles")
 
@@ -61,6 +63,7 @@ def unlink_segments(session: str) -> None:
 @above_limit()
 def remove_session(directory: str) -> str | None:
     """Remove names and directory; the session's processes are dead. Returns where profiles have been moved to, if there are any."""
+    _reopen(directory)
     withdraw(directory)
     unlink_segments(session_of(directory))
     remove_spilled(directory)
@@ -165,6 +168,7 @@ def _keep_profiles(directory: str) -> str | None:
 
 def _remove_tree(directory: str) -> None:
     """Remove a directory of ours with what is in it; others may do the same at the same time."""
+    _reopen(directory)
     with contextlib.suppress(OSError):
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -174,6 +178,13 @@ def _remove_tree(directory: str) -> None:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(entry.path)
         os.rmdir(directory)
+
+
+def _reopen(directory: str) -> None:
+    """Take back the rights to a directory of ours that somebody has taken away."""
+    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        with contextlib.suppress(OSError):  # it is gone, or not ours
+            os.chmod(directory, 0o700)
 
 
 def kill_processes(directory: str) -> None:
@@ -194,8 +205,59 @@ def clean_after_node(directory: str) -> None:
     remove_session(directory)
 
 
+def hold(directory: str) -> int:
+    """As the node: a descriptor that keeps cleaners away from the directory, and says that its session lives though its lock is gone.
+
+    systemd-tmpfiles passes over directories on which somebody holds an flock. -1 where there can be no such lock.
+    """
+    fd = -1
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if fd >= 0:
+            os.close(fd)
+        return -1
+    return fd
+
+
+def lives_unlocked(directory: str) -> bool:
+    """Whether a session lives whose lock somebody has removed, with its directory perhaps, which may have been made again since."""
+    return _is_held(directory) or bool(with_variable(SESSION_VARIABLE, directory))
+
+
+def _is_held(directory: str) -> bool:
+    """Whether the node holds this directory."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no such lock on this file system
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def keep_young(directory: str) -> None:
+    """Touch a session's directory, the one that it lies in and what is in it: cleaners that go by age find nothing old."""
+    with contextlib.suppress(OSError):
+        os.utime(os.path.dirname(directory))
+    for place in (directory, os.path.realpath(os.path.join(directory, SPILLED))):
+        for folder, _folders, files in os.walk(place):
+            for path in (folder, *(os.path.join(folder, name) for name in files)):
+                with contextlib.suppress(OSError):
+                    os.utime(path, follow_symlinks=False)
+
+
 def take_lock(directory: str) -> int | None:
     """Lock a session directory; the descriptor, or ``None`` when somebody of the session lives."""
+    if not os.path.exists(os.path.join(directory, LOCK)) and lives_unlocked(directory):
+        return None
     try:
         return new_lock(directory)
     except OSError:
@@ -214,15 +276,49 @@ def new_lock(directory: str) -> int:
 
 
 def sweep(parent: str) -> None:
-    """Clean every session under `parent` that nobody holds the lock of."""
-    try:
-        names = os.listdir(parent)
-    except OSError:
-        return
-    for name in names:
-        if name.startswith("session_"):
-            directory = os.path.join(parent, name)
+    """Clean every session under `parent` that nobody holds the lock of, and those of one process whose process is gone."""
+    sweep_local()
+    for name in _names_in(parent, "session_"):
+        directory = os.path.join(parent, name)
+        if name.startswith(LOCAL):
+            if local_is_dead(name):
+                _remove_tree(directory)
+        else:
             lock = take_lock(directory)
             if lock is not None:
                 clean_after_node(directory)
                 os.close(lock)
+
+
+# ---------------------------------------------------------------------------------- sessions of one process
+def local_name(number: int) -> str:
+    """The name of a session that is this process. (Another machine's share of the same memory has other processes: the namespace tells.)"""
+    return f"{LOCAL}{_namespace():x}_{os.getpid()}_{start_of(os.getpid()):x}_{number:x}"
+
+
+def local_is_dead(name: str) -> bool:
+    """Whether the process of such a session is gone; False if it cannot be seen from here."""
+    try:
+        namespace, pid, start, _number = name.removeprefix(LOCAL).split("_")
+        return int(namespace, 16) == _namespace() and start_of(int(pid)) != int(start, 16)
+    except ValueError:
+        return False
+
+
+def _namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def remove_local(directory: str) -> None:
+    """Such a session is over: its names, and the folder where its groups meet."""
+    unlink_segments(os.path.basename(directory))
+    _remove_tree(directory)
+
+
+def sweep_local() -> None:
+    """Take away the names in shared memory of such sessions whose process is gone."""
+    start = segment_prefix(LOCAL)[1:-1]
+    before = len(start) - len(LOCAL)
+    for session in {name[before:].partition("-")[0] for name in _names_in(SHM, start)}:
+        if local_is_dead(session):
+            unlink_segments(session)

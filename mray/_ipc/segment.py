@@ -7,6 +7,10 @@ who needs it has it open, or when its owner lets it go.
 Other users can list the names, and make names of their own beside them. So the rest of a name is not to be guessed before it is there
 (`new_nonce`), and what is opened must be ours: once a name is gone, anybody may put something else in its place.
 
+Anybody of our user may take a name away while it is needed (a logout does, with RemoveIPC=yes). So nothing depends on it: who makes a
+segment for others *offers* it, which keeps a descriptor for as long as the name, and who does not find the name asks that process for the
+descriptor (`Ask`). A segment whose descriptor goes where it is needed anyway has no name (`anonymous`). Only objects are where names say.
+
 A file's name is its path (``/tmp/.../spilled/<rest>``): whoever has the name of a segment tells by it where the segment lies, and opens,
 maps and unlinks both alike. A file is as fast as memory for as long as the machine has memory to spare: what is mapped is the page cache.
 """
@@ -17,6 +21,8 @@ import errno
 import mmap
 import os
 import sys
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import posix_ipc
@@ -28,10 +34,56 @@ PAGE = mmap.PAGESIZE
 
 SHM = "/dev/shm"
 
-_NO_ROOM = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG)
+_NO_ROOM = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
+
+#: What opening a name gives that somebody else has put something in the place of, or has taken rights from.
+_NOT_FOR_US = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR)
 
 #: A mapping needs no descriptor once it is made; before Python 3.13 each keeps one.
 UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
+
+#: Asks the process that offers a segment of this name for a descriptor. FileNotFoundError if it offers it no more or is not there,
+#: ConnectionError if it has ended; other OSErrors for want of descriptors.
+Ask = Callable[[str], int]
+
+
+class Descriptor:
+    """An open file, closed with the last reference."""
+
+    __slots__ = ("__weakref__", "fd", "inode", "named", "size")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        status = os.fstat(fd)
+        self.inode = status.st_ino
+        self.size = status.st_size
+        #: Whether the segment had a name when it was opened.
+        self.named = status.st_nlink > 0
+
+    def is_named(self) -> bool:
+        """Whether the segment has a name still."""
+        return os.fstat(self.fd).st_nlink > 0
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+#: What this process offers, by name. Without a lock: a finalizer may let go of a segment while another thread answers who asks for it.
+_offered: weakref.WeakValueDictionary[str, Descriptor] = weakref.WeakValueDictionary()
+
+
+def offer(name: str, descriptor: Descriptor) -> None:
+    """Give others this descriptor, as long as it is kept, when they ask for that name."""
+    _offered[name] = descriptor
+
+
+def offered(name: str) -> Descriptor:
+    """A segment that this process offers. Raises FileNotFoundError."""
+    descriptor = _offered.get(name)
+    if descriptor is None:
+        raise FileNotFoundError(errno.ENOENT, "no segment of that name is offered", name)
+    return descriptor
 
 
 def round_up(size: int, unit: int = PAGE) -> int:
@@ -47,16 +99,18 @@ def new_nonce() -> int:
 class Segment:
     """A shared-memory object and this process's mapping of it."""
 
-    __slots__ = ("__weakref__", "memory", "name", "size")
+    __slots__ = ("__weakref__", "descriptor", "memory", "name", "size")
 
-    def __init__(self, name: str, size: int, memory: mmap.mmap) -> None:
+    def __init__(self, name: str, size: int, memory: mmap.mmap, descriptor: Descriptor | None = None) -> None:
         self.name = name
         self.size = size
         self.memory = memory
+        #: Kept while it is needed, by this process or by those to which the segment is offered.
+        self.descriptor = descriptor
 
     @classmethod
-    def create(cls, name: str, size: int) -> Segment:
-        """Make a segment of at least `size` bytes and reserve its pages.
+    def create(cls, name: str, size: int, *, offer: bool = False) -> Segment:
+        """Make a segment of at least `size` bytes and reserve its pages; `offer` it to processes that do not find its name, until `unlink`.
 
         Raises `ObjectStoreFullError` when the machine's shared memory is full (and never SIGBUS later).
         """
@@ -72,13 +126,23 @@ class Segment:
             os.posix_fallocate(shared.fd, 0, size)
             memory = _map(shared.fd, size)
         except BaseException as error:  # Ctrl-C as well: pages are reserved for seconds when there are many
-            shared.unlink()
+            shared.close_fd()
+            unlink(name)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _full(name, size) from error
             raise
-        finally:
+        if not offer:
             shared.close_fd()
-        return cls(name, size, memory)
+            return cls(name, size, memory)
+        descriptor = _offered[name] = Descriptor(shared.fd)
+        return cls(name, size, memory, descriptor)
+
+    @classmethod
+    def anonymous(cls, name: str, size: int) -> Segment:
+        """As `create`; its name is there for a moment only, and its `descriptor` is kept."""
+        segment = cls.create(name, size, offer=True)
+        unlink(name)
+        return segment
 
     @classmethod
     def create_file(cls, path: str, size: int) -> Segment:
@@ -103,22 +167,27 @@ class Segment:
             os.unlink(path)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _disk_full(path, size, error) from error
+            if isinstance(error, OSError) and error.errno == errno.EFBIG:
+                raise exhausted(error, f"{size} bytes could not be written to {path}.") from error
             raise
         finally:
             os.close(fd)
         return cls(path, size, memory)
 
     @classmethod
-    def open(cls, name: str, *, writable: bool = False) -> Segment:
-        """Map an existing segment; FileNotFoundError if its name is gone."""
-        fd = open_memory(name, writable=writable)
-        try:
-            size = os.fstat(fd).st_size
-            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            memory = _map(fd, size, access)
-        finally:
-            os.close(fd)
-        return cls(name, size, memory)
+    def open(cls, name: str, *, writable: bool = False, ask: Ask | None = None, keep: bool = False) -> Segment:
+        """Map an existing segment; FileNotFoundError if its name is gone and nobody is to be asked, else errors of `Ask`.
+
+        `keep` its `descriptor`.
+        """
+        return cls.of(name, open_memory(name, writable=writable, ask=ask), writable=writable, keep=keep)
+
+    @classmethod
+    def of(cls, name: str, fd: int, *, writable: bool = False, keep: bool = False) -> Segment:
+        """Map the segment that is open as `fd`, which is closed unless it is to be kept."""
+        descriptor = Descriptor(fd)
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        return cls(name, descriptor.size, _map(fd, descriptor.size, access), descriptor if keep else None)
 
     def words(self, start: int = 0, count: int | None = None) -> memoryview:
         """The eight-byte words from byte offset `start` on."""
@@ -133,7 +202,8 @@ class Segment:
             pass
 
     def unlink(self) -> None:
-        """Take the name away; what is mapped stays mapped. Unlinking twice is safe."""
+        """Take the name away, and the offer; what is mapped stays mapped. Unlinking twice is safe."""
+        self.descriptor = None
         unlink(self.name)
 
 
@@ -151,6 +221,11 @@ def is_file(name: str) -> bool:
     return "/" in name[1:]
 
 
+def is_there(name: str) -> bool:
+    """Whether there is anything of a segment's name."""
+    return os.access(name if is_file(name) else SHM + name, os.F_OK)
+
+
 def open_read_only(name: str) -> int:
     """A descriptor of a segment, or a file, of this name; FileNotFoundError if its name is gone, also if another user has it now."""
     if not is_file(name):
@@ -160,17 +235,24 @@ def open_read_only(name: str) -> int:
     except OSError as error:
         if lacks_descriptor(error):
             raise exhausted(error, f"The file {name} could not be opened.") from error
+        if error.errno in _NOT_FOR_US:
+            raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         raise
     return _ours(fd, name)
 
 
-def open_memory(name: str, *, writable: bool = False) -> int:
-    """A descriptor of shared memory of this name. FileNotFoundError if the name is gone, also if another user has it now."""
+def open_memory(name: str, *, writable: bool = False, ask: Ask | None = None) -> int:
+    """A descriptor of shared memory of this name. FileNotFoundError if the name is gone, also if another user has it now: then `ask`."""
     try:
-        fd: int = _shared_memory(name, read_only=not writable).fd
-    except (posix_ipc.ExistentialError, posix_ipc.PermissionsError) as error:
-        raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
-    return _ours(fd, name)
+        try:
+            fd: int = _shared_memory(name, read_only=not writable).fd
+        except (posix_ipc.ExistentialError, posix_ipc.PermissionsError) as error:
+            raise FileNotFoundError(errno.ENOENT, "no shared-memory segment of that name", name) from error
+        return _ours(fd, name)
+    except FileNotFoundError:
+        if ask is None:
+            raise
+    return ask(name)
 
 
 def _ours(fd: int, name: str) -> int:
@@ -183,9 +265,13 @@ def _ours(fd: int, name: str) -> int:
 def _shared_memory(name: str, flags: int = 0, **wishes: Any) -> posix_ipc.SharedMemory:
     try:
         return posix_ipc.SharedMemory(name, flags, **wishes)
+    except ValueError as error:  # as it comes for a file that is larger than this process may make
+        raise exhausted(OSError(errno.EFBIG, ""), f"{wishes.get('size')} bytes of shared memory could not be made.") from error
     except OSError as error:
         if error.errno is None:  # as it comes for want of a descriptor
             raise exhausted(OSError(errno.EMFILE, ""), f"The shared memory {name} could not be opened.") from error
+        if not flags and error.errno in _NOT_FOR_US:
+            raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         raise
 
 

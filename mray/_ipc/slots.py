@@ -13,7 +13,8 @@ So no reader, however long it holds an array, ever blocks the writer. Readers ma
 reader does to its value nobody else sees.
 
 A segment's name is needed until every reader has mapped it: the writer unlinks it when all of them have consumed the first
-message that lay in it. What a crash leaves carries the ring's prefix and is swept with it.
+message that lay in it. Until then it offers the segment to readers that do not find the name. What a crash leaves carries the ring's
+prefix and is swept with it.
 
 *Passing on.* A value that lies in memory of somebody else (a slot of another ring, an object of the store) is not copied into a slot:
 SlotWriter.lend takes a slot's number without any memory, for the sake of its RELEASED words, and keeps the value alive until every reader
@@ -46,12 +47,12 @@ from struct import Struct
 from typing import Any
 
 from mray._ipc import layout as at
-from mray._ipc.limits import exhausted
-from mray._ipc.mapped import Descriptor, Mapped, Region
+from mray._ipc.limits import above_limit, exhausted
+from mray._ipc.mapped import Mapped, Origin, open_origin
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.process import start_of
 from mray._ipc.ring import DamagedError, RingWriter
-from mray._ipc.segment import Segment, new_nonce, open_memory, unlink
+from mray._ipc.segment import Ask, Descriptor, Segment, new_nonce, open_memory, unlink
 
 #: Where a payload lies: slot, generation of the slot's segment, use, length in bytes.
 PLACE = Struct("@QQQQ")
@@ -66,9 +67,6 @@ MOST_BORROWED = 32
 COPIES = 32
 
 _SHM = "/dev/shm"
-
-#: How another process finds memory: what it is called, and a descriptor of it in a process, with the inode it must have.
-Origin = tuple[str, int, int, int]
 
 
 class WriterGoneError(FileNotFoundError):
@@ -85,6 +83,7 @@ def _next_generation(_generation: int) -> int:
     return new_nonce()
 
 
+@above_limit()
 def unlink_all(prefix: str) -> None:
     """Take away every name that starts with `prefix` (which starts with a slash)."""
     wanted = prefix[1:]
@@ -241,7 +240,7 @@ class SlotWriter:
             return fitting
         slot = other or self._add() or self._give_away()
         generation = _next_generation(slot.generation)
-        segment = Segment.create(slot_name(self._prefix, slot.index, generation), max(size, LEAST_SLOT))
+        segment = Segment.create(slot_name(self._prefix, slot.index, generation), max(size, LEAST_SLOT), offer=True)
         # POINT slot made
         self._named.append((self._ring.next, segment))
         slot.empty()
@@ -397,8 +396,8 @@ class Borrowed:
 class SlotReader:
     """The slots of one ring as reader r sees them; `released` is the index of its RELEASED[0] among `words`."""
 
-    def __init__(self, prefix: str, words: memoryview, released: int, most: int) -> None:
-        self._prefix = prefix
+    def __init__(self, prefix: str, words: memoryview, released: int, most: int, ask: Ask | None = None) -> None:
+        self._prefix, self._ask = prefix, ask
         self._words = words
         self._released = released
         #: How many slots the ring has: beyond their words lie those of others.
@@ -429,7 +428,7 @@ class SlotReader:
         if attached is None or attached.generation != generation:
             if attached is not None:
                 attached.memory.let_go()
-            memory = _map_named(slot_name(self._prefix, slot, generation), f"{self._prefix}{slot:x}")
+            memory = _map_named(slot_name(self._prefix, slot, generation), f"{self._prefix}{slot:x}", self._ask)
             attached = self._attached[slot] = Attached(generation, memory)
         memory = attached.memory
         if length > memory.region.size:
@@ -472,7 +471,7 @@ class SlotReader:
             known = None
         if known is None:
             self._forget_idle()
-            known = _map_of(pid, fd, inode, key)
+            known = _map_of(pid, fd, inode, key, self._ask)
         if known.is_idle() and known.memory.region.refresh(known.memory, known.memory.region.size):
             self._copies = COPIES
         self._borrowed[key] = known
@@ -507,33 +506,25 @@ class SlotReader:
         self._words.release()
 
 
-def _map_named(name: str, key: str) -> Mapped:
+def _map_named(name: str, key: str, ask: Ask | None) -> Mapped:
     try:
-        descriptor = Descriptor(open_memory(name))
-    except FileNotFoundError as error:
+        descriptor = Descriptor(open_memory(name, ask=ask))
+    except (FileNotFoundError, ConnectionError) as error:
         raise WriterGoneError(*error.args, name) from error
     return Mapped.of(descriptor.fd, descriptor.size, key, descriptor)
 
 
-def _map_of(pid: int, fd: int, inode: int, key: str) -> Borrowed:
-    """Map what process `pid` has open as `fd`."""
+def _map_of(pid: int, fd: int, inode: int, key: str, ask: Ask | None) -> Borrowed:
+    """Map what process `pid` has open as `fd`; `ask` it if the kernel does not let others look into that process."""
     try:
-        descriptor = Descriptor(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    except (FileNotFoundError, PermissionError) as error:
+        descriptor = open_origin(pid, fd, inode, ask)
+    except (FileNotFoundError, PermissionError, ConnectionError) as error:
         raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key) from error
     except OSError as error:
         raise exhausted(error, f"A value of process {pid} could not be mapped.") from error
     if descriptor.inode != inode:
         raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key)
     return Borrowed(inode, descriptor.named, Mapped.of(descriptor.fd, descriptor.size, key, descriptor))
-
-
-def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
-    """How another process maps this region, as long as the descriptor is kept; None when it cannot."""
-    descriptor = region.described()
-    if descriptor is None:
-        return None
-    return (region.key, getpid(), descriptor.fd, descriptor.inode), descriptor
 
 
 def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attached], slot: int, generation: int) -> Callable[[], None]:

@@ -1,7 +1,7 @@
 """The session's table: one row of words per process, each word written by one process only.
 
 The node creates the table when the session starts, gives each process that joins a row, and clears the row when the
-process is dead (it is the row's writer from then on). Every process of the session maps it.
+process is dead (it is the row's writer from then on). Every process of the session maps it; its descriptor comes with the WELCOME.
 
     row = [ STATE | BYTES | POOLED | ... ]       eight words
 
@@ -44,12 +44,13 @@ class SessionTable:
 
     @classmethod
     def create(cls, name: str) -> SessionTable:
-        return cls(Segment.create(name, ROWS * ROW_WORDS * 8))
+        """`name` is for a moment: the table goes to its processes as the descriptor of its segment."""
+        return cls(Segment.anonymous(name, ROWS * ROW_WORDS * 8))
 
     @classmethod
-    def open(cls, name: str) -> SessionTable:
-        """Map the table of the session; ValueError if it is that of another version."""
-        segment = Segment.open(name, writable=True)
+    def of(cls, name: str, fd: int) -> SessionTable:
+        """Map the table that is open as `fd`, which this closes; ValueError if it is that of another version."""
+        segment = Segment.of(name, fd, writable=True)
         if segment.size != ROWS * ROW_WORDS * 8:
             segment.close()
             raise ValueError(f"the table {name} has {segment.size} bytes and should have {ROWS * ROW_WORDS * 8}: it is of another version")
@@ -81,6 +82,7 @@ class SessionTable:
 
     def close(self) -> None:
         self.words.release()
+        self.segment.descriptor = None
         self.segment.close()
 
 

@@ -54,6 +54,9 @@ class Entry:
     fetching = False
     #: The call that makes the value, while it is pending (for `cancel`).
     task: Any = None
+    #: How a value is made again whose memory is gone (see `mray._runtime.remaking`), and what lay in vain where the owner said.
+    recipe: Any = None
+    missed = ""
     #: How the tensors of the value travel, if they stay with their maker; where `get` is to leave them; which actors
     #: have been sent the ref (True: enough was said about it).
     transport: Any = None

@@ -38,7 +38,7 @@ from typing import Any
 
 from mray._common.messages import PACKED, PICKLED
 from mray._ipc.mapped import Mapped
-from mray._ipc.segment import SHM, Segment, is_file, new_nonce, open_read_only, round_up, shared_memory_left, unlink
+from mray._ipc.segment import SHM, Segment, is_file, is_there, new_nonce, open_read_only, round_up, shared_memory_left, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Entry
 from mray._objects.serializer import Serialized, deserialize, has_tensors
@@ -159,8 +159,10 @@ class SegmentStore:
 
     def _take(self, size: int, owner: str) -> Segment:
         with self._lock:
-            best = self._best_free(size, owner)
-            if best is not None:
+            while (best := self._best_free(size, owner)) is not None:
+                if not is_there(best.name):  # nobody would find it
+                    self._evict(best.name)
+                    continue
                 del self._free[best.name]
                 self._words[self._pooled] -= best.size
                 self._used[best.name] = best

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._objects.ownership import Entry
+from mray._runtime.remaking import revive
 
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
@@ -67,7 +68,7 @@ class AwaitedRefs:
     def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         """Suspend the coroutine until the value is there. One that is cancelled leaves nothing behind."""
         entry = ref._entry
-        if entry.form is not None:
+        if entry.form is not None and entry.form != m.SEGMENT:
             return self._value(ref)
         loop = self._loop()
         assert loop is not None
@@ -89,6 +90,7 @@ class AwaitedRefs:
         entry = ref._entry
         client.borrowing.check(ref)
         with client.lock:
+            revive(client, entry)
             if entry.form is None and entry.owner is not None:
                 client.borrowing.fetch(entry)
             if not entry.add_waiter(waiter):
@@ -150,7 +152,7 @@ class AwaitedRefs:
     def _value(self, ref: ObjectRef) -> Any:
         client = self._client
         entry = ref._entry
-        return client.get([ref], 0)[0] if entry.form == m.TENSORS else client.value_of(entry)
+        return client.get([ref], 0)[0] if entry.form in (m.TENSORS, m.SEGMENT) else client.value_of(entry)
 
     # ------------------------------------------------------------------------------------ reading
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:

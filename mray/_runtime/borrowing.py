@@ -1,7 +1,7 @@
 """Borrowing: how processes that hold a ref of somebody else's object keep it alive, and get its value.
 
 Both sides, in every client. The owner keeps for each connection the entries that the process at its other end has borrowed; the
-connection's end returns them all. A borrower says BORROW when it first meets a ref and RELEASE when its last use is gone.
+end of that process returns them all. A borrower says BORROW when it first meets a ref and RELEASE when its last use is gone.
 
 A borrow must reach the owner before whoever passed the ref on lets it go. Over one connection order sees to that: a worker that meets a
 ref of its caller's says BORROW on the connection on which it will reply. For refs of a third process the owner acknowledges, and the
@@ -25,6 +25,7 @@ from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import is_noting, note_ref
 from mray._runtime.deaths import lost_error, owner_error
+from mray._runtime.remaking import revive
 from mray.exceptions import OufOfBandObjectRefSerializationException
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Borrowing:
         #: Borrowed objects by id.
         self._borrowed: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         self._tokens: weakref.WeakValueDictionary[bytes, ActorToken] = weakref.WeakValueDictionary()
+        #: What processes have of ours whose connection has broken although they live: borrows and pins, by process.
+        self._kept: dict[str, tuple[dict[bytes, Any], dict[bytes, Any]]] = {}
         #: Actors the node counts this process as a holder of.
         self._held: set[bytes] = set()
         self._numbers = 0
@@ -194,6 +197,12 @@ class Borrowing:
         # POINT object fetched
         entry.complete(form, payload, refs)
 
+    def fail(self, object_id: bytes, payload: bytes) -> None:
+        """The value of a borrowed object has come, and could not be taken: it is this error."""
+        entry = self._borrowed.get(object_id)
+        if entry is not None:
+            entry.complete(m.FAILED, payload)
+
     # ------------------------------------------------------------------------------------ as owner
     def note(self, ref: ObjectRef) -> str:
         """A ref is being pickled in this thread: its owner. Outside of calls and values nobody will say when the copy is gone, so it
@@ -290,6 +299,7 @@ class Borrowing:
             names = self.names_of(found.refs) if found.refs else None
             connection.send((m.OBJECT, object_id, found.form, found.payload, names))
 
+        revive(self._client, entry)
         if entry.owner is not None:
             self.fetch(entry)
         if not entry.add_waiter(answer):
@@ -341,13 +351,19 @@ class Borrowing:
 
     # ------------------------------------------------------------------------------------ ends
     def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
-        """The process at the other end has died: its borrows return, what it owned is lost. (Or it cannot be had: for this error.)"""
-        borrows = connection.facts.pop("borrows", None)
-        if borrows:
-            self._count_lent(-len(borrows))
-            self._client.segments.expose(entry.payload[0] for entry, _count in borrows.values() if entry.form == m.SEGMENT)
-        connection.facts.pop("pins", None)
+        """The process at the other end has died: its borrows return, what it owned is lost. (Or it lives, and cannot be had: for this
+        error. Then it still has what it has borrowed.)
+        """
+        borrows = connection.facts.pop("borrows", {})
+        pins = connection.facts.pop("pins", {})
         process = connection.process
+        if error is None:
+            self._return(borrows)
+            self.process_gone(process)
+        elif borrows or pins:
+            kept = self._kept.setdefault(process, ({}, {}))
+            kept[0].update(borrows)
+            kept[1].update(pins)
         for entry in list(self._borrowed.values()):
             if entry.owner == process and entry.form is None:
                 if error is not None:
@@ -355,6 +371,23 @@ class Borrowing:
                 entry.complete(m.FAILED, pickle_error(error or owner_error(process, entry.object_id)))
         for number in [number for number, (who, _then) in self._acks.items() if who == process]:
             self.acknowledged(number)
+
+    def peer_again(self, connection: Connection) -> None:
+        """Another connection to a process, which may have borrowed over one that has broken."""
+        kept = self._kept.pop(connection.process, None)
+        if kept is not None:
+            connection.facts["borrows"], connection.facts["pins"] = kept
+
+    def process_gone(self, process: str) -> None:
+        """It is dead; whether there was a connection to it or not."""
+        kept = self._kept.pop(process, None)
+        if kept is not None:
+            self._return(kept[0])
+
+    def _return(self, borrows: dict[bytes, Any]) -> None:
+        if borrows:
+            self._count_lent(-len(borrows))
+            self._client.segments.expose(entry.payload[0] for entry, _count in borrows.values() if entry.form == m.SEGMENT)
 
     def fail_all(self, error: BaseException) -> None:
         """Nothing borrowed will be answered any more."""

@@ -159,7 +159,8 @@ def stops(session_dir: str) -> Iterator[Stop]:
         try:
             with open(path + ".json", encoding="utf-8") as file:
                 facts = json.load(file)
-            if facts.pop("start") == processes.start_of(facts["pid"]):
+            # Of an empty text the kernel's file would be that of the whole machine.
+            if isinstance(facts["pid"], int) and facts.pop("start") == processes.start_of(facts["pid"]):
                 found.append(Stop(session_dir=session_dir, path=path, **{**facts, "since": float(facts["since"])}))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # gone, or damaged
             continue

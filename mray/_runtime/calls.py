@@ -211,9 +211,12 @@ def _replace(
 class ActorCaller:
     """The calls of this process to one actor, in order.
 
-    States as the node tells them: "unknown" (not asked yet), "pending", "alive", "restarting", "dead". All methods want the client's lock.
+    States: "unknown" (the node has not been asked), "asked" (it has not answered yet), then as it tells them "pending", "alive",
+    "restarting", "dead". All methods want the client's lock.
 
-    Invariant: a call is in `queue`, or in ``connection.calls``, or answered.
+    Invariant: a call is in `queue`, or in ``connection.calls``, or answered. While the actor is being restarted, which may take for ever,
+    nothing is queued that could go and may not be sent to the next process: only what waits for its arguments, what may be retried, and
+    what was called before the actor had been there at all.
     """
 
     def __init__(self, client: Client, actor_id: bytes) -> None:
@@ -259,8 +262,8 @@ class ActorCaller:
         if self.state == "dead":
             call.fail(actor_error(self.actor_id, self.class_name, self.cause))
             return
-        if self.state == "restarting" and call.retries == 0:
-            call.fail(unavailable_error(self.actor_id, self.class_name, self.cause))
+        if self.state == "restarting" and _goes_once(call):
+            self._refuse(call)
             return
         self.queue.append(call)
         if self.state == "alive" and self.connection is None:
@@ -281,7 +284,7 @@ class ActorCaller:
     def subscribe(self) -> None:
         """Have the node tell this process where the actor is, and each change."""
         if self.state == "unknown":
-            self.state = "pending"
+            self.state = "asked"
             self.client.subscribe_actor(self)
 
     def _push(self, connection: Connection, call: Call) -> None:
@@ -311,7 +314,10 @@ class ActorCaller:
     def ready(self, call: Call) -> None:
         """The arguments of a queued call are there."""
         connection = self.connection
-        if self.unordered and connection is not None and not connection.closed:
+        if self.state == "restarting" and _goes_once(call):
+            self.queue.remove(call)
+            self._refuse(call)
+        elif self.unordered and connection is not None and not connection.closed:
             self.queue.remove(call)
             self._push(connection, call)
         else:
@@ -322,10 +328,10 @@ class ActorCaller:
         # POINT actor state heard
         old = self.connection
         if state in ("restarting", "dead") and self.state != "dead":
-            self.state, self.cause = state, cause
+            before, self.state, self.cause = self.state, state, cause
             lost: list[Call] = []
             if old is not None:
-                self.client.read_rest(old)
+                old.read_rest()
                 lost = list(old.calls.values())
                 old.calls.clear()
                 # The connection ends with the process, which may stay while others hold what it owns.
@@ -335,7 +341,8 @@ class ActorCaller:
                 self._fail_all([*lost, *self.queue])
                 self.queue.clear()
             else:
-                self._restarting(lost)
+                # Before it was there at all, calls have been waiting for whichever process is the first.
+                self._restarting(lost, late=before in ("asked", "alive"))
         elif state == "alive":
             self.state = state
             if incarnation != self.incarnation or old is None or old.closed:
@@ -366,8 +373,20 @@ class ActorCaller:
         for call in calls:
             call.fail(actor_error(self.actor_id, self.class_name, self.cause, call.method))
 
-    def _restarting(self, lost: Sequence[Call]) -> None:
-        """The actor is being started again: resend in order what may be retried, fail the rest."""
+    def _refuse(self, call: Call, method: str | None = None) -> None:
+        """The actor is being started again, and the call is not for the next process; `method` was in flight."""
+        call.fail(unavailable_error(self.actor_id, self.class_name, self.cause, method))
+
+    def _restarting(self, lost: Sequence[Call], late: bool) -> None:
+        """The actor is being started again: resend in order what may be retried, fail the rest.
+
+        `late`: calls have been queued since its process died and until now, when that is heard.
+        """
+        if late:
+            refused = [call for call in self.queue if _goes_once(call)]
+            self.queue = deque(call for call in self.queue if not _goes_once(call))
+            for call in refused:
+                self._refuse(call)
         again = []
         for call in lost:
             if call.retries == CANCELLED:
@@ -376,7 +395,7 @@ class ActorCaller:
                 call.use_retry()
                 again.append(call)
             else:
-                call.fail(unavailable_error(self.actor_id, self.class_name, self.cause, call.method))
+                self._refuse(call, call.method)
         self.queue.extendleft(reversed(again))
 
     def replied(self, call: Call) -> None:
@@ -407,6 +426,11 @@ class ActorCaller:
     def connection_of(self, _call: Call) -> Connection | None:
         """Where a call that has been sent is."""
         return self.connection
+
+
+def _goes_once(call: Call) -> bool:
+    """Whether nothing but the actor's process is missing to send the call, and it may not be sent to another one than it met."""
+    return call.waiting == 0 and call.retries == 0
 
 
 def failed_reply(task_id: bytes, num_returns: int, payload: bytes) -> tuple[Any, ...]:

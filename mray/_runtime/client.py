@@ -18,34 +18,38 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
-from mray._common.ids import FIRST, new_object_id, return_id, set_job
-from mray._ipc.connection import Connection, Message
-from mray._ipc.limits import exhausted, is_exhausted
+from mray._common.ids import FIRST, new_object_id, return_id
+from mray._common.shapes import misfit
+from mray._ipc.connection import Connection, Message, NonsenseError, connect
+from mray._ipc.introductions import NODE_SOCKET, Introductions
 from mray._ipc.reactor import Reactor
-from mray._ipc.segment import unlink
-from mray._ipc.table import SessionTable
 from mray._objects.ownership import MOST_SURVEYED, Countdown, Entry, Survey, split_ready
 from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
-from mray._objects.store import SegmentStore, is_spilled, read
+from mray._objects.store import SegmentStore, is_spilled
 from mray._runtime.bells import Bells
 from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
 from mray._runtime.cancelling import Cancelling
-from mray._runtime.deaths import node_error, note_end
+from mray._runtime.descriptors import Descriptors
+from mray._runtime.faults import end_by_node_word, end_driver, end_request, fault_error, lost_call
 from mray._runtime.leases import LeasePools
-from mray._runtime.nonsense import PeerWords, end_if_refused
+from mray._runtime.nonsense import PeerWords, on_fault, on_nonsense
+from mray._runtime.partings import node_hung_up, peer_hung_up, worker_gone
 from mray._runtime.process_snapshot import listener
 from mray._runtime.refusals import refused
+from mray._runtime.remaking import read_value, revive, revive_all
 from mray._runtime.requests import Answer, Requests
-from mray._runtime.storing import OwnSegments, missing_error, open_store, store_value
+from mray._runtime.storing import OwnSegments, store_value
 from mray._runtime.tensor_transport import TensorStore
-from mray.exceptions import GetTimeoutError, RaySystemError
+from mray._runtime.welcome import await_welcome
+from mray.exceptions import GetTimeoutError, ObjectLostError, RaySystemError
 
 Payload = tuple[int, Any, Any]
 
@@ -62,6 +66,7 @@ class Client:
         guard = self.reactor.guard
         guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later
         guard.looks = role == m.ROLE_DRIVER
+        self.reactor.tear.tell = self.fail_everything
         self.facts: dict[str, Any] = {}
         #: The job that a driver brings to a session which is not its own (see `mray._runtime.jobs`).
         self.wishes: dict[str, Any] | None = None
@@ -73,6 +78,7 @@ class Client:
         self.leases = LeasePools(self)
         self.borrowing = Borrowing(self)
         self.tensors = TensorStore(self)
+        self.descriptors = Descriptors(self)
         self.bells = Bells(self)
         self.cancelling = Cancelling(self)
         self.store: SegmentStore
@@ -94,13 +100,14 @@ class Client:
             m.LEASE_RECALL: self.leases.on_recall,
             m.HELD: lambda _node, number: self.borrowing.acknowledged(number),
             m.TRIM_NOW: self._on_trim,
-            m.WORKER_GONE: self._on_worker_gone,
-            m.WELCOME: self._on_welcome,
+            m.WORKER_GONE: partial(worker_gone, self),
             m.REFUSED: refused(self),
+            m.NONSENSE: on_nonsense,
+            m.FAULT: on_fault,
         }
         self._peer_words = PeerWords(self, {
             m.HELLO: self._on_hello,
-            m.BELL: self.bells.on_bell,
+            m.DESCRIPTOR: self.descriptors.on_descriptor,
             m.REPLY: self._on_reply,
             m.REPLIES: self._on_replies,
             m.ATTEMPT: self._on_attempt,
@@ -113,59 +120,65 @@ class Client:
         })
         #: What observers may ask this process for, besides what `mray._runtime.process_snapshot` knows by itself.
         self.sections: dict[str, Callable[[], Any]] = {}
-        #: Called in the reading thread with the id of a peer whose process is gone, or that has no descriptor left for this one.
-        self.on_peer_gone: Callable[[str], None] = lambda _process: None
+        #: Called in the reading thread with the id of a peer whose process is gone, or that has no descriptor left for this one. An error
+        #: says why the conversation with it has ended although it lives.
+        self.on_peer_gone: Callable[[str, Exception | None], None] = lambda _process, _error: None
         self.on_peer_refused: Callable[[str, Exception], None] = lambda _process, _error: None
         #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
         self.on_node_lost: Callable[[], BaseException | None] = lambda: None
+        #: Called when the conversation with a peer has ended, although it lives: the connection says why.
+        self.on_broken: Callable[[Connection], None] = lambda _connection: None
+        #: Ends what this process cannot go on with: a worker ends itself, a driver what it asks of the session.
+        self.end_with: Callable[[RaySystemError], None] = partial(end_driver, self)
+        self.reactor.on_fault = lambda what, error: self.end_with(fault_error(what, error))
         #: Called around a wait of user code that is really going to wait.
         self.on_block: Callable[[], Callable[[], None] | None] = lambda: None
         #: By event loop: what its coroutines wait for (`mray._runtime.awaiting`); and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.reads_always = False
-        self._listener: socket.socket | None = None
+        #: How others are reached, and how they come here; once this process has joined.
+        self.introductions: Introductions
+        self._on_peer_hangup, self._on_node_hangup = partial(peer_hung_up, self), partial(node_hung_up, self)
         _clients.add(self)
 
     # ------------------------------------------------------------------------------------ joining a session
-    def join(self) -> None:
-        """Connect to the node, say hello, and wait for the facts of the session."""
-        path = os.path.join(self.session_dir, "node.sock")
-        self.node = self.reactor.connect(path, self._on_node_message, self._on_node_hangup)
-        self._listener = self.reactor.listen(self.address_of(self.process), self._on_peer_message, self._on_peer_hangup)
-        self.node.send((m.HELLO, self.role, self.process, os.getpid(), *(() if self.wishes is None else (self.wishes,))))
-        while not self.facts:
-            self.reactor.turn(None)
-            if self.fatal is not None:
-                raise self.fatal
+    def join(self, sock: socket.socket | None = None) -> None:
+        """Say hello to the node, over this connection or as a newcomer by name, and wait for the facts of the session and the channels."""
+        sock = sock or connect(os.path.join(self.session_dir, NODE_SOCKET))
+        self.node = self.reactor.register(sock, self._on_node_message, self._on_node_hangup)
+        await_welcome(self, sock)
 
-    def _on_welcome(self, _node: Connection, facts: dict[str, Any]) -> None:
-        set_job(bytes.fromhex(facts["job_id"]))
-        table = SessionTable.open(facts["table"])
-        self.reactor.join_table(table, facts["row"])
-        self.store = open_store(self, table, facts)
-        self.facts = facts
+    def admit(self, asking: socket.socket, door: socket.socket) -> None:
+        """The channels to the node for introductions are there."""
+        self.introductions = Introductions(asking, door, self.reactor.tear.found)
+        self.reactor.serve(door, f"Process {self.process}", self._on_peer_message, self._on_peer_hangup)
 
-    def address_of(self, process: str) -> str:
-        """Where a process of the session listens."""
-        return os.path.join(self.session_dir, process + ".sock")
+    def connect(self, process: str) -> socket.socket:
+        """A connection of one's own to a process (`NODE`: to the node). Errors as `Introductions.to`. Any thread."""
+        return self.introductions.to(process)[0]
+
+    def _connect_peer(self, process: str) -> Connection:
+        sock, pid = self.introductions.to(process)
+        connection = self.reactor.register(sock, self._on_peer_message, self._on_peer_hangup)
+        connection.pid = pid
+        return connection
 
     def peer(self, process: str) -> Connection:
-        """The connection to a process; OSError when it has gone. Client's lock held."""
+        """The connection to a process; ConnectionError when it has gone, another OSError as `connect`. Client's lock held."""
         connection = self.peers.get(process)
         if connection is None or connection.closed:
-            connection = self.reactor.connect(self.address_of(process), self._on_peer_message, self._on_peer_hangup)
+            connection = self._connect_peer(process)
             connection.process = process
             self.peers[process] = connection
+            self.borrowing.peer_again(connection)
             connection.send((m.HELLO, self.role, self.process, os.getpid()))
         return connection
 
     def try_peer(self, process: str) -> Connection | None:
-        """As `peer`, None when it has gone. OSError when this process may open no more files."""
+        """As `peer`, None when it, or the node, has gone: word of that is on the way. OSError when it cannot be reached."""
         try:
             return self.peer(process)
-        except OSError as error:
-            if is_exhausted(error):
-                raise exhausted(error, f"No connection to process {process} can be opened.") from None
+        except ConnectionError:
             return None
 
     # ------------------------------------------------------------------------------------ dispatch
@@ -173,17 +186,29 @@ class Client:
         handle = self._node_words.get(message[0])
         with self.lock:
             if handle is not None:
-                handle(connection, *message[1:])
+                try:
+                    # POINT node heard: message[0]
+                    handle(connection, *message[1:])
+                except Exception as error:
+                    end_by_node_word(self, message, error)
 
     def _on_peer_message(self, connection: Connection, message: Message) -> None:
         with self.lock:
-            self._peer_words[message[0]](connection, *message[1:])
+            try:
+                # POINT peer heard: message[0]
+                self._peer_words[message[0]](connection, *message[1:])
+            except Exception as error:
+                if not end_request(self, connection, message, error):
+                    raise
 
     def _on_hello(self, connection: Connection, role: str, process: str, pid: int) -> None:
+        if wrong := misfit((m.HELLO, role, process, pid)):  # before it is known by that name
+            raise NonsenseError(wrong)
         connection.role, connection.process, connection.pid = role, process, pid
         known = self.peers.get(process)
         if known is None or known.closed:
             self.peers[process] = connection
+        self.borrowing.peer_again(connection)
 
     def _on_answer(self, _node: Connection, request: int, ok: bool, value: Any) -> None:
         self.requests.settle(request, value, None if ok else RaySystemError(str(value)))
@@ -199,17 +224,6 @@ class Client:
         if caller is not None:
             caller.on_state(state, process, incarnation, cause)
 
-    def _on_worker_gone(self, _node: Connection, process: str, text: str, pid: int, status: int | None) -> None:
-        note_end(process, text, pid, status)
-        connection = self.peers.get(process)
-        if connection is not None and not connection.closed:
-            self.read_rest(connection)
-            connection.hang_up()  # a child that it left behind may hold the other end
-        self.bells.forget(process)
-        self.store.forget_owner(process)
-        if status != 0:
-            self.segments.discard_unclaimed(process)
-
     # ------------------------------------------------------------------------------------ replies
     def _on_reply(self, connection: Connection, task_id: bytes, form: int, payload: Any, refs: Any) -> None:
         call = connection.calls.pop(task_id, None)
@@ -217,13 +231,16 @@ class Client:
             # Nobody waits for it any more.
             self.tensors.own(self.entry(), task_id + FIRST, form, payload, None)
             return
-        entry = call.entry
-        assert entry is not None
-        if form == m.TENSORS:
-            self.tensors.own(entry, task_id + FIRST, form, payload, call.handle)
-        # POINT reply come
-        self.complete(connection, task_id, entry, form, payload, refs)
-        call.source.replied(call)
+        try:
+            entry = call.entry
+            assert entry is not None
+            if form == m.TENSORS:
+                self.tensors.own(entry, task_id + FIRST, form, payload, call.handle)
+            # POINT reply come
+            self.complete(connection, task_id, entry, form, payload, refs)
+            call.source.replied(call)
+        except Exception as error:
+            raise lost_call(call, "REPLY", error) from None
         call.release()
 
     def _on_replies(self, connection: Connection, task_id: bytes, values: list[Payload]) -> None:
@@ -232,11 +249,14 @@ class Client:
             for index, (form, payload, _refs) in enumerate(values):
                 self.tensors.own(self.entry(), return_id(task_id, index + 1), form, payload, None)
             return
-        for index, (entry, (form, payload, refs)) in enumerate(zip(call.entries, values, strict=True)):
-            if form == m.TENSORS:
-                self.tensors.own(entry, return_id(task_id, index + 1), form, payload, call.handle)
-            self.complete(connection, return_id(task_id, index), entry, form, payload, refs)
-        call.source.replied(call)
+        try:
+            for index, (entry, (form, payload, refs)) in enumerate(zip(call.entries, values, strict=True)):
+                if form == m.TENSORS:
+                    self.tensors.own(entry, return_id(task_id, index + 1), form, payload, call.handle)
+                self.complete(connection, return_id(task_id, index), entry, form, payload, refs)
+            call.source.replied(call)
+        except Exception as error:
+            raise lost_call(call, "REPLIES", error) from None
         call.release()
 
     def complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
@@ -249,16 +269,10 @@ class Client:
     def _on_attempt(self, connection: Connection, task_id: bytes) -> None:
         call = connection.calls.pop(task_id, None)
         if call is not None:
-            call.source.attempt_failed(call)
-
-    def read_rest(self, connection: Connection) -> None:
-        """Dispatch what a dead process had still sent: a reply is a reply, also of somebody who died after it."""
-        buffer = memoryview(bytearray(65536))
-        while not connection.closed:
-            before = connection.reads
-            connection.readable(buffer)
-            if connection.reads == before:
-                return
+            try:
+                call.source.attempt_failed(call)
+            except Exception as error:
+                raise lost_call(call, "ATTEMPT", error) from None
 
     # ------------------------------------------------------------------------------------ the node
     def ask(self, code: int, *fields: Any, timeout: float | None = None) -> Any:
@@ -291,10 +305,6 @@ class Client:
         if self.fatal is not None:
             raise self.fatal
 
-    def _on_node_hangup(self, _connection: Connection) -> None:
-        error = self.on_node_lost() or node_error("the node process has ended")
-        self.fail_everything(error)
-
     def fail_everything(self, error: BaseException) -> None:
         """Nothing will be answered any more: everyone who waits gets the error."""
         with self.lock:
@@ -307,21 +317,6 @@ class Client:
                 caller.on_state("dead", "", caller.incarnation, cause)
             self.leases.fail_all(error)
             self.borrowing.fail_all(error)
-
-    # ------------------------------------------------------------------------------------ peers that go
-    def _on_peer_hangup(self, connection: Connection) -> None:
-        with self.lock:
-            # POINT peer gone
-            if self.peers.get(connection.process) is connection:
-                del self.peers[connection.process]
-            note_end(connection.process, f"the {connection.role}" if connection.role else "", connection.pid)
-            self.borrowing.peer_gone(connection)
-            self.tensors.peer_gone(connection)
-            self.on_peer_gone(connection.process)
-            for name in connection.facts.get("freed", ()):
-                unlink(name)
-            self.requests.peer_gone(connection)
-            end_if_refused(self, connection)
 
     def posted(self, connection: Connection) -> None:
         """A call has been posted: send it now, or let more come together if this is a burst or the peer is busy anyway.
@@ -420,16 +415,12 @@ class Client:
     def value_of(self, entry: Entry) -> Any:
         """The value of an entry that is ready; raises it when it is an error."""
         form = entry.form
-        assert form is not None
         if form == m.PICKLED:
             return deserialize(form, entry.payload)
         if form == m.FAILED:
             raise unpickle_error(entry.payload)
-        if form == m.SEGMENT:
-            try:
-                return read(entry.payload, entry)
-            except FileNotFoundError:
-                raise missing_error(self, entry.owner, entry.payload[0], entry.object_id) from None
+        if form == m.SEGMENT or form is None:  # it is being made again for another thread
+            return read_value(self, entry, entry.owner, entry.object_id)
         return deserialize(form, entry.payload)
 
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
@@ -439,6 +430,8 @@ class Client:
         for ref, entry in zip(refs, entries, strict=True):
             if type(entry) is not own:
                 raise ValueError(f"Ray objects whose owner is unknown: {ref}: {entry.ended}.")
+        if timeout is not None:
+            revive_all(self, entries)  # which counts as waiting
         for entry in entries:
             if entry.form is None:
                 try:
@@ -457,7 +450,12 @@ class Client:
         value_of = self.value_of
         if elsewhere:
             return self.tensors.values(refs, value_of, timeout, through_host)
-        return [value_of(entry) for entry in entries]
+        try:
+            return [value_of(entry) for entry in entries]
+        except ObjectLostError:  # this time it says which
+            for ref in refs:
+                ref._entry.object_id = ref.binary()
+            return [value_of(entry) for entry in entries]
 
     def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
         if len(entries) == 1:
@@ -529,6 +527,7 @@ class Client:
         entry = ref._entry
         defer = self.reactor.defer
         with self.lock:
+            revive(self, entry)
             if entry.form is None:
                 if entry.owner is not None:
                     self.borrowing.fetch(entry)
@@ -566,16 +565,17 @@ class Client:
         for awaited in tuple(self.awaited.values()):
             awaited.close()
         reactor.close()
+        if reactor.tear.error is not None:
+            _torn.append(self)
+            return
         self.tensors.close()
         with self.lock:
             for connection in filter(None, [*self.peers.values(), getattr(self, "node", None)]):  # which may not have been reached
                 connection.close()
             self.peers.clear()
-            if self._listener is not None:
-                self._listener.close()
-                self._listener = None
             self.bells.close()
             if self.facts:
+                self.introductions.close()
                 self.store.close()
                 assert reactor.table is not None
                 reactor.table.close()
@@ -584,10 +584,14 @@ class Client:
         """In a forked child: let go of the parent's descriptors without a word."""
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
         self.reactor.abandon()
+        if self.facts and self.reactor.tear.error is None:
+            self.introductions.abandon()
 
 
 #: The clients of this process: one, and those of ended sessions that somebody still holds.
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
+#: Those whose descriptors the program has closed. Nothing of them is closed again or collected: the numbers may be other files' by now.
+_torn: list[Client] = []
 
 
 def _after_fork() -> None:

@@ -8,6 +8,7 @@ lines that the process has printed.
 from __future__ import annotations
 
 import os
+import stat
 from typing import Any
 
 from mray._common import messages as m
@@ -82,7 +83,9 @@ def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, met
         return OutOfMemoryError(text)
     how = describe_status(status) or "has ended"
     doing = f", {class_name}.{method} was in flight" if method else ""
-    return ActorUnavailableError(f"its process (pid {pid}) {how}{doing}; the actor is being restarted", actor_id)
+    more = text.removeprefix(_ACTOR_REASONS[kind]).strip() if kind == m.CAUSE_CRASH else ""
+    again = f"the actor is being restarted{f'. {more}' if more else ''}"
+    return ActorUnavailableError(f"its process (pid {pid}) {how}{doing}; {again.rstrip('.')}", actor_id)
 
 
 def worker_error(task: str, cause: Cause | None) -> BaseException:
@@ -147,11 +150,27 @@ def lost_error(object_id: bytes) -> BaseException:
 
 
 def removed_error(place: str, object_id: bytes | None) -> BaseException:
-    """What reading an object raises whose memory or file somebody else has removed, or cut short."""
+    """What reading an object raises whose memory or file somebody else has removed, cut short, or taken away otherwise."""
     where = place if place.count("/") > 1 else f"/dev/shm{place}"
-    what = "whole any more: somebody else has cut it short" if os.path.exists(where) else "there any more: somebody else has removed it"
-    text = f"Its value lay in {where}, which is not {what}."
+    text = f"Its value lay in {where}, which is not {_what_became_of(where)}."
     return ObjectLostError(object_id.hex() if object_id else "", detail=text)
+
+
+def _what_became_of(path: str) -> str:
+    """What somebody else has done to memory or a file of ours that cannot be read, behind "which is not"."""
+    try:
+        facts = os.lstat(path)
+    except FileNotFoundError:
+        return "there any more: somebody else has removed it"
+    except OSError as error:
+        return f"to be reached any more: {error.strerror}"
+    if facts.st_uid != os.geteuid():
+        return f"ours any more: it belongs to user {facts.st_uid}, who is not this one ({os.geteuid()})"
+    if not stat.S_ISREG(facts.st_mode):
+        return "a file any more: somebody else has put something in its place"
+    if not os.access(path, os.R_OK, effective_ids=True):
+        return f"to be read any more: somebody else has taken that right away (its mode is {stat.S_IMODE(facts.st_mode):04o})"
+    return "whole any more: somebody else has cut it short"
 
 
 def tensors_error(actor_id: bytes, class_name: str, pid: int, object_id: bytes) -> BaseException:

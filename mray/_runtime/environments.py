@@ -13,7 +13,7 @@ import importlib
 import os
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mray._common.environment_rules import INTERPRETERS, check_environment, public_name
@@ -29,7 +29,8 @@ from mray._scheduler.policy import INTERPRETER_VARIABLE, WRAPPER_VARIABLE
 #: Carries the rest of an environment among a worker's variables.
 VARIABLE = "MRAY_WORKER_SETUP"
 
-_SETUP = ("working_dir", "py_modules", "excludes", "worker_process_setup_hook")
+_HOOK = "worker_process_setup_hook"
+_SETUP = ("working_dir", "py_modules", "excludes", _HOOK)
 
 
 def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
         elif name == "py_modules":
             folders = [os.path.dirname(os.path.abspath(each.__file__)) if hasattr(each, "__file__") else each for each in value]
             value = [_existing(name, folder) for folder in folders]
-        elif name == "worker_process_setup_hook" and not isinstance(value, (str, bytes)):
+        elif name == _HOOK and not isinstance(value, (str, bytes)):
             value = dumps(value)
         elif name in ("env_vars", "config"):
             value = dict(value)
@@ -112,8 +113,11 @@ def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
     return variables
 
 
-def set_up(variables: Mapping[str, str], session_dir: str) -> None:
-    """In a new worker: make the environment true. Raises what the user's hook raises, and OSError for what has gone meanwhile."""
+def set_up(variables: Mapping[str, str], session_dir: str, tell: Callable[[str], None]) -> None:
+    """In a new worker: make the environment true. Raises what the user's hook raises, and OSError for what has gone meanwhile.
+
+    `tell` hears what code of the user's is about to run, which need not return, and "" when it has.
+    """
     for name in (WORK_VARIABLE, VARIABLE):
         os.environ.pop(name, None)
     text = variables.get(VARIABLE)
@@ -133,9 +137,16 @@ def set_up(variables: Mapping[str, str], session_dir: str) -> None:
             sys.path.insert(0, os.path.dirname(module) if is_package else module)
         else:
             sys.path.insert(0, unpacked(module, excludes, session_dir))
-    hook = setup.get("worker_process_setup_hook")
+    hook = setup.get(_HOOK)
+    if hook is not None:
+        tell(_HOOK)
+        _call_hook(hook)
+        tell("")
+
+
+def _call_hook(hook: str | bytes) -> None:
     if isinstance(hook, str):
         module_name, _, name = hook.rpartition(".")
         getattr(importlib.import_module(module_name), name)()
-    elif hook is not None:
+    else:
         pickle.loads(hook)()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import CoroutineType, GeneratorType
 from typing import Any
 
-from mray._api.blueprint import METHOD_ATTRIBUTE
+from mray._api.blueprint import METHOD_ATTRIBUTE, bound_method
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.concurrency import is_system_group, no_group
@@ -24,7 +24,6 @@ from mray._common.ids import FIRST, TaskID, return_id
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
-from mray._objects.ownership import Entry
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
 from mray._objects.serializer import PLAIN_TYPES, deserialize
 from mray._objects.store import read
@@ -33,21 +32,15 @@ from mray._runtime.calls import INLINE_BYTES, Placeholder, failed_reply, freeze_
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.context import Context
+from mray._runtime.exits import EXITED, ExitActor, cause_of, exit_status
+from mray._runtime.remaking import read_argument
 from mray._runtime.running import RunningCall
-from mray._runtime.storing import all_or_none, missing_error
+from mray._runtime.storing import all_or_none
 from mray._runtime.stream_producer import Collected, Producers
 from mray.exceptions import AsyncioActorExit, RayTaskError, TaskCancelledError
 
 #: Failed calls that are remembered, and in how many bytes.
 FAILURES, FAILURE_BYTES = 200, 1 << 18
-
-
-class ExitActor(BaseException):
-    """Raised by `exit_actor`: the actor ends once the call is answered. A user's ``except SystemExit`` does not stop it."""
-
-
-#: How an actor ends that calls `exit_actor`, or whose ``__ray_terminate__`` is called.
-EXITED = (m.CAUSE_EXIT, "exit_actor() was called.")
 
 
 class Cancelled(BaseException):
@@ -80,8 +73,9 @@ class Executor:
         self.repr = ""
         #: The name under which the driver shows output.
         self.shown = ""
-        #: Set when the worker is to end after the current call: (cause kind, text).
+        #: Set when the worker is to end after the current call: (cause kind, text); and with which status the process ends.
         self.end: tuple[str, str] | None = None
+        self.status: int | None = None
         #: What is raised in the place of whatever a call on the main thread returns or raises, by task id: it was cancelled, or has
         #: called `exit_actor`.
         self.verdicts: dict[bytes | None, BaseException] = {}
@@ -118,7 +112,7 @@ class Executor:
         borrowing.caller = connection
         try:
             if form == m.SEGMENT:
-                args, kwargs = self._read_borrowed(payload[:3], payload[3], connection.process)
+                args, kwargs = read_argument(self.client, payload[:3], payload[3], connection.process)
             else:
                 args, kwargs = deserialize(form, payload)
             return self._fill_in(args, kwargs, arguments)
@@ -140,7 +134,7 @@ class Executor:
         if form == m.FAILED:
             raise dependency_error(unpickle_error(payload))
         if form == m.SEGMENT:
-            return self._read_borrowed(payload, value[2], value[3])
+            return read_argument(self.client, payload, value[2], value[3])
         if form == m.TENSORS:
             try:
                 self.client.tensors.tensors_of(payload)
@@ -148,18 +142,6 @@ class Executor:
                 raise dependency_error(error) from None
             return self.client.tensors.argument(payload, value[2])
         return deserialize(form, payload)
-
-    def _read_borrowed(self, payload: Any, object_id: bytes, owner: str) -> Any:
-        client = self.client
-        with client.lock:
-            entry: Entry = client.borrowing.entry_of(object_id, owner)
-            entry.complete(m.SEGMENT, tuple(payload))
-        if entry.form != m.SEGMENT:  # its owner has died
-            raise dependency_error(unpickle_error(entry.payload))
-        try:
-            return read(entry.payload, entry)
-        except FileNotFoundError:
-            raise missing_error(client, owner, entry.payload[0], object_id) from None
 
     # ------------------------------------------------------------------------------------ running
     def run_method(
@@ -270,7 +252,7 @@ class Executor:
     def _open(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
         """As `_unpack`, in any thread: what is borrowed meanwhile is said to be, and acknowledged."""
         if form == m.SEGMENT:
-            args, kwargs = self._read_borrowed(payload[:3], payload[3], connection.process)
+            args, kwargs = read_argument(self.client, payload[:3], payload[3], connection.process)
         else:
             args, kwargs = deserialize(form, payload)
         return self._fill_in(args, kwargs, arguments)
@@ -284,7 +266,7 @@ class Executor:
         elif name == "__ray_terminate__":
             bound = self._terminate
         else:
-            bound = getattr(self.instance, name)
+            bound = bound_method(self.instance, name)
         self._methods[name] = bound
         return bound
 
@@ -417,17 +399,13 @@ class Executor:
         self, connection: Connection, task_id: bytes, num_returns: int, error: BaseException, name: str, options: dict[str, Any] | None
     ) -> None:
         """Answer with the error, or end the worker if that is what it means."""
-        if isinstance(error, ExitActor):
-            self.end = EXITED
-            return
         if isinstance(error, SystemExit):
-            code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-            if self.instance is not None:
-                self.end = (m.CAUSE_EXIT, f"A method raised SystemExit({code}), which is what exit_actor() does.")
-                return
-            self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised SystemExit({code})"))
-            connection.drain(1.0)
-            os._exit(code)
+            if self.instance is None:
+                self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised {error!r}"))
+                connection.drain(1.0)
+                os._exit(exit_status(error))
+            self.exit_by(error, name)
+            return
         if isinstance(error, KeyboardInterrupt):
             wrapped: BaseException = TaskCancelledError(TaskID(task_id))
             self._interrupts.ended(task_id)
@@ -450,6 +428,12 @@ class Executor:
         payload = self._note_failure(task_id, wrapped)
         self.settle()
         connection.post(failed_reply(task_id, num_returns, payload))
+
+    def exit_by(self, error: SystemExit, name: str) -> tuple[str, str]:
+        """Code of the actor has raised this: it ends. Returns how."""
+        self.end = cause = cause_of(error, name)
+        self.status = exit_status(error)
+        return cause
 
     def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None:
         """The error of a generator as its last item, pickled; None when it is more than an error (see `_failed`)."""
@@ -527,12 +511,14 @@ class Executor:
                 instance.__init__(*args, **kwargs)
             else:
                 construct(instance.__init__, args, kwargs)
+            if self.verdicts:
+                self._judge(context.task_id)
             self.settle()
-        except ExitActor:
+        except SystemExit as error:
+            self.exit_by(error, name)
+        except AsyncioActorExit:
             self.end = EXITED
         except BaseException as error:
-            if isinstance(error, SystemExit):
-                os._exit(error.code if isinstance(error.code, int) else 1)
             wrapped = self._wrap(error, name)
             return pickle_error(wrapped)
         finally:
@@ -552,7 +538,7 @@ class Executor:
                 entry.complete(form, tuple(payload))
                 args, kwargs = read(entry.payload, entry)
             else:
-                args, kwargs = self._read_borrowed(payload[:3], payload[3], spec["owner"])
+                args, kwargs = read_argument(self.client, payload[:3], payload[3], spec["owner"])
         else:
             args, kwargs = deserialize(form, payload)
         return self._fill_in(args, kwargs, spec.get("values"))
@@ -572,7 +558,7 @@ class Executor:
 
     def idle_title(self) -> None:
         """What `ps` shows between calls."""
-        self._title.set(self.context.class_name or "IDLE")
+        self._title.set(self.context.class_name or processes.IDLE_TITLE)
 
     def shut_down_instance(self) -> None:
         """Graceful end of an actor: its own ``__ray_shutdown__`` first."""

@@ -50,9 +50,11 @@ class _Build:
 class Interpreters:
     """All builders of the session."""
 
-    def __init__(self, reactor: Reactor, session_dir: str, lifeline: int) -> None:
+    def __init__(self, reactor: Reactor, session_dir: str, lifeline: int, options: int) -> None:
+        """`options`: see `mray._runtime.launch.launch`."""
         self._reactor = reactor
         self._session_dir = session_dir
+        self._options = options
         self._lifeline = lifeline
         self._by_folder: dict[str, _Build] = {}
         self._by_pid: dict[int, _Build] = {}
@@ -84,7 +86,8 @@ class Interpreters:
         variables = {**os.environ, **processes.expand_all(own, os.environ), RECIPE_VARIABLE: to_text(recipe)}
         fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            pid = launch("builder", self._session_dir, "-", variables, {0: 0, 1: fd, 2: fd, 3: self._lifeline}, recipe["python"][0])
+            descriptors = {0: 0, 1: fd, 2: fd, 3: self._lifeline}
+            pid = launch("builder", self._session_dir, "-", variables, descriptors, recipe["python"][0], self._options)
         finally:
             os.close(fd)
         build = self._by_folder[recipe["folder"]] = self._by_pid[pid] = _Build(recipe, log)

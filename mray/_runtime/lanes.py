@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._common import messages as m
@@ -124,7 +125,7 @@ class Lanes:
         if settings.WARN_BLOCKING_GET.get():
             client._await_all = warn_and_await
 
-    def _construct(self, constructor: Callable[..., None], args: Any, kwargs: Any) -> None:
+    def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Run the constructor: of an async actor inside its loop."""
         if self.main is None:
             constructor(*args, **kwargs)
@@ -132,7 +133,9 @@ class Lanes:
 
         async def run() -> BaseException | None:
             try:
-                constructor(*args, **kwargs)
+                result = constructor(*args, **kwargs)
+                if type(result) is CoroutineType:
+                    await result
             except BaseException as error:
                 return error
             return None

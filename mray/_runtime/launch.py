@@ -1,4 +1,7 @@
-"""How a process of a session is started by exec: the command line, and the options that it finds in the session's directory.
+"""How a process of a session is started by exec: the command line, and the options, which lie in the session's directory.
+
+Who starts the node, or a template, has just written them. The node has the file open from then on and passes it on to what it starts, for
+which the directory need not be there any more.
 
 Driver (the node) and node (a new zygote, workers with an interpreter of their own). Small on purpose: it is on the way to the first fork.
 
@@ -22,6 +25,8 @@ from mray.exceptions import RaySystemError
 
 #: File with the options of the session, in its directory.
 OPTIONS = "options"
+#: Where a process finds it open that the node starts.
+_OPTIONS_FD = 6
 #: Carries the variables of a worker that is started by exec (they are in its environment too, expanded).
 WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
 #: Names a worker's process id for everything that its wrapper starts.
@@ -42,9 +47,11 @@ PACKET = 256 * 1024
 # the first fork, and nothing that the node uses. So a process begins with an empty package in its place; those that run user code then
 # import the real one (`mray._backends.entry`).
 _CODE = """\
-import sys, marshal
-with open(sys.argv[2] + "/options", "rb") as file:
-    options = marshal.load(file)
+import sys, marshal, os
+where = sys.argv[4]
+file = int(where) if where.isdigit() else os.open(where, os.O_RDONLY | os.O_CLOEXEC)
+options = marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
+os.close(file)
 if list(sys.version_info[:2]) != options["version"]:
     sys.exit("this is Python %d.%d, and the driver's functions are for Python %d.%d" % (*sys.version_info[:2], *options["version"]))
 if sys.prefix == options["prefix"]:
@@ -163,12 +170,19 @@ def launch(
     environment: Mapping[str, str],
     descriptors: Mapping[int, int],
     interpreter: str | None = None,
+    options: int = -1,
 ) -> int:
-    """Start an interpreter (ours, if no other is named) that runs `mray._backends.entry.main`; returns its pid."""
+    """Start an interpreter (ours, if no other is named) that runs `mray._backends.entry.main`; returns its pid.
+
+    `options`: the open file, if it is not to be looked for in the session's directory.
+    """
     interpreter = interpreter or sys.executable
     if not interpreter:
         raise RaySystemError("sys.executable is empty: set it to the interpreter that mray is to start its processes with.")
-    arguments = _arguments(role, session_dir, process, (interpreter, *_flags()))
+    where = os.path.join(session_dir, OPTIONS)
+    if options >= 0:
+        where, descriptors = str(_OPTIONS_FD), {**descriptors, _OPTIONS_FD: options}
+    arguments = _arguments(role, session_dir, process, (interpreter, *_flags()), where)
     return spawn(arguments[0], arguments, environment, descriptors)
 
 
@@ -178,15 +192,19 @@ def launch_wrapped(
     process: str,
     environment: Mapping[str, str],
     descriptors: Mapping[int, int],
-    interpreter: Sequence[str] = (),
+    interpreter: Sequence[str],
+    options: int,
 ) -> int:
-    """Start a worker's interpreter under a wrapper, in a kernel session of their own; returns the wrapper's pid. OSError if that fails."""
+    """Start a worker's interpreter under a wrapper, in a kernel session of their own; returns the wrapper's pid. OSError if that fails.
+
+    `options`: the open file, which the worker finds in this process.
+    """
     output_dir = os.path.join(session_dir, "logs", wrapper.folder)
     os.makedirs(output_dir, 0o700, exist_ok=True)
     if interpreter and wrapper.inside:
         wrapper = wrapper._replace(command=(*interpreter, *wrapper.command[1:]))
     words = interpreter if interpreter and not wrapper.inside else (sys.executable,)
-    command = wrapper.wrap(_arguments("worker", session_dir, process, words), output_dir)
+    command = wrapper.wrap(_arguments("worker", session_dir, process, words, f"/proc/{os.getpid()}/fd/{options}"), output_dir)
     return spawn(command[0], command, {**environment, PROCESS_VARIABLE: process}, descriptors, new_session=True)
 
 
@@ -201,9 +219,9 @@ def _flags() -> tuple[str, ...]:
     return ()
 
 
-def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[str]) -> list[str]:
+def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[str], options: str) -> list[str]:
     # The last argument is room for the title that `ps` is to show.
-    return [*interpreter, "-c", _CODE, role, session_dir, process, " " * TITLE_ROOM]
+    return [*interpreter, "-c", _CODE, role, session_dir, process, options, " " * TITLE_ROOM]
 
 
 def is_complete(folder: str) -> bool:

@@ -24,7 +24,10 @@ from mray._common import messages as m
 from mray._ipc.connection import Connection
 from mray._runtime.calls import CANCELLED, Call
 from mray._runtime.deaths import refused_error, worker_error
+from mray._runtime.faults import lost_call
 from mray._runtime.memory_retries import MemoryRetries
+from mray._runtime.remaking import remember
+from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     from mray._runtime.client import Client
@@ -41,6 +44,8 @@ KEEP_SECONDS = 0.15
 SLICE_SECONDS = 0.01
 #: ... and how long it may be without tasks in its turn: who works in waves would give it away between two of them.
 PAUSE_SECONDS = 0.001
+#: So many granted workers in a row that cannot be connected to are no coincidence.
+MOST_VAIN = 16
 #: Lease requests of one pool that may wait at the node.
 MOST_REQUESTS = 12
 
@@ -104,6 +109,8 @@ class Pool:
         self.pace: float | None = None
         #: Replies to come before tasks are pushed ahead again.
         self.cautious = 0
+        #: Workers in a row that were granted and could not be connected to.
+        self.vain = 0
 
     # ------------------------------------------------------------------------------------ feeding
     def submit(self, call: Call) -> None:
@@ -169,6 +176,8 @@ class Pool:
     def replied(self, call: Call) -> None:
         """A task is done; its worker takes the next one."""
         lease: Lease = call.lease
+        if call.entry is None or call.entry.form == m.SEGMENT:
+            remember(call)
         now = monotonic()
         took = now - lease.busy_since
         lease.busy_since = now
@@ -265,7 +274,7 @@ class Pool:
         # POINT lease lost
         lease.lost = True
         connection = lease.connection
-        self.client.read_rest(connection)
+        connection.read_rest()
         self.leases.pop(lease.lease_id, None)
         calls = [call for call in connection.calls.values() if call.source is self]
         for call in calls:
@@ -289,6 +298,14 @@ class Pool:
             again.append(call)
         self._queue_again(again)
         self.feed()
+
+    def missed(self, process: str) -> None:
+        """A worker that was granted cannot be connected to: it may have died since, and another one is asked for; but not for ever."""
+        self.vain += 1
+        if self.vain == MOST_VAIN:
+            self.vain = 0
+            what = f"Of {MOST_VAIN} workers in a row that the node has granted none could be connected to"
+            self.fail(RaySystemError(f"{what}, the last of them process {process}. The session's directory is {self.client.session_dir}."))
 
     def refuse(self, text: str, pushed: Sequence[Call] = ()) -> None:
         """No worker can run these tasks."""
@@ -354,7 +371,9 @@ class LeasePools:
         self._numbers += 1
         self._requests[self._numbers] = pool
         pool.requests.add(self._numbers)
-        self._client.node.send((m.LEASE_REQUEST, self._numbers, pool.demand))
+        # What waits is called by the first that waits, and not by the first that ever did.
+        demand, label = pool.demand, f"task {pool.queue[0].name}"
+        self._client.node.send((m.LEASE_REQUEST, self._numbers, demand if demand.get("label") == label else {**demand, "label": label}))
 
     def queued(self) -> Iterator[Call]:
         """Every task that has not been pushed."""
@@ -390,8 +409,11 @@ class LeasePools:
         if pool is None or connection is None or not pool.queue:
             node.send((m.LEASE_RETURN, lease_id))
             if pool is not None:
+                if connection is None:
+                    pool.missed(process)
                 pool.feed()
             return
+        pool.vain = 0
         lease = Lease(pool, lease_id, process, connection)
         self._leases[lease_id] = pool.leases[lease_id] = lease
         connection.facts["lease"] = lease
@@ -453,7 +475,12 @@ class LeasePools:
         lease = connection.facts.get("lease")
         calls = [call for call in (connection.calls.pop(task_id, None) for task_id in task_ids) if call is not None]
         if lease is not None:
-            lease.pool.given_back(lease, calls)
+            try:
+                lease.pool.given_back(lease, calls)
+            except Exception as error:
+                for call in calls:
+                    lost_call(call, "GIVEN_BACK", error)
+                raise
 
     def watch_idle(self, pool: Pool) -> None:
         """Give idle leases of the pool back in a while."""

@@ -21,10 +21,16 @@ from mray._common.ids import TaskID
 from mray._ipc.connection import Connection
 from mray._runtime.lane import Arrival, Lane
 from mray._runtime.running import RunningCall, current_call
-from mray.exceptions import TaskCancelledError
+from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
 if TYPE_CHECKING:
     from mray._runtime.lanes import Lanes
+
+
+def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A callback or a task that nobody waits for has raised: `exit_actor` is no mistake."""
+    if not isinstance(context.get("exception"), AsyncioActorExit):
+        loop.default_exception_handler(context)
 
 
 class LoopLane(Lane):
@@ -40,6 +46,8 @@ class LoopLane(Lane):
         #: In which calls begin when another has ended, whose variables they would inherit otherwise.
         self._context = copy_context()
         self._thread = threading.get_ident()
+        if loop is not None:
+            loop.set_exception_handler(_unretrieved)
 
     def submit(self, arrival: Arrival) -> None:
         with self._lock:
@@ -110,6 +118,7 @@ class GroupLoop(LoopLane):
     def _ring(self) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            self._loop.set_exception_handler(_unretrieved)
             self._lanes.start_thread(self._serve, f"mray-loop-{self._name}")
         if not self._rung:
             self._rung = True
@@ -118,7 +127,11 @@ class GroupLoop(LoopLane):
     def _serve(self) -> None:
         self._thread = threading.get_ident()
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while True:
+            try:
+                return self._loop.run_forever()  # type: ignore[no-any-return]
+            except SystemExit as error:  # of a task that no call waits for; the calls that run come to their end
+                self._lanes.leave(*self._lanes.executor.exit_by(error, "Its code, in no call,"))
 
     def _begin_rung(self) -> None:
         self._rung = False

@@ -23,6 +23,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._ipc.table import LENT, POOLED, ROW_WORDS, usable_cores
 from mray._runtime.memory_usage import Usage, largest, processes, read_usage
 from mray._scheduler import events
@@ -140,7 +141,9 @@ class MemoryMonitor:
         ]
         for victim in victims:
             again = "it may be tried again" if victim.retriable else "it may not be tried again"
-            lines.append(f"Killed: {victim.label}, pid={victim.pid}, actual memory used={victim.held / _GIB:.2f}GB, {again}")
+            running = shown_title(victim.pid) if victim.runs_task else ""
+            what = f"task {running}" if running and running != IDLE_TITLE else victim.label
+            lines.append(f"Killed: {what}, pid={victim.pid}, actual memory used={victim.held / _GIB:.2f}GB, {again}")
         return "\n".join(lines)
 
 

@@ -1,7 +1,9 @@
 """The node: the I/O shell around the scheduler.
 
-A process of its own with one thread, which never runs user code. It listens at ``node.sock``, turns messages and deaths into events,
-carries out the scheduler's instructions, and keeps the session's table.
+A process of its own with one thread, which never runs user code. It turns messages and deaths into events, carries out the scheduler's
+instructions, keeps the session's table, and connects its processes with each other. Its workers have their connection to it from their
+start; at ``node.sock``, the only socket of a session that has a name, it listens for newcomers: drivers, observers, workers behind
+profilers.
 
 ::
 
@@ -17,6 +19,7 @@ and the zygote removes the names.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import reprlib
 import resource
@@ -33,17 +36,22 @@ from mray._common.history import History
 from mray._common.shapes import misfit
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
-from mray._ipc.connection import Connection, Message, peer_pid
+from mray._ipc.connection import Connection, Message, NonsenseError, peer_pid
+from mray._ipc.faults import fault, fault_text, word_name
+from mray._ipc.limits import advice
 from mray._ipc.reactor import Reactor
-from mray._ipc.reaper import is_published, remove_session, segment_prefix, session_of, unlink_owned, withdraw
+from mray._ipc.reaper import hold, is_published, keep_young, remove_session, segment_prefix, session_of, unlink_owned, withdraw
 from mray._ipc.segment import new_nonce
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime import snapshot
+from mray._runtime.astray import Astray
+from mray._runtime.introducer import Introducer
 from mray._runtime.jobs import Job, Jobs
 from mray._runtime.key_values import KeyValues
 from mray._runtime.memory_monitor import MemoryMonitor
 from mray._runtime.renewal import Renewal
 from mray._runtime.supervisor import Supervisor
+from mray._runtime.waits import Waits
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._scheduler.jobs import job_of
@@ -57,10 +65,10 @@ if TYPE_CHECKING:
 
 #: How long the creation of an actor may be under way in another socket when somebody asks for it, in seconds.
 _CREATION_GRACE = 1.0
-#: How long a worker that has hung up may take to end, in seconds: it may still be running exit handlers.
-_EXIT_GRACE = 5.0
 #: Unsent bytes of output for a driver that does not read; what comes above them stays in the log files only.
 _OUTPUT_BACKLOG = 8 << 20
+#: How often the session's files are touched, in seconds: whoever removes what is old waits for a day at least.
+_YOUTH = 3600.0
 #: How long TRIM waits for others to give memory back, in seconds, and how often it looks.
 _TRIM_WAIT = 0.1
 _TRIM_LOOK = 0.005
@@ -90,7 +98,11 @@ class Node:
         self._scheduler = Scheduler(
             options["resources"], options["gpus"], default, _new_process, lambda: read_topology(options["gpus"], cpus)
         )
-        self._supervisor = Supervisor(self.reactor, session_dir, options, lifeline, lock, self._worker_died, self._printed)
+        self._introducer = Introducer(self.reactor, self._meet)
+        self._supervisor = Supervisor(
+            self.reactor, session_dir, options, lifeline, lock, self._introducer.new_line, self._worker_died, self._printed
+        )
+        self._astray = Astray(self.reactor, self._supervisor, table_name)
         self._memory = MemoryMonitor(self, options["memory_monitor"])
         self._supervisor.on_refused = self._worker_refused
         self._connections: dict[str, Connection] = {}
@@ -99,6 +111,7 @@ class Node:
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._key_values = KeyValues()
         self._renewal = Renewal(self)
+        self._waits = Waits(self)
         #: Where workers are to write something before they end.
         self._farewell = self._new_farewell() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._farewell is None else self._farewell.kill
@@ -111,6 +124,10 @@ class Node:
         self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         #: Why the session ends, once it does.
         self.ending: str | None = None
+        #: Why it ends, if the node is at fault.
+        self._failure: Exception | None = None
+        self._confessed, self._driver_refused = "", False
+        self.reactor.on_fault = self._fail
         self._facts: dict[str, Any] = {
             **options["facts"],
             "session_dir": session_dir,
@@ -135,17 +152,20 @@ class Node:
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
         """Serve until the session ends."""
-        self.reactor.serve(listener, self._heard, self._hung_up, careful=True)
+        self.reactor.serve(listener, "The node process", self._heard, self._hung_up, careful=True)
         self._watch_driver(self._options["driver_pid"])
         self._supervisor.adopt_zygote(zygote_pid, zygote)
         self._memory.start()
+        self._hold = hold(self._session_dir)
+        self.reactor.call_later(_YOUTH, self._stay_young)
         if self._only_job is not None and self._options["job"]["eager_install"]:
             self._apply(events.PrestartAllowed(self._only_job.id))
         while self.ending is None:
             self.reactor.turn(None)
             self.reactor.flush()
-            if self._supervisor.failure is not None:
-                raise self._supervisor.failure
+            failure = self._failure or self._supervisor.failure
+            if failure is not None:
+                raise failure
 
     def _watch_driver(self, pid: int) -> None:
         """The process that has started this one: the driver, or `mray start`, which goes when others can find the session."""
@@ -177,27 +197,54 @@ class Node:
         if self.ending is None:
             self.ending = why
 
+    def _stay_young(self) -> None:
+        keep_young(self._session_dir)
+        self.reactor.call_later(_YOUTH, self._stay_young)
+
+    # ------------------------------------------------------------------------------------ connections
+    def _meet(self, sock: socket.socket) -> Connection:
+        return self.reactor.meet(sock, self._heard, self._hung_up, careful=True)
+
     # ------------------------------------------------------------------------------------ messages
     def _heard(self, connection: Connection, message: Message) -> None:
         """One message. A broken one ends the conversation of who sent it, and nobody else's."""
         try:
             wrong = misfit(message)
             if wrong:
-                raise ValueError(wrong)
+                raise NonsenseError(wrong)
+            if self._failure is not None and not connection.process:
+                raise self._failure
+            # POINT member heard: message[0]
             if connection.role == m.ROLE_OBSERVER:
                 self._look_on(connection, *message)
             elif not connection.process:
-                self._hello(connection, *message)
+                self._begin(connection, *message)
             else:
                 self._understand(connection, message)
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        except Exception as error:
             sys.stderr.write(f"{connection!r} said {reprlib.repr(message)}\n")
             sys.excepthook(*sys.exc_info())
-            if connection.role == m.ROLE_DRIVER and self.jobs.of_driver(connection) is None:
-                # It was not admitted: nobody will hear of its end.
-                self._connections.pop(connection.process, None)
-                self._forget_process(connection.process)
-            connection.hang_up()
+            self._end_for(connection, message, error)
+
+    def _end_for(self, connection: Connection, message: Message, error: Exception) -> None:
+        """End what one message belongs to: a query, the conversation, or where the scheduler's books may be half written the session."""
+        what = f"The handler of {word_name(message[0])} from {connection!r}"
+        if not isinstance(error, NonsenseError):
+            if message[0] == m.QUERY:
+                return connection.send((m.ANSWER, message[1], False, fault_text(what, error)))
+            if connection.process in self._connections and message[0] in self._words:
+                return self._fail(what, error)
+        if connection.role == m.ROLE_DRIVER and self.jobs.of_driver(connection) is None:
+            # It was not admitted: nobody will hear of its end.
+            self._connections.pop(connection.process, None)
+            self._forget_process(connection.process)
+        connection.give_up(message, error)
+        self._driver_refused = self._driver_refused or message[1:2] == (m.ROLE_DRIVER,)
+        return connection.hang_up()
+
+    def _fail(self, what: str, error: Exception) -> None:
+        """The node has failed at what no message asked for, or at its books: the session ends, soon."""
+        self._failure = self._failure or fault(what, error)
 
     def _understand(self, connection: Connection, message: Message) -> None:
         code = message[0]
@@ -210,28 +257,41 @@ class Node:
             self._ask_to_trim(connection.process)
         elif code == m.SPILLED:
             self._spilled()
+        elif code == m.SETTING_UP and connection.role == m.ROLE_WORKER:
+            self._astray.sets_up(connection.process, message[1])
         elif code == m.SHUTDOWN and connection.role == m.ROLE_DRIVER:
             self._driver_leaves(connection)
         elif code == m.RENEW and self._only_job is not None and connection is self._only_job.connection:
             self._renewal.begin(self._only_job, connection)
         elif code != m.HELLO:
-            raise ValueError(f"no message of ours: {code}")
+            raise NonsenseError(f"no message of ours: {code}")
 
-    def _hello(
-        self, connection: Connection, code: int, role: str, process: str, pid: int, wishes: dict[str, Any] | None = None
-    ) -> None:
-        if code != m.HELLO:
-            raise ValueError("the first message must be HELLO")
+    def _begin(self, connection: Connection, code: int, *fields: Any) -> None:
+        if code == m.HELLO:
+            self._hello(connection, *fields)
+        elif code == m.PASS_ON:
+            self._introducer.pass_on(connection, *fields)
+        else:
+            raise NonsenseError("the first message must be HELLO")
+
+    def _hello(self, connection: Connection, role: str, process: str, pid: int, wishes: dict[str, Any] | None = None) -> None:
         if role == m.ROLE_OBSERVER:
             connection.role, connection.pid = role, pid
             return
         if role == m.ROLE_WORKER:
-            known = self._supervisor.expects(process, pid)
+            known = self._supervisor.expects(process, pid) and connection.facts.get("worker", process) == process
         else:
             only = self._only_job
             known = role == m.ROLE_DRIVER and (wishes is not None if only is None else only.connection is None)
         if not known or process in self._connections or not process.isalnum():
-            raise ValueError(f"no process of this session: {role} {process}")
+            raise NonsenseError(f"no process of this session: {role} {process}")
+        try:
+            channels = self._introducer.admit(process, pid)
+        except OSError as error:
+            text = f"{advice(error)}. The node process (pid {os.getpid()}) has no file descriptor left for process {process}."
+            connection.send((m.REFUSED, error.errno or errno.EMFILE, text))
+            connection.close()
+            return
         connection.role, connection.process, connection.pid = role, process, pid
         # POINT member known
         self._connections[process] = connection
@@ -242,7 +302,11 @@ class Node:
             self._table.set_rows_in_use(self._rows)
         self._row_of[process] = row
         job = self._admit(connection, wishes) if role == m.ROLE_DRIVER else self.jobs.by_id[job_of(self._supervisor.workers[process].work)]
-        connection.send((m.WELCOME, {**self._facts, **job.facts, "process": process, "row": row}))
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # it has died since
+            facts = {**self._facts, **job.facts, "process": process, "row": row}
+            fds = [stack.enter_context(each).fileno() for each in channels]
+            assert self._table.segment.descriptor is not None
+            connection.send_with((m.WELCOME, facts), [self._table.segment.descriptor.fd, *fds])
         if role == m.ROLE_DRIVER:
             for message in self._held_output:
                 connection.post(message)
@@ -283,7 +347,7 @@ class Node:
         connection = job.connection
         if connection is None:
             return
-        self._hear_out(connection)
+        connection.read_rest()
         connection.close()
         if job.pidfd >= 0:
             self.reactor.remove_fd(job.pidfd)
@@ -327,10 +391,11 @@ class Node:
             except TypeError as error:
                 connection.send((m.ANSWER, request, False, f"listing {what!r}: {error}"))
 
-    def _look_on(self, connection: Connection, code: int, request: int, what: str, _arguments: list[Any]) -> None:
+    def _look_on(self, connection: Connection, code: int, *fields: Any) -> None:
         """An observer asks; it can do nothing else."""
         if code != m.QUERY:
-            raise ValueError("an observer may only ask")
+            raise NonsenseError("an observer may only ask")
+        request, what, _arguments = fields
         connection.send((m.ANSWER, request, True, snapshot.answer(self, what)))
 
     def _describe(self) -> dict[str, Any]:
@@ -370,18 +435,20 @@ class Node:
         elif job is not None:
             self._driver_gone(job)
         elif connection.process and connection.role == m.ROLE_WORKER:
-            # Its end is near; if it does not come, the worker has lost its way.
-            process = connection.process
-            self.reactor.call_later(_EXIT_GRACE, lambda: self._supervisor.kill(process))
+            self._astray.hung_up(connection.process, connection.pid)
 
     def _worker_died(self, process: str, work: str, pid: int, status: int | None, last_lines: bytes) -> None:
         self._memory.gone(process)
         connection = self._connections.pop(process, None)
         if connection is not None:
-            self._hear_out(connection)
+            connection.read_rest()
+            connection.close()
         # POINT death heard
         self._forget_process(process)
         self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
+        left, status = self._astray.explain(process, pid, status, last_lines)
+        if left is not None:
+            self._apply(left)
         self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
         self._look_at_work(process, work)
 
@@ -402,33 +469,25 @@ class Node:
         self._renewal.worker_gone(process)
 
     def _forget_process(self, process: str) -> None:
-        """What a process that is gone has had: its row, its socket, its objects."""
+        """What a process that is gone has had: its row, its channels, its objects."""
         row = self._row_of.pop(process, None)
         if row is not None:
             self._table.clear(row)
             self._free_rows.append(row)
-        try:
-            os.unlink(os.path.join(self._session_dir, process + ".sock"))
-        except FileNotFoundError:
-            pass
-        # POINT socket removed
+        self._introducer.forget(process)
+        # POINT channels closed
         # Its objects died with it; what it produced for others carries their names.
         unlink_owned(self._session_dir, process)
 
-    def _hear_out(self, connection: Connection) -> None:
-        """What a dead process had still sent comes before its death."""
-        buffer = memoryview(bytearray(65536))
-        while not connection.closed:
-            before = connection.reads
-            connection.readable(buffer)
-            if connection.reads == before:
-                connection.close()
-
     # ------------------------------------------------------------------------------------ instructions
     def _apply(self, event: events.Event) -> None:
+        if self._failure is not None:  # the books are not to be trusted, and nobody is told anything more by them
+            return
         for instruction in self._scheduler.handle(event):
             # POINT instruction due
             self._carry_out(instruction)
+        if not self._waits.attended and self._scheduler.queue.lacked():
+            self._waits.begin()
 
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Tell):
@@ -477,15 +536,20 @@ class Node:
         with open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
             text = log.read()[-4000:]
         self._printed("", 0, 2, "mray", f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
+        self._confessed = f"the node is at fault: {error}"
+        self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        deadline, job = time.monotonic() + _LAST_WORDS, self._only_job  # whose driver may not have come yet: it is told as it does
+        while job is not None and job.connection is None and not self._driver_refused and time.monotonic() < deadline:
+            self.reactor.turn(deadline - time.monotonic())
 
     def end(self) -> None:
         """End every process of the session, say the last words, remove every name."""
         # POINT session ending
         withdraw(self._session_dir)
-        if self._only_job is None:
+        if self._only_job is None or self._confessed:  # else its driver has asked for it, or is gone
             for job in self.jobs.there():
                 assert job.connection is not None
-                job.connection.send((m.ENDING, self.ending or "the node is at fault"))
+                job.connection.send((m.ENDING, self._confessed or self.ending or ""))
         if self._farewell is not None:
             self._farewell.end_all()
         self._supervisor.end_all()
@@ -507,7 +571,7 @@ def run(
 ) -> int:
     """The node's main function; returns its exit code."""
     processes.adopt_orphans()
-    # Four descriptors a worker. The zygote has been forked, so workers keep the user's own limit.
+    # Six descriptors a worker. The zygote has been forked, so workers keep the user's own limit.
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard - _RESERVE, _RESERVE), hard))
     # POINT becomes node

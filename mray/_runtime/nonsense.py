@@ -1,10 +1,12 @@
-"""Conversations between drivers and workers that break although both live: one has heard what makes no sense, and hangs up.
+"""Conversations that break although both ends live: one has heard what makes no sense, or has failed at it, and hangs up.
 
-    who hears it                                              who has said it
-    Connection.refuse: logs why, says NONSENSE, hangs up ───▶ NONSENSE: hangs up, too
+    who hears it                                               who has said it
+    Connection.refuse:  logs why, says NONSENSE, hangs up ───▶ NONSENSE: hangs up, too
+    Connection.give_up: logs why, says FAULT, hangs up ──────▶ FAULT: hangs up, too
 
 Such a hang-up is no death, of which the node would tell: so both ends see to it themselves that nobody waits for what was said before.
-Calls that were not answered fail; the next call makes a new connection.
+Calls that were not answered fail; the next call makes a new connection. A worker whose tasks' caller is at the other end has nothing
+left to do that anybody waits for, and ends (see `mray._runtime.worker`), so that its lease is free again.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._ipc.connection import Connection, NonsenseError
-from mray._runtime.refusals import end_calls, refused
+from mray._runtime.refusals import refused
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
@@ -24,20 +26,28 @@ class PeerWords(dict[int, Any]):
     """What a process does with each word of its peers; any other is nonsense."""
 
     def __init__(self, client: Client, words: dict[int, Any]) -> None:
-        super().__init__({m.REFUSED: refused(client), m.NONSENSE: _on_nonsense, **words})
+        super().__init__({m.REFUSED: refused(client), m.NONSENSE: on_nonsense, m.FAULT: on_fault, **words})
 
     def __missing__(self, word: Any) -> Any:
         raise NonsenseError(f"the word {word!r} is not for this process")
 
 
-def _on_nonsense(connection: Connection, text: str) -> None:
+def on_nonsense(connection: Connection, text: str) -> None:
     """NONSENSE: the peer listens no further."""
     connection.refused = f"it was told what makes no sense: {text}"
     connection.hang_up()
 
 
-def end_if_refused(client: Client, connection: Connection) -> None:
-    """A peer has hung up, or this process on it: if that was no death, nobody will answer what was sent. Client's lock held."""
-    if connection.refused and client.fatal is None:
-        text = f"The connection to process {connection.process} (pid {connection.pid}) broke: {connection.refused}"
-        end_calls(client, connection, RaySystemError(text))
+def on_fault(connection: Connection, text: str) -> None:
+    """FAULT: the peer has failed at what it was told."""
+    connection.refused = text
+    connection.hang_up()
+
+
+def broken_error(connection: Connection) -> RaySystemError | None:
+    """What those get who wait for a peer that lives and listens no more; None when this was its end."""
+    if not connection.refused:
+        return None
+    error = RaySystemError(f"The connection to process {connection.process} (pid {connection.pid}) broke: {connection.refused}")
+    error.__cause__ = connection.cause
+    return error

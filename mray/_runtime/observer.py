@@ -1,20 +1,23 @@
 """Looking on at a session from any process of its user: a command, or a process of the session itself.
 
     observer ──HELLO as observer, QUERY──▶ node          what `mray._runtime.snapshot` tells
+             ──PASS_ON──▶ node ──the connection──▶ driver, workers
              ──ASK──▶ driver, workers                    what `mray._runtime.process_snapshot` tells
              (its own process is asked directly)
 
-Plain sockets and one loop: an observer is no member of the session, gets no row in its table, and nobody waits for it. All peers are asked
-at once; one that does not answer in time (stopped, or its interpreter is held by C code) costs its own rows only. Thread-safe: every
-question has its own sockets.
+The node is found by the name of its socket; in a process of the session without one. Plain sockets and one loop: an observer is no member
+of the session, gets no row in its table, and nobody waits for it. All peers are asked at once; one that does not answer in time (stopped,
+or its interpreter is held by C code) costs its own rows only. Thread-safe: every question has its own sockets.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import selectors
+import socket
 import stat
 import struct
 from collections.abc import Callable, Iterable
@@ -26,14 +29,14 @@ from mray._common import settings
 from mray._common.shapes import misfit
 from mray._ipc.connection import connect, encode
 from mray._ipc.frames import MESSAGE_STARTS, decode_message
+from mray._ipc.introductions import NODE, NODE_SOCKET
 from mray._ipc.limits import advice, exhausted, is_exhausted
-from mray._ipc.reaper import LOCK
-from mray._runtime.process_snapshot import answer_here
+from mray._ipc.reaper import LOCAL, LOCK, lives_unlocked, local_is_dead
+from mray._runtime.process_snapshot import answer_here, client_here
 
 _HEADER = struct.Struct("<I")
-#: Longest path of a session's directory: the names of sockets in it must fit into 107 bytes.
-_LONGEST_DIRECTORY = 80
-_NAME_ROOM = len("session_2026-01-01_00-00-00_1234567_12345678")
+#: Seconds for a connection that is late already.
+_LEAST_WAIT = 0.001
 #: Section -> (True, rows) or (False, a text), of one process.
 Answers = dict[str, tuple[bool, Any]]
 
@@ -48,13 +51,12 @@ class SessionGoneError(Exception):
 
 # ---------------------------------------------------------------------------------------------- finding
 def parent_of(temp_dir: str | None) -> str:
-    """The folder of this user's sessions under a temporary directory; in /tmp where the names of sockets would get too long."""
+    """The folder of this user's sessions under a temporary directory."""
     if not temp_dir:
         import tempfile  # noqa: PLC0415  (3 ms)
 
         temp_dir = tempfile.gettempdir()
-    parent = os.path.join(temp_dir, f"mray-{os.getuid()}")
-    return parent if len(parent) + 1 + _NAME_ROOM <= _LONGEST_DIRECTORY else f"/tmp/mray-{os.getuid()}"
+    return os.path.join(temp_dir, f"mray-{os.getuid()}")
 
 
 def session_parents() -> list[str]:
@@ -75,9 +77,10 @@ def is_private(path: str) -> bool:
 def sessions() -> list[str]:
     """Directories of the sessions of this user that are alive, the oldest first.
 
-    Sessions with a `_temp_dir` of their own are not among them; whoever knows their directory may name it.
+    Sessions with a `_temp_dir` of their own are not among them; whoever knows their directory may name it. Nor are those of one process,
+    where nobody else is answered.
     """
-    return [directory for directory, alive in all_sessions() if alive]
+    return [directory for directory, alive in all_sessions() if alive and not os.path.basename(directory).startswith(LOCAL)]
 
 
 def all_sessions() -> list[tuple[str, bool]]:
@@ -93,11 +96,13 @@ def all_sessions() -> list[tuple[str, bool]]:
 
 
 def is_alive(directory: str) -> bool:
-    """Whether somebody of the session holds its lock."""
+    """Whether somebody of the session holds its lock; of one that has one process, whether that is there."""
+    if (name := os.path.basename(directory)).startswith(LOCAL):
+        return not local_is_dead(name)
     try:
         fd = os.open(os.path.join(directory, LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return False
+        return lives_unlocked(directory)
     try:
         # Shared, so that two who look at the same time do not take each other for the session.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -119,11 +124,13 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
         return here(what)
     deadline = monotonic() + timeout
     try:
-        sock = connect(os.path.join(directory, "node.sock"))
+        sock = _connect(directory)
     except OSError as error:
         if is_exhausted(error):
+            if error.strerror != os.strerror(error.errno or 0):
+                raise  # the node's own words, of its own want
             raise exhausted(error, f"The node of {directory} could not be asked.") from None
-        raise SessionGoneError(f"no session answers in {directory}: {error}") from None
+        raise SessionGoneError(_no_answer(directory, error)) from None
     with sock:
         with contextlib.suppress(OSError):  # it has ended, or refused us before we have asked: that is still to be read
             sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, [])))
@@ -165,14 +172,17 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                 told[process] = here
                 continue
             try:
-                sock = stack.enter_context(connect(os.path.join(directory, process + ".sock")))
-            except OSError as error:
-                told[process] = f"could not be asked: {advice(error)}" if is_exhausted(error) else "has ended"
+                sock = stack.enter_context(_connect(directory))
+                sock.settimeout(max(deadline - monotonic(), _LEAST_WAIT))
+                sock.sendall(encode((m.PASS_ON, process)))
+            except TimeoutError:
+                told[process] = "could not be asked: the node does not answer"
                 continue
-            with contextlib.suppress(OSError):  # as above
-                sock.sendall(encode((m.ASK, 1, sections)))
+            except OSError as error:
+                told[process] = f"could not be asked: {advice(error) if is_exhausted(error) else _no_answer(directory, error)}"
+                continue
             sock.setblocking(False)
-            selector.register(sock, selectors.EVENT_READ, (process, _Reader(m.TOLD)))
+            selector.register(sock, selectors.EVENT_READ, (process, _Reader(m.PASSED)))
         while selector.get_map() and (left := deadline - monotonic()) > 0:
             for key, _events in selector.select(left):
                 process, reader = key.data
@@ -184,13 +194,20 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                     data = b""
                 try:
                     reader.feed(data)
+                    if reader.message is not None and reader.message[0] == m.PASSED:
+                        with contextlib.suppress(OSError):  # it has ended, or refused us before we have asked: that is still to be read
+                            key.fileobj.send(encode((m.ASK, 1, sections)))  # type: ignore[union-attr]
+                        rest, reader = reader.rest, _Reader(m.TOLD)
+                        selector.modify(key.fileobj, selectors.EVENT_READ, (process, reader))
+                        reader.feed(rest)
                 except ValueError as error:
                     told[process] = f"answers what makes no sense: {error}"
                     selector.unregister(key.fileobj)
                     continue
                 if reader.message is not None:
-                    code, _number, answer = reader.message
-                    told[process] = answer if code == m.TOLD else f"cannot answer: {answer.rstrip('.')}"
+                    code, number, answer = reader.message
+                    gone = code == m.REFUSED and number == errno.ECONNREFUSED
+                    told[process] = "has ended" if gone else answer if code == m.TOLD else f"cannot answer: {answer.rstrip('.')}"
                     selector.unregister(key.fileobj)
                 elif not data:
                     told[process] = "has ended"
@@ -200,13 +217,25 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
     return told
 
 
+def _connect(directory: str) -> socket.socket:
+    """A connection to the node of a session."""
+    client = client_here(directory)
+    return connect(os.path.join(directory, NODE_SOCKET)) if client is None else client.connect(NODE)
+
+
+def _no_answer(directory: str, error: OSError) -> str:
+    return f"no session answers in {directory}: {error}"
+
+
 class _Reader:
-    """Puts one frame together: an answer with this code, or REFUSED."""
+    """Puts one frame together: an answer with this code, or REFUSED; who has failed at the question has refused it."""
 
     def __init__(self, code: int) -> None:
         self._code = code
         self._bytes = bytearray()
         self.message: tuple[Any, ...] | None = None
+        #: What stands behind it.
+        self.rest = b""
 
     def feed(self, data: bytes) -> None:
         """Some more of it; ValueError if it is no such answer."""
@@ -217,7 +246,9 @@ class _Reader:
             end = 4 + _HEADER.unpack_from(self._bytes)[0]
             if len(self._bytes) >= end:
                 message = decode_message(bytes(self._bytes[4:end]))
+                if message[0] == m.FAULT and not misfit(message):
+                    message = (m.REFUSED, errno.EIO, message[1])
                 wrong = misfit(message) or ("" if message[0] in (self._code, m.REFUSED) else f"word {message[0]} is no answer")
                 if wrong:
                     raise ValueError(wrong)
-                self.message = message
+                self.message, self.rest = message, bytes(self._bytes[end:])

@@ -20,6 +20,7 @@ from mray._common import settings
 from mray._common.environment_rules import packages_of
 from mray._ipc.frames import from_text
 from mray._runtime.folders import stamp_of
+from mray._runtime.host import interpreter
 from mray._runtime.launch import BASE_VARIABLE, Interpreter
 from mray.exceptions import RuntimeEnvSetupError
 
@@ -75,7 +76,7 @@ def _base() -> tuple[str, tuple[str, ...]]:
         python, sites = from_text(BASE_VARIABLE, text, (str, tuple))
         return python, tuple(sites)
     sites = tuple(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))
-    return sys.executable, sites
+    return interpreter(), sites
 
 
 def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequence[str]]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from mray._runtime import failed_calls
 from mray._runtime.address import Address, only_one, publish, running, running_in, versions
 from mray._runtime.client import Client
 from mray._runtime.deaths import node_error
+from mray._runtime.host import check_host
 from mray._runtime.jobs import place_of_driver
 from mray._runtime.observer import ask_node, is_alive, parent_of, session_parents
 from mray._runtime.session import (
@@ -180,23 +181,17 @@ class JoinedSession(SessionHold):
         self._address = address
         #: Nothing of this driver's work runs any more.
         self._left = False
-        #: Why the session ends, if the node has said so.
-        self._ending = ""
         client._node_words[m.LEFT] = self._on_left
-        client._node_words[m.ENDING] = self._on_ending
 
     def _on_left(self, _node: Any) -> None:
         self._left = True
-
-    def _on_ending(self, _node: Any, text: str) -> None:
-        self._ending = text
 
     def _is_over(self) -> bool:
         return self._left or super()._is_over()
 
     def _node_lost(self) -> BaseException | None:
-        """It has ended, in order or not."""
-        if not self._holds():
+        """It has ended, in order or not; unless it lives and listens to this driver no more."""
+        if not self._holds() or self.client.node.refused:
             return None
         pid = self._address.node_pid
         status = _await_end(self._address)
@@ -218,6 +213,7 @@ def join_session(options: SessionOptions) -> JoinedSession:
     address = find(options.address, options.temp_dir)
     if options.conflict is not None:
         raise ValueError(options.conflict)
+    check_host()
     check_preload(options)
     allow_descriptors()
     failed_calls.clear()

@@ -95,6 +95,14 @@ def answer_here(process: str, session_dir: str, sections: list[str]) -> dict[str
         return answer(client, sections)
 
 
+def client_here(session_dir: str) -> Client | None:
+    """This process's own client in a session that it has joined and that goes on; else None."""
+    for client in tuple(_own.values()):
+        if client.session_dir == session_dir and client.facts and client.fatal is None:
+            return client
+    return None
+
+
 # ------------------------------------------------------------------------------------------------- calls
 def _calls(client: Client) -> dict[str, Any]:
     """Calls that this process has made and that are not answered."""

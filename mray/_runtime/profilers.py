@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import sys
 from collections.abc import Mapping
 from typing import Any
 
+from mray._runtime.host import interpreter
 from mray._runtime.launch import Wrapper
 from mray.exceptions import RuntimeEnvSetupError
 
@@ -23,7 +23,7 @@ PROFILER_FOLDER = "profiles"
 NSIGHT_DEFAULTS = {"t": "cuda,cudnn,cublas,nvtx", "o": "worker_process_%p", "stop-on-exit": "true"}
 
 _PY_SPY = ("py-spy", "record", "--output", "{output_dir}/worker_process_{pid}.svg", "--")
-_MEMRAY = (sys.executable, "-m", "memray", "run", "--quiet", "--force", "--output", "{output_dir}/worker_process_{pid}.bin")
+_MEMRAY = ("-m", "memray", "run", "--quiet", "--force", "--output", "{output_dir}/worker_process_{pid}.bin")
 
 
 def wrapper_of(environment: Mapping[str, Any], path: str) -> Wrapper | None:
@@ -41,7 +41,7 @@ def wrapper_of(environment: Mapping[str, Any], path: str) -> Wrapper | None:
     if profiler == "memray":
         if importlib.util.find_spec("memray") is None:
             raise RuntimeEnvSetupError("memray failed to run with the following error message:\n memray is not installed")
-        return Wrapper(PROFILER_FOLDER, True, _MEMRAY)
+        return Wrapper(PROFILER_FOLDER, True, (interpreter(), *_MEMRAY))
     if profiler == "py-spy":
         return Wrapper(PROFILER_FOLDER, False, _found(_PY_SPY, path, "py-spy"))
     if isinstance(profiler, str):

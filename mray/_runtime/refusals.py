@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mray._common import messages as m
 from mray._ipc.connection import Connection
 from mray._runtime.calls import ActorCaller
 
@@ -37,6 +38,15 @@ def _on_refused(client: Client, connection: Connection, number: int, text: str) 
     end_calls(client, connection, error)
     client.requests.peer_gone(connection, error)
     client.on_peer_refused(process, error)
+
+
+def end_conversation(client: Client, connection: Connection, error: Exception) -> None:
+    """A peer that lives answers nothing of what was said to it; a worker whose lease this process has ends. Client's lock held."""
+    lease = connection.facts.get("lease")
+    if lease is not None and not lease.lost:
+        client.leases.forget(lease.lease_id)  # the node, too, is going to say that it is lost
+        lease.pool.lost(lease, (m.CAUSE_CRASH, str(error), connection.pid, None, None))
+    end_calls(client, connection, error)
 
 
 def end_calls(client: Client, connection: Connection, error: Exception) -> None:

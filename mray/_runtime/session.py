@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.log import logger
 from mray._common.memory_options import monitor_options, retry_options
 from mray._device import discovery
 from mray._ipc import reaper
+from mray._ipc.introductions import NODE, NODE_SOCKET
 from mray._ipc.listener import listen_at
 from mray._ipc.process import describe_exit, kill
 from mray._runtime import failed_calls, line_coverage, template
@@ -36,6 +38,7 @@ from mray._runtime.breakpoints import has_terminal
 from mray._runtime.client import Client
 from mray._runtime.deaths import RESET, node_error, reset_error
 from mray._runtime.environments import reduce_environment, variables_of
+from mray._runtime.host import check_host, interpreter
 from mray._runtime.launch import launch, write_options
 from mray._runtime.observer import is_private, parent_of
 from mray.exceptions import RaySystemError
@@ -47,6 +50,8 @@ T = TypeVar("T")
 
 #: Seconds that the node may take to end before it is ended. It waits for nothing but the kernel, and for profilers.
 _END_SECONDS = 20.0
+#: As many when it cannot be told that it is to end, and sees it by itself.
+_CUT_SECONDS = 2.0
 #: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
 _STORE_SHARE = 0.3
 #: Who has imported one of these means to use compiled graphs (see `mray._backends.graph_door`).
@@ -68,13 +73,22 @@ class SessionHold(ABC):
         self.client = client
         self._owner = os.getpid()
         self._ended = False
-        client.on_node_lost = self._node_lost
+        #: Why the session ends, if the node has said so.
+        self._ending = ""
+        self._attach(client)
         main = sys.modules.get("__mp_main__")
         if main is not None:
             # A spawned child of multiprocessing has the user's script by this name, which means nothing in a worker.
             import cloudpickle  # noqa: PLC0415  (10 ms, while the node starts)
 
             cloudpickle.register_pickle_by_value(main)
+
+    def _attach(self, client: Client) -> None:
+        client.on_node_lost = self._node_lost
+        client._node_words[m.ENDING] = self._on_ending
+
+    def _on_ending(self, _node: Any, text: str) -> None:
+        self._ending = text
 
     def or_end(self, begin: Callable[[], T]) -> T:
         """Call `begin`, which may start a thread; where there is none to be had, the session ends before the error is raised."""
@@ -96,9 +110,15 @@ class SessionHold(ABC):
         if not client.node.closed:
             client.node.send((m.SHUTDOWN,))
             # POINT shutdown told
-            client.reactor.wait_until(self._is_over, _END_SECONDS + settings.PROFILER_TIMEOUT.get())
+            try:
+                client.reactor.wait_until(self._is_over, _END_SECONDS + settings.PROFILER_TIMEOUT.get())
+            except RaySystemError:
+                if client.reactor.tear.error is None:
+                    raise
         client.close()
         client.reactor.guard.uninstall()
+        if client.reactor.tear.error is not None:
+            logger.warning("%s What this process had there has been removed.", client.reactor.tear.error)
 
     def _holds(self) -> bool:
         """Whether this process still has the session: not after `end`, and not a fork of the driver."""
@@ -127,7 +147,7 @@ class Session(SessionHold):
         if not self._holds():
             return
         super().end()
-        reap_node(self.node_pid, _END_SECONDS)
+        reap_node(self.node_pid, _END_SECONDS if self.client.reactor.tear.error is None else _CUT_SECONDS)
         # POINT node reaped
         if os.path.exists(self.directory):
             reaper.clean_after_node(self.directory)
@@ -136,7 +156,8 @@ class Session(SessionHold):
             reaper.unlink_segments(reaper.session_of(self.directory))
         if self.coverage is not None:
             line_coverage.collect(self.coverage, reaper.session_of(self.directory))
-        os.close(self._lock)
+        if self.client.reactor.tear.error is None:
+            os.close(self._lock)
 
     def renew(self) -> Client:
         """End all that this driver has asked for, and return the client that begins anew in the same session, with idle workers.
@@ -144,21 +165,25 @@ class Session(SessionHold):
         Blocks until no process and no resource of it is left: well under a millisecond when there is nothing to end. Raises when the
         node dies meanwhile. Refs and handles of before raise errors that say so.
         """
-        old = self.client
+        old, sock = self.client, None
         old.on_node_lost = lambda: reset_error() if self._holds() else None
         old.entry.ended = RESET
         with old.lock:
             old.leases.give_back_idle()
+        with contextlib.suppress(OSError):  # the node has died, as we shall see
+            sock = old.connect(NODE)
         old.node.send((m.RENEW,))
         old.reactor.wait_until(self._is_over)
+        if old.node.refused and old.fatal is not None:
+            raise old.fatal
         old.fail_everything(reset_error())
         old.close()
         old.reactor.guard.uninstall()
         failed_calls.clear()
         client = self.client = Client(self.directory, os.urandom(8).hex(), m.ROLE_DRIVER)
-        client.on_node_lost = self._node_lost
+        self._attach(client)
         try:
-            client.join()
+            client.join(sock)
         except OSError as error:
             raise self._node_lost() or error from error
         client.reactor.guard.install()
@@ -173,6 +198,8 @@ class Session(SessionHold):
         text = f"the node process (pid {self.node_pid}) has ended{how}"
         log = last_lines(self.directory)
         reaper.clean_after_node(self.directory)
+        if self._ending:
+            return node_error(f"the session has ended: {self._ending}")
         return node_error(text + (f". Its log ends:\n{log}\n" if log else ""))
 
 
@@ -181,6 +208,7 @@ def start_session(options: SessionOptions) -> Session:
 
     Raises ValueError for resources that cannot be, RaySystemError when the node cannot start (with the end of its log).
     """
+    check_host()
     check_preload(options)
     allow_descriptors()
     environment = dict(os.environ)
@@ -233,13 +261,14 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[
 
 
 def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None) -> tuple[str, int, int]:
+    program = interpreter()
     directory, lock = make_directory(temp_dir)
     try:
         spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
         if spill is not None:
             reaper.spill_elsewhere(directory, spill)
         # POINT directory named
-        with listen_at(os.path.join(directory, "node.sock")) as listener:
+        with listen_at(os.path.join(directory, NODE_SOCKET)) as listener:
             chosen["facts"]["session_name"] = os.path.basename(directory)
             write_options(directory, chosen)
             own = {**(os.environ if environment is None else environment), reaper.SESSION_VARIABLE: directory}
@@ -250,7 +279,8 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
                 stack.callback(os.close, null)
                 source = template.current
                 forked = None if source is None else source.launch_node(directory, own, (null, log, listener.fileno(), lock))
-                pid = forked or launch("node", directory, "-", own, {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock})
+                descriptors = {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock}
+                pid = forked or launch("node", directory, "-", own, descriptors, program)
                 # POINT node launched
     except BaseException:
         reaper.remove_session(directory)

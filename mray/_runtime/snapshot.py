@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mray._ipc.connection import NonsenseError
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
 from mray._runtime.census import census
 from mray._scheduler.jobs import job_of, work_of
@@ -27,7 +28,7 @@ QUERIES = ("snapshot", "stacks", "last calls", "census")
 
 
 def answer(node: Node, what: str) -> Any:
-    """The answer to a question of an observer; ValueError for one that is none."""
+    """The answer to a question of an observer; NonsenseError for one that is none."""
     if what == "snapshot":
         return snapshot(node)
     if what == "last calls":
@@ -41,7 +42,7 @@ def answer(node: Node, what: str) -> Any:
         while frame.f_back is not None and frame.f_code is not type(node).serve.__code__:
             frame = frame.f_back
         return [("MainThread", "".join(traceback.format_stack(frame)))]
-    raise ValueError(f"an observer cannot ask for {what!r}")
+    raise NonsenseError(f"an observer cannot ask for {what!r}")
 
 
 def describe_node(facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:

@@ -26,8 +26,11 @@ def _path(session_dir: str, pid: int) -> str:
 
 
 def listen(session_dir: str) -> None:
-    """Main thread of a worker: answer from now on, until the process ends."""
-    fd = os.open(_path(session_dir, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    """Main thread of a worker: answer from now on, until the process ends. Not where there can be no file, the directory being gone."""
+    try:
+        fd = os.open(_path(session_dir, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return
     faulthandler.register(SIGNAL, file=fd, all_threads=True, chain=False)
 
 

@@ -154,8 +154,8 @@ class OwnSegments:
 def missing_error(client: Client, owner: str | None, place: str, object_id: bytes | None) -> BaseException:
     """What reading a value raises that is not where it was: its owner's end has taken it along, or somebody else has.
 
-    Nothing is computed again. A value outlives the process that made it, and on one machine its owner, who could ask for it again, is
-    lost together with it or not at all.
+    A value outlives the process that made it, so only the latter is a matter of making it again (`mray._runtime.remaking`), which could not
+    be or came to this.
     """
     if owner is not None and owner != client.process and not _is_there(client, owner):
         connection = client.peers.get(owner)
@@ -170,5 +170,5 @@ def missing_error(client: Client, owner: str | None, place: str, object_id: byte
 
 
 def _is_there(client: Client, process: str) -> bool:
-    """Whether a process is alive: the node removes the socket of a dead one before what it owned."""
-    return os.path.exists(client.address_of(process))
+    """Whether a process is alive: the node forgets a dead one before it takes away what that owned. So it is while the node is dead."""
+    return client.node.is_cut() or client.introductions.know(process)

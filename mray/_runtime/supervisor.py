@@ -31,10 +31,10 @@ from mray._common.shapes import misfit
 from mray._ipc import process as processes
 from mray._ipc.frames import decode_message, to_text
 from mray._ipc.limits import advice, exhausted, is_passing
-from mray._ipc.output import LineSplitter
+from mray._ipc.output import TAIL_BYTES, LineSplitter, last_lines
 from mray._ipc.reactor import Reactor
 from mray._runtime.interpreters import Interpreters
-from mray._runtime.launch import PACKET, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
+from mray._runtime.launch import OPTIONS, PACKET, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
 from mray._runtime.wrapped import WrappedWorkers
 from mray._scheduler.jobs import WORK_VARIABLE, job_of
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
@@ -50,9 +50,6 @@ _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
 #: For a worker whose interpreter is started by a command, which may be any program.
 _NO_PROFILER = Wrapper("", False, ()).encode()
-#: What is kept of a worker's output for whoever waits for it when it crashes: bytes, and of them lines.
-_TAIL_BYTES = 4096
-_TAIL_LINES = 20
 
 
 class Stream:
@@ -71,7 +68,7 @@ class Stream:
 class WorkerProcess:
     """A worker as the node's kernel side sees it."""
 
-    __slots__ = ("attempts", "noted", "pid", "process", "streams", "tail", "work", "write_ends")
+    __slots__ = ("attempts", "noted", "pid", "process", "streams", "tail", "theirs", "work")
 
     def __init__(self, process: str, work: str = "") -> None:
         self.process = process
@@ -81,8 +78,8 @@ class WorkerProcess:
         self.pid = 0
         self.attempts = 0
         self.streams: list[Stream] = []
-        #: Kept until it has been forked.
-        self.write_ends: list[int] = []
+        #: Its ends: of what it prints to stdout and stderr, of its connection to the node. Kept until it has been forked.
+        self.theirs: list[int] = []
         #: The end of what it printed to either stream, in the order in which it was read.
         self.tail = b""
         #: It has told the driver something, which is to hear of its end.
@@ -99,20 +96,26 @@ class Supervisor:
         options: dict[str, Any],
         lifeline: tuple[int, int],
         lock: int,
+        new_line: Callable[[str], socket.socket],
         on_died: Callable[[str, str, int, int | None, bytes], None],
         on_output: Callable[[str, int, int, str, str], None],
     ) -> None:
-        """`on_died` is told process, work, pid, status (None: unknown) and last lines; `on_output` work, pid, stream, name, whole lines."""
+        """`new_line` connects the node with a process that is to be started, and returns its end.
+
+        `on_died` is told process, work, pid, status (None: unknown) and last lines; `on_output` work, pid, stream, name, whole lines.
+        """
         self._reactor = reactor
         self._session_dir = session_dir
         self._options = options
         #: Reading end (for workers) and writing end (ours alone). See Note [lifeline] in `mray._ipc.process`.
         self._lifeline = lifeline
         self._lock = lock
+        self._new_line = new_line
         self._on_died = on_died
         self._on_output = on_output
-        self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._wrapped_died, self._wrapper_finished)
-        self._interpreters = Interpreters(reactor, session_dir, lifeline[0])
+        self._options_fd = os.open(os.path.join(session_dir, OPTIONS), os.O_RDONLY | os.O_CLOEXEC)
+        self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._options_fd, self._wrapped_died, self._wrapper_finished)
+        self._interpreters = Interpreters(reactor, session_dir, lifeline[0], self._options_fd)
         #: Workers whose interpreter is not there yet, or for which there was no process.
         self._unready: set[str] = set()
         #: Told process, work and text of a worker that cannot be started, and need not be tried again.
@@ -149,10 +152,12 @@ class Supervisor:
 
     def _start_zygote(self) -> None:
         try:
+            for process in self._under_way:  # which may have been forked, and have begun to talk
+                self._renew_line(self.workers[process])
             ours, theirs = new_channel()
             descriptors = {0: 0, 3: theirs.fileno(), 4: self._lifeline[0], 5: self._lock}
             with theirs:
-                pid = launch("zygote", self._session_dir, "-", os.environ, descriptors)
+                pid = launch("zygote", self._session_dir, "-", os.environ, descriptors, options=self._options_fd)
         except OSError as error:
             self._no_zygote(error)
             return
@@ -191,6 +196,7 @@ class Supervisor:
                 self._reactor.remove_fd(self._zygote.fileno())
                 processes.kill(self._zygote_pid)
                 return
+            # POINT node heard of zygote: message[0]
             if message[0] == SPAWNED:
                 self._zygote_failures = 0
                 if message[1] in self._under_way:  # else it has joined already
@@ -230,20 +236,14 @@ class Supervisor:
     def _begin(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
         process = worker.process
         self.workers[process] = worker
-        for number in (1, 2):
-            try:
-                read_end, write_end = os.pipe2(os.O_CLOEXEC)
-            except OSError as error:
-                self._forget(worker)
-                worker.streams.clear()
-                self.workers[process] = worker
-                self._pause(worker, f"the node (pid {os.getpid()}): {advice(error)}", lambda: self._begin(worker, environment))
-                return
-            os.set_blocking(read_end, False)
-            stream = Stream(read_end, number)
-            worker.streams.append(stream)
-            worker.write_ends.append(write_end)
-            self._reactor.add_fd(read_end, partial(self._printed, worker, stream))
+        try:
+            self._connect(worker)
+        except OSError as error:
+            self._forget(worker)
+            worker.streams.clear()
+            self.workers[process] = worker
+            self._pause(worker, f"the node (pid {os.getpid()}): {advice(error)}", lambda: self._begin(worker, environment))
+            return
         if INTERPRETER_VARIABLE in environment:
             recipe = Interpreter.decode(environment[INTERPRETER_VARIABLE]).recipe
             self._unready.add(process)
@@ -255,6 +255,22 @@ class Supervisor:
             return
         self._waiting.append((process, packet))
         self._send_waiting()
+
+    def _connect(self, worker: WorkerProcess) -> None:
+        """Make what it prints to, and its connection to the node. OSError when there is no descriptor."""
+        for number in (1, 2):
+            read_end, write_end = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(read_end, False)
+            stream = Stream(read_end, number)
+            worker.streams.append(stream)
+            worker.theirs.append(write_end)
+            self._reactor.add_fd(read_end, partial(self._printed, worker, stream))
+        worker.theirs.append(self._new_line(worker.process).detach())
+
+    def _renew_line(self, worker: WorkerProcess) -> None:
+        line = self._new_line(worker.process).detach()
+        os.close(worker.theirs[-1])
+        worker.theirs[-1] = line
 
     def _not_spawned(self, process: str, text: str) -> None:
         """The zygote could not fork."""
@@ -293,7 +309,7 @@ class Supervisor:
     def _send_spawn(self, process: str, packet: bytes) -> None:
         # On an error the zygote is dead, and the next one is asked again.
         with contextlib.suppress(OSError):
-            socket.send_fds(self._zygote, [packet], self.workers[process].write_ends)
+            socket.send_fds(self._zygote, [packet], self.workers[process].theirs)
 
     def _exec(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
         """Start an interpreter of its own: these variables come too late for a forked process, or it stands behind a wrapper."""
@@ -306,12 +322,15 @@ class Supervisor:
             chosen = Interpreter.decode(encoded)
             interpreter = chosen.command
             variables.update(chosen.variables(variables))
-        descriptors = {0: 0, 1: worker.write_ends[0], 2: worker.write_ends[1], 3: self._lifeline[0]}
+        stdout, stderr, line = worker.theirs
+        descriptors = {0: 0, 1: stdout, 2: stderr, 3: self._lifeline[0], 4: line}
         try:
             if wrapper is None and len(interpreter) > 1:
                 wrapper = _NO_PROFILER  # any program may be in front of the interpreter
             if wrapper is None:
-                pid = launch("worker", self._session_dir, worker.process, variables, descriptors, *interpreter)
+                pid = launch(
+                    "worker", self._session_dir, worker.process, variables, descriptors, (*interpreter, None)[0], self._options_fd
+                )
             else:
                 self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0, interpreter)
         except OSError as error:
@@ -330,7 +349,7 @@ class Supervisor:
         if wrapper is None:
             self._forked(worker.process, pid)
         else:
-            self._close_write_ends(worker)
+            self._close_theirs(worker)
 
     def _never_started(self, worker: WorkerProcess) -> None:
         self._forget(worker)
@@ -349,16 +368,16 @@ class Supervisor:
         self.on_refused(worker.process, worker.work, text)
 
     def _forget(self, worker: WorkerProcess) -> None:
-        self._close_write_ends(worker)
+        self._close_theirs(worker)
         del self.workers[worker.process]
         for stream in worker.streams:
             self._close(worker, stream)
 
     @staticmethod
-    def _close_write_ends(worker: WorkerProcess) -> None:
-        for fd in worker.write_ends:
+    def _close_theirs(worker: WorkerProcess) -> None:
+        for fd in worker.theirs:
             os.close(fd)
-        worker.write_ends.clear()
+        worker.theirs.clear()
 
     def _forked(self, process: str, pid: int) -> None:
         # POINT worker born
@@ -369,7 +388,7 @@ class Supervisor:
         self._by_pid[pid] = worker
         self._dead_sids.discard(pid)
         self._disowned.discard(pid)
-        self._close_write_ends(worker)
+        self._close_theirs(worker)
 
     def expects(self, process: str, pid: int) -> bool:
         """Whether this is a worker of the session: its first words may be read after its end has been decided."""
@@ -444,7 +463,7 @@ class Supervisor:
     def _died(self, worker: WorkerProcess, pid: int, status: int | None) -> None:
         if worker.noted:
             self._on_output(worker.work, pid, NOTE_STREAM, "", '{"kind": "gone"}')
-        self._on_died(worker.process, worker.work, pid, status, _last_lines(worker.tail))
+        self._on_died(worker.process, worker.work, pid, status, last_lines(worker.tail))
 
     def _wrapped_died(self, worker: WorkerProcess, status: int | None) -> None:
         """Its wrapper may live on, and print."""
@@ -548,7 +567,7 @@ class Supervisor:
                 stream.log = self._open_log(worker, stream)
             with contextlib.suppress(OSError):  # a full disk must not end the session
                 os.write(stream.log, text)
-            worker.tail = (worker.tail + text)[-_TAIL_BYTES:]
+            worker.tail = (worker.tail + text)[-TAIL_BYTES:]
             self._on_output(worker.work, self._shown_pid(worker), stream.number, name, text.decode("utf-8", "replace"))
         notes = stream.splitter.notes
         if notes:
@@ -569,14 +588,6 @@ class Supervisor:
             return os.open(os.path.join(self._session_dir, "logs", name), flags, 0o600)
         except OSError:  # a full disk, or nothing left of the directory, must not end the session
             return -1
-
-
-def _last_lines(tail: bytes) -> bytes:
-    """The end of a worker's output, as long as an error may show it."""
-    lines = tail.splitlines()
-    if len(tail) == _TAIL_BYTES and len(lines) > 1:
-        del lines[0]  # its beginning is cut off
-    return b"\n".join(lines[-_TAIL_LINES:])
 
 
 def _session_id(pid: int) -> int:

@@ -38,6 +38,7 @@ from typing import Any
 from mray._ipc import process as processes
 from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
+from mray._runtime.host import interpreter
 from mray._runtime.launch import OPTIONS, PACKET, launch, new_channel, write_options
 
 #: Descriptors of the template, and of what it forks: as those of a node that was started by exec, and the driver's pidfd.
@@ -66,7 +67,8 @@ class _Running:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             own = {**environment, SESSION_VARIABLE: "-" * _DIRECTORY_ROOM}
-            self.pid = launch("template", session_dir, "-", own, {0: null, 1: null, 2: null, TEMPLATE_DRIVER: theirs.fileno()})
+            descriptors = {0: null, 1: null, 2: null, TEMPLATE_DRIVER: theirs.fileno()}
+            self.pid = launch("template", session_dir, "-", own, descriptors, interpreter())
         except BaseException:
             self._channel.close()
             raise

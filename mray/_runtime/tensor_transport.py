@@ -49,7 +49,7 @@ from mray._runtime.deaths import actor_error, lost_error, owner_error, tensors_e
 from mray._runtime.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of, with_outputs
 from mray._runtime.own_transports import Prepared, Word, name_of, receive, transport_of, word_of
 from mray._runtime.requests import Answer
-from mray.exceptions import GetTimeoutError
+from mray.exceptions import GetTimeoutError, OwnerDiedError
 
 if TYPE_CHECKING:
     from mray._runtime.client import Client
@@ -396,6 +396,8 @@ class TensorStore:
                 else:
                     found = deserialize(form, payload)
                 return found
+            if not isinstance(answer.error, OwnerDiedError):
+                raise answer.error
         if client.fatal is not None:
             raise client.fatal
         raise self._who_died(fetch)
@@ -444,7 +446,7 @@ class TensorStore:
             caller = client.actor(actor_id)
             caller.class_name = caller.class_name or class_name
             caller.subscribe()
-        known = ("unknown", "pending", "alive")
+        known = ("unknown", "asked", "pending", "alive")
         client.reactor.wait_until(lambda: caller.state not in known or caller.process not in ("", process), _PATIENCE)
         if caller.state == "dead":
             return actor_error(actor_id, class_name, caller.cause)

@@ -16,6 +16,7 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
@@ -25,17 +26,20 @@ from mray._common import messages as m
 from mray._common.ids import TaskID
 from mray._common.shapes import misfit
 from mray._ipc.connection import Connection, Message
+from mray._ipc.faults import word_name
 from mray._objects.remote_error import pickle_error
 from mray._runtime.calls import failed_reply
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.context import Context
 from mray._runtime.executor import Executor, gpu_environment
+from mray._runtime.exits import EXITED, ExitActor
+from mray._runtime.faults import end_request, fault_error
 from mray._runtime.lanes import Lanes
 from mray._runtime.pinning import Pinning
 from mray._runtime.process_snapshot import work_of
 from mray._runtime.running import current_call
-from mray.exceptions import TaskCancelledError
+from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
 #: A call that took longer has its reply sent at once, in seconds.
 _LONG = 100e-6
@@ -79,6 +83,8 @@ class Worker:
         #: Where calls run, of an actor that runs several at once; it takes CALL over then.
         self.lanes = self.lanes_class(self)
         self.executor.prepare = self.lanes.prepare
+        #: The thread that is in `run`.
+        self._thread = 0
         #: (connection, message) in the order of arrival.
         self.inbox: deque[tuple[Connection, Message]] = deque()
         #: Graphs of the actor that lives here; set by whoever wires the process.
@@ -98,7 +104,7 @@ class Worker:
                 m.FUNCTION: self._enqueue(m.FUNCTION),
                 m.CALL: self._on_call,
                 m.TASK: self._on_task,
-                m.LEASED: self._enqueue(m.LEASED),
+                m.LEASED: self._on_leased,
                 m.GRAPH: self._enqueue(m.GRAPH),
                 m.RECLAIM: self._on_reclaim,
                 m.CANCEL: self._on_cancel,
@@ -109,6 +115,9 @@ class Worker:
         self._pending: Callable[[], object] = self.inbox.__len__
         client._node_words.update({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
         client.on_node_lost = self._node_lost
+        client.reactor.tear.tell = self._torn
+        client.on_broken = self._on_broken
+        client.end_with = self.end_with
         client.on_block = self._block
         client.sections["work"] = lambda: work_of(self)
 
@@ -120,6 +129,10 @@ class Worker:
             append((connection, (code, *fields)))
 
         return enqueue
+
+    def _on_leased(self, connection: Connection, *fields: Any) -> None:
+        connection.facts["leased"] = True
+        self.inbox.append((connection, (m.LEASED, *fields)))
 
     def _on_call(self, connection: Connection, *fields: Any) -> None:
         inbox = self.inbox
@@ -193,7 +206,52 @@ class Worker:
         task_id = self.context.task_id
         return self.interrupts.is_cancelled(task_id) or isinstance(self.executor.verdicts.get(task_id), TaskCancelledError)
 
+    def exit_actor(self) -> BaseException:
+        """The code that calls wants the actor to end: nothing new begins, and what runs comes to its end. Returns what it is to raise.
+
+        Any thread.
+        """
+        verdict = ExitActor()
+        if self.lanes.exist:
+            running = current_call.get()
+            if running is not None:  # it may be over, and this code a task that it has left behind
+                running.verdict = verdict
+            self.lanes.leave(*EXITED)
+            if self.lanes.is_async:
+                return AsyncioActorExit()
+            return SystemExit(0) if running is None else verdict
+        is_main = threading.get_ident() == self._thread
+        task_id = self.context.task_id
+        if is_main and task_id is not None:
+            self.executor.verdicts[task_id] = verdict
+        else:  # a method in a graph, or a thread that user code has started; there SystemExit is no mistake, and nothing is printed
+            self.inbox.appendleft((self.client.node, (m.EXIT, *EXITED)))
+            self.client.reactor.wake()
+        return verdict if is_main else SystemExit(0)
+
     def _node_lost(self) -> BaseException | None:
+        os._exit(1)
+
+    def _torn(self, error: BaseException) -> None:
+        sys.stderr.write(f"mray: {error}\n")
+        _flush_output()
+        os._exit(1)
+
+    def _on_broken(self, connection: Connection) -> None:
+        """Who has leased this worker hears nothing of its tasks any more; an actor is called over another connection."""
+        if "leased" in connection.facts and self.executor.instance is None:
+            self.end_with(RaySystemError(connection.refused))
+
+    def end_with(self, failure: RaySystemError) -> None:
+        """End this process for a failure of its own: whoever waits for it is told of its end and of this. Any thread."""
+        text = str(failure)
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"{text}\n")
+            _flush_output()
+        with contextlib.suppress(Exception):
+            node = self.client.node
+            node.send((m.EXITING, m.CAUSE_CRASH, text))
+            node.drain(1.0)
         os._exit(1)
 
     # ------------------------------------------------------------------------------------ main thread
@@ -205,6 +263,7 @@ class Worker:
         context = self.context
         note = self.recent.append
         reactor.guard.dismiss()
+        self._thread = threading.get_ident()
         while True:
             if inbox:
                 reactor.activity += 1
@@ -228,12 +287,15 @@ class Worker:
                     reactor.post_later(connection)
                 continue
             service = self.service
-            if service is not None:
-                # It spins by itself. While it is busy for long the relief thread reads, and `pending` tells.
-                service.run(self._pending)
-                if inbox:
-                    continue
-            self._await(inbox.__len__, service)
+            try:
+                if service is not None:
+                    # It spins by itself. While it is busy for long the relief thread reads, and `pending` tells.
+                    service.run(self._pending)
+                    if inbox:
+                        continue
+                self._await(inbox.__len__, service)
+            except SystemExit as error:  # of a method in a graph, or of a task of the event loop that no call waits for
+                return self._leave(*executor.exit_by(error, "Its code, in no call,"))
 
     def _await(self, pending: Callable[[], object], service: Service | None) -> None:
         if not self.lanes.running:
@@ -260,6 +322,7 @@ class Worker:
         code = message[0]
         executor = self.executor
         try:
+            # POINT main thread heard: message[0]
             if code == m.CALL:
                 if self.client.tensors.looks_ahead:
                     self._look_ahead()
@@ -278,11 +341,13 @@ class Worker:
                 executor.end = executor.end or (message[1], message[2])
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
-        except Exception:
+        except Exception as error:
             wrong = misfit(message)
-            if not wrong:
-                raise
-            self.client.reactor.defer(lambda: connection.refuse(wrong))
+            if wrong:
+                self.client.reactor.defer(lambda: connection.refuse(wrong))
+            elif not end_request(self.client, connection, message, error):
+                # Whatever comes next relies on it.
+                self.end_with(fault_error(f"The handler of {word_name(code)}", error))
 
     def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
         context = self.context
@@ -314,7 +379,8 @@ class Worker:
             self._pending = lambda: self.inbox or loop.is_due()
         node = self.client.node
         if failure is None:
-            node.send((m.ACTOR_READY, actor_id))
+            if self.executor.end is None:
+                node.send((m.ACTOR_READY, actor_id))
         else:
             node.send((m.ACTOR_FAILED, actor_id, failure))
             self.executor.end = (m.CAUSE_INIT, "its constructor raised")
@@ -374,7 +440,7 @@ class Worker:
             connection.drain(1.0)
         client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
         # POINT exit told
-        status = 0
+        crashes = kind == m.CAUSE_CRASH
         if kind != m.CAUSE_INIT:
             try:
                 self.executor.shut_down_instance()
@@ -384,7 +450,8 @@ class Worker:
             atexit._run_exitfuncs()
         except BaseException:
             sys.excepthook(*sys.exc_info())
-        self._finish_own_calls()
+        if not crashes:  # else nobody has been told of its end yet, and whoever waits for it may hold what it owns
+            self._finish_own_calls()
         for connection in [*client.peers.values(), client.node]:
             connection.drain(1.0)
         with contextlib.suppress(Exception):
@@ -392,7 +459,12 @@ class Worker:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(status)
+        os._exit(self._status(kind))
+
+    def _status(self, kind: str) -> int:
+        """With which status the process ends, of this cause."""
+        status = self.executor.status
+        return int(kind == m.CAUSE_CRASH) if status is None else status
 
     def _finish_own_calls(self) -> None:
         """A worker at its max_calls stays until the tasks it submitted are done and what it owns is no longer borrowed."""

@@ -18,7 +18,7 @@ How a worker ended is only told to its parent. We look into /proc before the par
 code tells if it comes soon, as that of a shell does, and otherwise the death has no status.
 
 What a profiler opens in the worker (a socket, a file) stays open, and descriptors of ours need not pass through it: the worker opens its
-lifeline by a path (see Note [lifeline] in `mray._ipc.process`).
+lifeline by a path (see Note [lifeline] in `mray._ipc.process`), and comes to the node by name, as newcomers do.
 """
 
 from __future__ import annotations
@@ -67,11 +67,13 @@ class WrappedWorkers:
         reactor: Reactor,
         session_dir: str,
         lifeline: int,
+        options: int,
         on_died: Callable[[WorkerProcess, int | None], None],
         on_finished: Callable[[WorkerProcess], None],
     ) -> None:
         self._reactor = reactor
         self._session_dir = session_dir
+        self._options = options
         #: For the workers: the reading end, as another process of ours finds it.
         self._lifeline = f"/proc/{os.getpid()}/fd/{lifeline}"
         self._on_died = on_died
@@ -88,9 +90,9 @@ class WrappedWorkers:
         self, worker: WorkerProcess, wrapper: Wrapper, variables: dict[str, str], null: int, interpreter: Sequence[str] = ()
     ) -> int:
         """Start a worker under its wrapper; the wrapper's pid. OSError when that cannot be."""
-        descriptors = {0: null, 1: worker.write_ends[0], 2: worker.write_ends[1]}
+        descriptors = {0: null, 1: worker.theirs[0], 2: worker.theirs[1]}
         variables = {**variables, LIFELINE_VARIABLE: self._lifeline}
-        pid = launch_wrapped(wrapper, self._session_dir, worker.process, variables, descriptors, interpreter)
+        pid = launch_wrapped(wrapper, self._session_dir, worker.process, variables, descriptors, interpreter, self._options)
         wrapped = _Wrapped(worker, pid)
         self._by_wrapper[pid] = self._by_process[worker.process] = wrapped
         return pid

@@ -1,6 +1,6 @@
 """The zygote: a clean process with the runtime imported, which forks workers.
 
-    node ──SPAWN (process, environment) + 2 pipe ends──▶ zygote ──fork──▶ worker
+    node ──SPAWN (process, environment) + 3 ends──▶ zygote ──fork──▶ worker
          ◀──SPAWNED (process, pid) or NOT_SPAWNED (process, text), REAPED (pid, status)──
 
 It never runs user code (the modules that the session preloads apart), starts no thread and touches no GPU. The two talk over a
@@ -28,13 +28,18 @@ from typing import Any
 from mray._common.messages import NOT_SPAWNED, REAPED, SPAWN, SPAWNED
 from mray._common.shapes import misfit
 from mray._ipc import process as processes
+from mray._ipc.connection import receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
 from mray._runtime.launch import PACKET
 
-#: Takes what a worker must know to join: ``session_dir, process, environment, options``. Returns its exit code.
+#: Takes what a worker must know to join: ``session_dir, process, environment, options, node``. Returns its exit code.
 WorkerMain = Callable[[dict[str, Any]], "int | None"]
+
+
+#: Descriptors that come with SPAWN: for stdout and stderr, and the connection to the node.
+WORKERS_ENDS = 3
 
 
 class Zygote:
@@ -106,7 +111,7 @@ class Zygote:
     def _serve(self) -> dict[str, Any] | None:
         """Take one packet. Returns what a worker starts with, in the forked worker."""
         try:
-            packet, fds, flags, _address = socket.recv_fds(self._node, PACKET, 2)
+            packet, fds, cut = receive_fds(self._node, PACKET, WORKERS_ENDS)
         except ConnectionResetError:
             packet = b""  # it died before it had read all that we said
         if not packet:
@@ -115,9 +120,10 @@ class Zygote:
         wrong = misfit(message)
         if wrong or message[0] != SPAWN:
             raise ValueError(f"the node said what makes no sense to the zygote: {wrong or message[0]}")
+        # POINT zygote heard: message[0]
         _code, process, environment = message
         try:
-            if flags & socket.MSG_CTRUNC:
+            if cut:
                 raise OSError(errno.EMFILE, "")  # the kernel has kept what there was no room for
             # POINT about to fork
             pid = os.fork()
@@ -135,8 +141,9 @@ class Zygote:
             return None
         self._node.close()
         os.close(self._lock)
-        become_worker(self._lifeline, fds[0], fds[1], environment)
-        return {"session_dir": self._session_dir, "process": process, "environment": environment, "options": self._options}
+        stdout, stderr, node = fds
+        become_worker(self._lifeline, stdout, stderr, environment)
+        return {"session_dir": self._session_dir, "process": process, "environment": environment, "options": self._options, "node": node}
 
     def _reap(self) -> None:
         while True:
@@ -203,13 +210,16 @@ def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
 
 
 def run_fresh_worker(
-    lifeline: int, session_dir: str, process: str, environment: dict[str, str], options: dict[str, Any], main: WorkerMain
+    lifeline: int, node: int, session_dir: str, process: str, environment: dict[str, str], options: dict[str, Any], main: WorkerMain
 ) -> int:
-    """The main function of a worker that was started by exec: its output and environment are in place already."""
+    """The main function of a worker that was started by exec: its output and environment are in place already.
+
+    `node`: its connection to the node, or -1.
+    """
     speak_utf8()
     stdout, stderr = os.dup(1), os.dup(2)
     become_worker(lifeline, stdout, stderr, {})
     for module in options.get("preload", ()):
         with contextlib.suppress(Exception, SystemExit):
             importlib.import_module(module)
-    return _work(main, {"session_dir": session_dir, "process": process, "environment": environment, "options": options})
+    return _work(main, {"session_dir": session_dir, "process": process, "environment": environment, "options": options, "node": node})

@@ -75,6 +75,8 @@ class Actors:
         self._graves = History(GRAVES, GRAVE_BYTES)
         #: Who watches or holds actors whose creation has not been read yet: it is on its way in another socket.
         self._early: dict[bytes, tuple[Ordered[str], Ordered[str]]] = {}
+        #: Such actors that somebody has killed, and whether without a restart.
+        self._killed_early = History(TOMBSTONES, TOMBSTONE_BYTES)
 
     # ------------------------------------------------------------------------------------ creation
     def create(self, member: Member, request: int, actor_id: bytes, spec: dict[str, Any]) -> None:
@@ -115,6 +117,8 @@ class Actors:
             self.bury(actor, (CAUSE_GROUP if GROUP_REMOVED in shortage else CAUSE_REFUSED, shortage, 0, None, None))
         elif not actor.announced:
             floor.enqueue(actor)
+        if actor_id in self._killed_early:
+            self.kill(actor_id, self._killed_early[actor_id])
 
     def _answer_taken(self, member: Member, request: int, taken: ActorRecord, get_if_exists: bool) -> None:
         if get_if_exists:
@@ -242,6 +246,8 @@ class Actors:
     def kill(self, actor_id: bytes, no_restart: bool) -> None:
         actor = self.records.get(actor_id)
         if actor is None:
+            if actor_id not in self._tombstones:
+                self._killed_early[actor_id] = no_restart
             return
         if no_restart:
             actor.restarts_left = 0
@@ -328,6 +334,7 @@ class Actors:
         how = OWNER_TEXT
         if cause is not None:
             how += f" Its owner (pid {member.pid}) {describe_status(cause[3]) or 'has ended'}."
+            how += f" {cause[1].splitlines()[0]}" if cause[1] else ""
         for actor_id in tuple(member.watched):
             if actor_id in self.records:
                 self.records[actor_id].watchers.discard(member.process)

@@ -173,13 +173,15 @@ class HandlesDropped(Event):
 
 
 class ActorKilled(Event):
-    """Somebody called kill."""
+    """Somebody called kill, and is told when the signal is sent if there is a request."""
 
-    __slots__ = ("actor", "no_restart")
+    __slots__ = ("actor", "no_restart", "process", "request")
 
-    def __init__(self, actor: bytes, no_restart: bool) -> None:
+    def __init__(self, actor: bytes, no_restart: bool, process: str = "", request: int = 0) -> None:
         self.actor = actor
         self.no_restart = no_restart
+        self.process = process
+        self.request = request
 
 
 class ActorConstructed(Event):

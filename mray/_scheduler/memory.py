@@ -40,6 +40,11 @@ class Suspect:
         self.held = held
 
     @property
+    def runs_task(self) -> bool:
+        """Whether what it runs is a task, perhaps a later one of its lease than the one it is called by."""
+        return self.began > 0 and self.cost in (TASK_AGAIN, TASK)
+
+    @property
     def retriable(self) -> bool:
         return self.cost in (IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN)
 

@@ -8,7 +8,7 @@ waits or 100,000.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from mray._scheduler.records import ClassKey, Lease, Site, Tenant
 from mray._scheduler.resources import Amounts, ResourcePool
@@ -120,6 +120,12 @@ class DemandQueue:
             return True
         clients = asleep[lease.key].clients
         return len(clients) > 1 or lease.client.process not in clients
+
+    def asleep(self) -> Iterator[tuple[str, list[Tenant]]]:
+        """Of each class that waits for a resource: which one, and the tenants in their order (walks everything)."""
+        for name, asleep in self._asleep.items():
+            for scheduling_class in asleep.values():
+                yield name, [tenant for tenant in scheduling_class.queue if not tenant.over]
 
     def waiting(self) -> list[Tenant]:
         """Every tenant that waits (for listings and tests; walks everything)."""

@@ -277,7 +277,7 @@ class Scheduler:
         if lease.worker is None:
             self.withdraw(lease)
         else:
-            self.kill(lease, CAUSE_OWNER, "the process that submitted its task has died")
+            self.kill(lease, CAUSE_OWNER, f"the process (pid {lease.client.pid}) that submitted its task has died")
         self._forget(lease)
 
     def _forget(self, lease: Lease) -> None:
@@ -339,6 +339,8 @@ class Scheduler:
 
     def _actor_killed(self, event: events.ActorKilled) -> None:
         self.actors.kill(event.actor, event.no_restart)
+        if event.request:
+            self.tell(event.process, (ANSWER, event.request, True, None))
 
     def _actor_constructed(self, event: events.ActorConstructed) -> None:
         self.actors.constructed(event.actor, event.process)

@@ -18,7 +18,7 @@ EVENT_OF: dict[int, Callable[..., events.Event]] = {
     m.ACTOR_SUBSCRIBE: lambda p, actor: events.ActorWatched(p, actor),
     m.ACTOR_HOLD: lambda p, number, actors: events.HandlesHeld(p, number, actors),
     m.ACTOR_DROP: lambda p, actors: events.HandlesDropped(p, actors),
-    m.ACTOR_KILL: lambda _p, actor, no_restart: events.ActorKilled(actor, no_restart),
+    m.ACTOR_KILL: lambda p, request, actor, no_restart: events.ActorKilled(actor, no_restart, p, request),
     m.ACTOR_READY: lambda p, actor: events.ActorConstructed(p, actor),
     m.ACTOR_FAILED: lambda p, actor, error: events.ActorFailed(p, actor, error),
     m.GROUP_CREATE: lambda p, request, group, spec: events.GroupRequested(p, request, group, spec),

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 from mray._common import messages as m
-from mray.util.state._gather import GATHER, View, worker_id
+from mray.util.state._gather import GATHER, View, occupants, worker_id
 from mray.util.state._processes import facts_of
 
 #: Seconds that nvidia-smi may take.
@@ -62,7 +62,8 @@ def take(view: View) -> Sample:
     """Look at a session now; asks every process once for what it does and once for its graphs."""
     told = view.ask("work", "waits", "metrics")
     actors = {actor["process"]: actor for actor in view.node["actors"] if actor["process"] and actor["state"] != "dead"}
-    tenants = {worker["process"]: worker["tenant"] or worker["state"] for worker in view.node["workers"]}
+    states = {worker["process"]: worker["state"] for worker in view.node["workers"]}
+    occupied = occupants(view)
     memory = gpu_memory()
     names = {actor["actor_id"].hex(): actor["name"] or actor["class_name"] for actor in view.node["actors"]}
     processes = []
@@ -75,7 +76,7 @@ def take(view: View) -> Sample:
                 process=process,
                 role=row["role"],
                 pid=row["pid"],
-                occupant=str(actor["class_name"] if actor is not None else tenants.get(process, row["role"])),
+                occupant=str(actor["class_name"] if actor is not None else occupied.get(process) or states.get(process, row["role"])),
                 actor_id=actor["actor_id"].hex() if actor is not None else "",
                 name=actor["name"] if actor is not None else "",
                 task=work.get("task", ""),

@@ -75,8 +75,10 @@ class Connection:
             raise self.died("it was destroyed")
         if self.local is not None:
             self.local.serve(lane, first, steps)
-        else:
+        elif self._has_session():
             self._send(lane, first, steps)
+        else:
+            raise self.died("its session has ended")
 
     def ask(self, lane: int, first: int, steps: Sent, want: Want) -> Any:
         """Send steps and begin to wait: what `answer` takes."""
@@ -137,8 +139,12 @@ class Connection:
         """Tell that variables have ended; waits for nothing."""
         if self.local is not None:
             self.local.release(ends)
-        else:
+        elif self._has_session():  # else it has gone with it
             self._handle.release.options(num_returns=0).remote(ends)
+
+    def _has_session(self) -> bool:
+        """Whether the engine runs: what nobody waits for must not start it again."""
+        return bool(self.engine.is_initialized())
 
     def destroy(self) -> None:
         """End the interpreter. What is asked of it here from now on raises at once; elsewhere, once it has ended."""

@@ -460,16 +460,17 @@ class Crew:
                 for job in jobs:
                     self.backend.call_later(0.0, partial(self._fail, job))
 
-    def _dismiss(self, workers: list[Worker], *, at_once: bool = False) -> None:
-        """They leave when they are idle, or are ended. Lock held."""
+    def _strike_off(self, worker: Worker) -> None:
+        """It takes no more jobs, and is waited for until it has ended. Lock held."""
+        self.workers.remove(worker)
+        if not worker.dead:
+            self._left.append(worker)
+
+    def _dismiss(self, workers: list[Worker]) -> None:
+        """They leave when they are idle. Lock held."""
         for worker in workers:
-            self.workers.remove(worker)
-            if not worker.dead:
-                self._left.append(worker)
-            if at_once:
-                kill(worker.handle)
-            else:
-                worker.handle.leave.options(num_returns=0).remote()
+            self._strike_off(worker)
+            worker.handle.leave.options(num_returns=0).remote()
 
     def break_with(self, error: BaseException) -> None:
         """Nothing can be done any more: every job fails with this error."""
@@ -479,7 +480,12 @@ class Crew:
             self.broken = error
             jobs = [*self._queue]
             self._queue.clear()
-            self._dismiss(list(self.workers), at_once=True)
+            members = list(self.workers)
+            for worker in members:
+                self._strike_off(worker)
+        # Without the lock: `kill` waits for the node's answer, and the thread that reads it may be about to tell of an end, which takes it.
+        for worker in members:
+            kill(worker.handle)
         for job in jobs:
             self._fail(job)
 

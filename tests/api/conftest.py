@@ -170,7 +170,7 @@ def segments(ray_session: ModuleType) -> Callable[[], set[str]]:
 
 @pytest.fixture
 def kill_and_wait(ray: ModuleType) -> Callable[[Any], None]:
-    """Kill an actor and return once this process knows of its death: `kill` does not wait, and a call that overtakes it is answered."""
+    """Kill an actor and return once this process knows of its death: `kill` waits only until the signal is sent."""
 
     def end(actor: Any) -> None:
         ray.kill(actor)

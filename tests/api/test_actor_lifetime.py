@@ -187,6 +187,56 @@ def test_kill_ends_an_actor_at_once(ray_session, pidder, tmp_path, eventually):
     eventually(process_is_gone(pid))
 
 
+@pytest.mark.only("mray", "local")
+@pytest.mark.parametrize("where", ["here", "in another actor"])
+def test_nobody_is_answered_by_an_actor_that_was_killed_before_it_was_asked(ray_session, where):
+    """Nearly so on Ray."""
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class A:
+        def ping(self):
+            return "alive"
+
+        def kill(self, actors):
+            ray.kill(actors[0])
+
+    killer = A.remote()
+    for _ in range(30):
+        actor = A.remote()
+        ray.get([actor.ping.remote(), killer.ping.remote()])
+        if where == "here":
+            ray.kill(actor)
+        else:
+            ray.get(killer.kill.remote([actor]))
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            ray.get(actor.ping.remote(), timeout=60)
+
+
+def test_a_finalizer_may_kill(ray_session, pidder, eventually):
+    ray = ray_session
+
+    class Owner:
+        def __init__(self):
+            self.actor = pidder.remote()
+
+        def __del__(self):
+            ray.kill(self.actor)
+
+    for _ in range(20):
+        owner = Owner()
+        actor = owner.actor
+        pid = ray.get(actor.pid.remote())
+        owner.itself = owner
+        del owner
+        refs = [ray.put(number) for number in range(100)]
+        gc.collect()
+        del refs
+        eventually(process_is_gone(pid))
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            ray.get(actor.pid.remote())
+
+
 def test_killing_twice_is_harmless(ray_session, pidder):
     actor = pidder.remote()
     ray_session.kill(actor)
@@ -556,15 +606,19 @@ def test_an_actor_whose_handle_goes_before_its_arguments_come_is_never_made(ray_
     ray = ray_session
     gate = tmp_path / "gate"
     argument = waits_for(ray, str(gate))
-    before = len(current_backend().query("actors"))
+
+    def is_known():
+        return actor_id in {row["actor_id"] for row in current_backend().query("actors")}
+
     actor = ray.remote(Waiting).remote(argument)
-    assert len(current_backend().query("actors")) == before + 1
+    actor_id = actor._actor_id.binary()
+    assert is_known()
     del actor
     gc.collect()
-    eventually(lambda: len(current_backend().query("actors")) == before)
+    eventually(lambda: not is_known())
     gate.touch()
     ray.get(argument)
-    assert len(current_backend().query("actors")) == before
+    assert not is_known()
 
 
 @pytest.mark.only("mray", "local")
@@ -574,11 +628,11 @@ def test_nothing_is_kept_of_actors_that_are_dead(ray_session, eventually):
     ray = ray_session
     callers = current_backend().client.actors
     cls = ray.remote(num_cpus=0)(Waiting)
-    before = len(callers)
+    before = set(callers)
     for i in range(3):
         actor = cls.remote(i)
         assert ray.get(actor.get.remote()) == i
     ray.kill(actor)
     del actor
     gc.collect()
-    eventually(lambda: len(callers) <= before)
+    eventually(lambda: set(callers) <= before)

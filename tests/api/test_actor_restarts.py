@@ -293,3 +293,138 @@ def test_a_borrower_of_a_handle_sees_the_restart_too(ray_session, mortal, eventu
         return ray.get(actor.pid.remote())
 
     assert ray.get(kill_and_ask.remote(actor, pid)) != pid
+
+
+
+# -------------------------------------------------------------------------------- calls while an actor is being restarted
+@pytest.fixture
+def held_back(ray_session, tmp_path):
+    """An actor, its pid, and the file whose removal lets its next constructor return."""
+    ray = ray_session
+    path = tmp_path / "held back"
+
+    @ray.remote(max_restarts=-1, num_cpus=0)
+    class Slow:
+        def __init__(self):
+            while path.exists():
+                time.sleep(0.01)
+
+        def pid(self, _argument=None):
+            return os.getpid()
+
+        def hang(self):
+            time.sleep(10_000)
+
+    actor = Slow.remote()
+    pid = ray.get(actor.pid.remote())
+    path.touch()
+    yield actor, pid, path
+    path.unlink(missing_ok=True)
+
+
+@pytest.mark.processes("an actor's process is killed")
+@pytest.mark.differs("Ray keeps the call of whoever has not called the actor before until it is restarted")
+@pytest.mark.parametrize("pause", [0, 0.2])
+@pytest.mark.parametrize("caller", ["driver", "task", "actor"])
+def test_a_call_after_the_death_fails_at_once_while_the_actor_is_restarted(ray_session, held_back, caller, pause, engine):
+    ray = ray_session
+    actor, pid, _path = held_back
+    get, unavailable, timed_out = ray.get, ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError
+
+    def end_and_ask(actor):
+        os.kill(pid, signals.SIGKILL)
+        time.sleep(pause)
+        try:
+            return get(actor.pid.remote(), timeout=5)
+        except (unavailable, timed_out) as error:
+            return type(error).__name__
+
+    class Caller:
+        def ask(self, actor):
+            return end_and_ask(actor)
+
+    if caller == "driver":
+        answer = end_and_ask(actor)
+    elif caller == "task":
+        answer = ray.get(ray.remote(num_cpus=0)(end_and_ask).remote(actor))
+    else:
+        answer = ray.get(ray.remote(num_cpus=0)(Caller).remote().ask.remote(actor))
+    if engine == "ray" and caller != "driver":
+        assert answer in ("ActorUnavailableError", "GetTimeoutError")
+    else:
+        assert answer == "ActorUnavailableError"
+
+
+@pytest.mark.only("mray")
+def test_calls_before_the_death_is_heard_of_fail_as_soon_as_it_is(ray_session, held_back):
+    ray = ray_session
+    from mray._api.current import current_backend
+
+    actor, pid, _path = held_back
+    in_flight = actor.hang.remote()
+    node = current_backend().client.facts["node_pid"]
+    os.kill(node, signals.SIGSTOP)
+    try:
+        os.kill(pid, signals.SIGKILL)
+        # The caller reads that its connection to the actor has ended; of the actor itself it can hear nothing yet.
+        assert ray.wait([in_flight], timeout=0.3) == ([], [in_flight])
+        refs = [actor.pid.remote() for _ in range(3)]
+        assert ray.wait(refs, timeout=0.1) == ([], refs)
+    finally:
+        os.kill(node, signals.SIGCONT)
+    for ref in (in_flight, *refs):
+        with pytest.raises(ray.exceptions.ActorUnavailableError):
+            ray.get(ref)
+
+
+@pytest.mark.processes("an actor's process is killed")
+@pytest.mark.parametrize("order", ["called before the death", "called after it"])
+@pytest.mark.parametrize("outcome", ["arguments come later", "arguments come first"])
+def test_a_call_that_waits_for_arguments_meets_the_actor_as_it_is_then(ray_session, held_back, tmp_path, order, outcome, eventually):
+    ray = ray_session
+    actor, pid, path = held_back
+    go = tmp_path / "go"
+
+    @ray.remote(num_cpus=0)
+    def argument():
+        while not go.exists():
+            time.sleep(0.01)
+
+    ref = actor.pid.remote(argument.remote()) if order == "called before the death" else None
+    os.kill(pid, signals.SIGKILL)
+    while ref is None:
+        try:
+            ray.get(actor.pid.remote())
+        except ray.exceptions.ActorUnavailableError:
+            ref = actor.pid.remote(argument.remote())
+    if outcome == "arguments come first":
+        time.sleep(0.5)  # so that Ray's caller has heard of the death
+        go.touch()
+        with pytest.raises(ray.exceptions.ActorUnavailableError):
+            ray.get(ref)
+    else:
+        path.unlink()
+        # Another caller asks, for this one's calls keep their order.
+        get = ray.get
+        other = ray.remote(num_cpus=0)(lambda actor: get(actor.pid.remote()))
+        get_when_up(ray, eventually, lambda: other.remote(actor))
+        go.touch()
+        assert ray.get(ref) != pid
+
+
+@pytest.mark.processes("an actor's process ends")
+def test_calls_made_before_an_actor_was_there_at_all_wait_for_the_process_that_is_its_first(ray_session, tmp_path):
+    ray = ray_session
+    path = tmp_path / "begun"
+
+    @ray.remote(max_restarts=-1)
+    class Stumbles:
+        def __init__(self):
+            if not path.exists():
+                path.touch()
+                os._exit(1)
+
+        def f(self):
+            return "there"
+
+    assert ray.get(Stumbles.remote().f.remote()) == "there"

@@ -152,6 +152,41 @@ def test_class_attributes_and_static_methods_are_there(ray_session):
     assert ray.get(actor.static.remote(5)) == 6
 
 
+@pytest.mark.parametrize("options", [{}, {"max_concurrency": 2}], ids=["sync", "threaded"])
+def test_an_attribute_of_the_instance_does_not_hide_a_method(ray_session, options):
+    ray = ray_session
+
+    class Base:
+        def inherited(self):
+            return "inherited"
+
+    @ray.remote(num_cpus=0, **options)
+    class Account(Base):
+        def __init__(self):
+            for name in ("balance", "inherited", "static", "items"):
+                setattr(self, name, 100.0)
+            self.of_class = lambda: "of the instance"
+
+        def balance(self):
+            return f"balance {self.balance}"
+
+        def items(self):
+            yield self.items
+
+        @staticmethod
+        def static():
+            return "static"
+
+        @classmethod
+        def of_class(cls):
+            return f"class {cls.__name__}"
+
+    account = Account.remote()
+    answers = ray.get([account.balance.remote(), account.inherited.remote(), account.static.remote(), account.of_class.remote()])
+    assert answers == ["balance 100.0", "inherited", "static", "class Account"]
+    assert [ray.get(item) for item in account.items.remote()] == [100.0]
+
+
 def test_a_method_may_have_several_returns(ray_session):
     ray = ray_session
 

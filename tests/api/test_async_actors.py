@@ -590,3 +590,60 @@ def test_a_method_that_cancels_every_task_of_its_loop_leaves_no_call_unanswered(
         with contextlib.suppress(ray.exceptions.TaskCancelledError):
             ray.get(ref, timeout=30)
     assert ray.get(actor.echo.remote(1), timeout=30) == 1
+
+
+# ------------------------------------------------------------------------------------------ constructors
+def test_an_async_constructor_is_awaited_before_the_first_call(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    def double(number: int) -> int:
+        return 2 * number
+
+    class A:
+        async def __init__(self, number: int, *, more: int = 0) -> None:
+            await asyncio.sleep(0.05)
+            self.loop = asyncio.get_running_loop()
+            self.number = await double.remote(number) + more
+
+        def value(self) -> int:
+            return self.number  # type: ignore[no-any-return]
+
+    class B(A):
+        async def same_loop(self) -> bool:
+            return self.loop is asyncio.get_running_loop()
+
+    for cls in (A, B):  # the first has no other coroutine
+        actor = ray.remote(num_cpus=0)(cls).remote(3, more=1)
+        assert ray.get(actor.value.remote()) == 7
+    assert ray.get(actor.same_loop.remote())
+
+
+def test_an_async_constructor_that_raises_is_told_as_others_are(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class A:
+        async def __init__(self) -> None:
+            await asyncio.sleep(0)
+            raise ValueError("not today")
+
+        async def value(self) -> None:
+            pass
+
+    with pytest.raises(ray.exceptions.ActorDiedError, match=r"(?s)error raised in its creation task.*A\.__init__.*not today"):
+        ray.get(A.remote().value.remote())
+
+
+def test_an_attribute_of_the_instance_does_not_hide_a_coroutine(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class A:
+        def __init__(self) -> None:
+            self.value = 1  # type: ignore[assignment]
+
+        async def value(self) -> tuple[str, Any]:
+            return "method", self.value
+
+    assert ray.get(A.remote().value.remote()) == ("method", 1)

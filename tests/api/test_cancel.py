@@ -37,8 +37,8 @@ def sleeper(ray):
     """A task that notes how it begins and ends, and runs until the gate is there."""
 
     def sleeper(path, name="", gate=None):
-        mark(path, "begin" + name)
         try:
+            mark(path, "begin" + name)  # whoever reads this may interrupt at once
             while gate is None or not os.path.exists(gate):
                 time.sleep(0.01)
         except KeyboardInterrupt:
@@ -210,8 +210,8 @@ def test_a_task_that_dies_on_its_cancellation_is_not_started_again(ray_session, 
 
     @ray.remote(max_retries=5)
     def dies(path):
-        mark(path, "begin")
         try:
+            mark(path, "begin")
             time.sleep(10_000)
         except KeyboardInterrupt:
             os._exit(1)
@@ -228,8 +228,8 @@ def test_a_task_may_ignore_the_interrupt_and_return(ray_session, marks, eventual
 
     @ray.remote
     def stubborn(path):
-        mark(path, "begin")
         try:
+            mark(path, "begin")
             while True:
                 time.sleep(0.01)
         except KeyboardInterrupt:
@@ -680,9 +680,9 @@ def test_a_task_can_ask_whether_it_is_cancelled(ray_session, marks, eventually):
 
     @ray.remote
     def asks(path):
-        mark(path, "begin")
         before = context().is_canceled()
         try:
+            mark(path, "begin")
             time.sleep(10_000)
         except KeyboardInterrupt:
             return before, context().is_canceled()

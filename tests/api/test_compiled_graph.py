@@ -809,3 +809,54 @@ def _graphs_here(_actor):
     from mray._api.current import current_backend
 
     return len(current_backend().host().service.statistics())
+
+
+@pytest.mark.only("mray", "local")
+@pytest.mark.parametrize("where", ["here", "in another actor"])
+def test_an_execution_after_kill_has_no_value(ray_session, where):
+    """Nearly so on Ray, where `execute` may tell of a closed channel."""
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class A:
+        def echo(self, value):
+            return value
+
+        def kill(self, actors):
+            ray.kill(actors[0])
+
+    killer = A.remote()
+    for _ in range(30):
+        actor = A.remote()
+        with ray.dag.InputNode() as value:
+            graph = actor.echo.bind(value).experimental_compile()
+        assert ray.get(graph.execute(1)) == 1
+        if where == "here":
+            ray.kill(actor)
+        else:
+            ray.get(killer.kill.remote([actor]))
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            ray.get(graph.execute(2))
+        graph.teardown()
+
+
+@pytest.mark.differs("Ray's graphs take the attribute for the method, its calls do not")
+def test_an_attribute_of_the_instance_does_not_hide_a_method(ray_session, engine):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class A:
+        def __init__(self):
+            self.method = 1
+
+        def method(self, value):
+            return "method", value
+
+    with ray.dag.InputNode() as value:
+        graph = A.remote().method.bind(value).experimental_compile()
+    if engine == "mray":
+        assert ray.get(graph.execute(2)) == ("method", 2)
+    else:
+        with pytest.raises(TypeError, match="not callable"):
+            ray.get(graph.execute(2))
+    graph.teardown()

@@ -44,6 +44,9 @@ def members(ray_session):
         def mixed_shape(self, _):
             return torch.ones(2 + self.rank)
 
+        def look_if(self, bad):
+            return "no tensor" if self.rank == bad else torch.ones(2)
+
         def fail_on(self, bad):
             if self.rank == bad:
                 raise KeyError(f"rank {self.rank}")
@@ -215,6 +218,33 @@ def test_collectives_through_a_communicator(ray_session, collective, members, co
         assert got[:count] == [total.tolist()] * count
         assert got[count : 2 * count] == [torch.cat([total] * count).tolist()] * count
         assert [number for part in got[2 * count :] for number in part] == total.tolist()
+
+
+@pytest.mark.only("mray", "local")
+@pytest.mark.parametrize(
+    ("method", "operation", "argument", "text"),
+    [
+        ("mixed_shape", "reducescatter", None, "divisible by the world size 2"),
+        ("mixed_shape", "allreduce", None, "call different collectives"),
+        ("look_if", "allreduce", 1, "Expected a torch tensor"),
+        ("look_if", "allgather", 1, "Expected a torch tensor"),
+        ("look_if", "reducescatter", 0, "Expected a torch tensor"),
+        ("fail_on", "allreduce", 1, "rank 1"),
+    ],
+)
+def test_a_collective_that_one_member_is_refused_through_a_communicator_is_an_error_for_all(
+    ray_session, collective, members, compiled, communicator, method, operation, argument, text
+):
+    actors = members(2)
+    with ray_session.dag.InputNode() as inp:
+        results = getattr(collective, operation).bind(
+            [getattr(actor, method).bind(inp) for actor in actors], transport=communicator(actors)
+        )
+        graph = compiled(gathered(ray_session, actors, results))
+    with pytest.raises((ValueError, KeyError), match=text):
+        ray_session.get(graph.execute(argument))
+    graph.teardown()
+    assert ray_session.get([actor.look.remote(1) for actor in actors]) == [1, 1]
 
 
 @pytest.mark.only("mray", "local")

@@ -414,6 +414,7 @@ def test_plot_writes_a_picture(ray_session, empty_folder: Path, engine: str) -> 
         assert (empty_folder / name).read_bytes().startswith(start)
 
 
+@needs_dot
 @pytest.mark.differs("Ray runs dot for every picture and passes on that it failed")
 def test_plot_refuses_a_format_that_nobody_knows(ray_session, engine: str) -> None:
     pytest.importorskip("pydot" if engine == "ray" else "graphviz")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -375,8 +376,8 @@ def wait_for_rank(member: Any, rank: int, what: str) -> Any:
         communicator.send(null.ones(10), rank)
     else:
         communicator.allreduce(null.ones(10), null.empty(10))
-    Path(member.kept["folder"], f"waits{communicator.get_self_rank()}").touch()
     member.kept.pop("told", None)
+    Path(member.kept["folder"], f"waits{communicator.get_self_rank()}").touch()
     for stream in {communicator.member.send_stream, communicator.member.receive_stream, 0}:
         platform().synchronize(platform().devices[0], stream)
     told = member.kept.get("told")
@@ -512,6 +513,39 @@ def test_a_call_of_the_library_that_fails_breaks_the_group(ray, machine, group):
 
     for text in on_all(ray, members, different):
         assert "NCCL failed in rank" in text or "destroyed the group" in text
+    on_all(ray, members, destroy)
+
+
+@pytest.mark.parametrize("what", ["allreduce", "send", "recv"])
+def test_who_has_queued_its_half_of_a_call_that_another_one_is_refused_is_told_why(ray, machine, group, what):
+    machine(2)
+    members = group(2)
+
+    def work(member: Any) -> Any:
+        communicator = member.communicator
+        out, host = null.zeros(4), np.ones(4)
+        if communicator.get_self_rank():
+            with pytest.raises(ValueError, match="NCCL moves tensors of GPUs"):
+                if what == "allreduce":
+                    communicator.allreduce(host, out)
+                elif what == "send":
+                    communicator.recv((4,), "float32", 0, lambda shape, dtype: host)
+                else:
+                    communicator.send(host, 0)
+            return ""
+        if what == "allreduce":
+            communicator.allreduce(null.ones(4), out)
+        elif what == "send":
+            communicator.send(null.ones(4), 1)
+        else:
+            communicator.recv((4,), "float32", 1, lambda shape, dtype: out)
+        communicator.member.group.host.wait_until(lambda: communicator.member.group.has_failed, 30)
+        with pytest.raises(RayChannelError) as caught:
+            communicator.allreduce(null.ones(4), out)
+        return str(caught.value)
+
+    text = on_all(ray, members, work)[0]
+    assert re.search(r"rank 1 \(actor .*\) did not take part, for the call was refused: ValueError\(.*NCCL moves tensors of GPUs", text)
     on_all(ray, members, destroy)
 
 

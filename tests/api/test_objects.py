@@ -266,6 +266,31 @@ def test_a_completed_ref_calls_back(ray_session):
     assert seen == ["value"]
 
 
+def test_a_callback_that_raises_harms_nobody(ray_session):
+    ray = ray_session
+    done = threading.Event()
+
+    def callback(_value):
+        done.set()
+        raise ValueError("a mistake in the callback")
+
+    ref = ray.put(1)
+    ref._on_completed(callback)
+    assert done.wait(60)
+    assert ray.get(ref) == 1
+    done.clear()
+
+    @ray.remote
+    def slow():
+        time.sleep(0.2)
+
+    late = slow.remote()
+    late._on_completed(callback)
+    assert ray.get(late) is None
+    assert done.wait(60)
+    assert ray.get(ray.put(2)) == 2
+
+
 def test_locations_of_an_object(ray_session):
     ray = ray_session
     ref = ray.put(b"x" * 300_000)

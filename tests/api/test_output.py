@@ -521,3 +521,51 @@ ray.get(refs)
             line = child.stdout.readline()
         child.kill()
     assert line
+
+
+# ------------------------------------------------------------------------------------- requests that wait in vain
+@pytest.mark.only("mray")
+@pytest.mark.parametrize(("seconds", "times"), [("0.1", 1), ("0", 0)])
+def test_a_request_that_waits_for_what_actors_hold_is_told_once(run_program, seconds, times):
+    done = run_program(
+        """
+        import ENGINE, time
+
+        ENGINE.init(num_cpus=2)
+
+        @ENGINE.remote(num_cpus=1)
+        class Counter:
+            def f(self):
+                return 1
+
+        actors = [Counter.remote() for _ in range(3)]
+        ENGINE.get([actor.f.remote() for actor in actors[:2]])
+        late = actors[2].f.remote()
+        time.sleep(1)
+        ENGINE.kill(actors[0])
+        assert ENGINE.get(late) == 1
+        """,
+        env={"MRAY_WARN_WAITING": seconds},
+    )
+    text = "actor Counter cannot be scheduled right now: it asks for {'CPU': 1.0}, 0 of 2 CPU are free, and none is given back before these"
+    assert done.stderr.count(text) == done.stderr.count("cannot be scheduled right now") == times
+    assert done.stderr.count("MRAY_WARN_WAITING=0 disables this message") == times
+
+
+@pytest.mark.only("mray")
+def test_tasks_that_wait_for_tasks_are_not_told_of(run_program):
+    done = run_program(
+        """
+        import ENGINE, time
+
+        ENGINE.init(num_cpus=1)
+
+        @ENGINE.remote
+        def work(_):
+            time.sleep(0.3)
+
+        ENGINE.get([work.remote(number) for number in range(4)])
+        """,
+        env={"MRAY_WARN_WAITING": "0.05"},
+    )
+    assert "cannot be scheduled" not in done.stderr

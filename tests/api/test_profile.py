@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -194,10 +196,9 @@ def test_sums_agree_with_the_clock_on_the_wall(ray_session, worker, compiled, tm
     computed = sum(span.end - span.begin for span in profile.spans if span.kind == COMPUTE) * 1e-9
     assert 0.05 <= computed <= profile.seconds
     (track,) = [spans for (_pid, name), spans in spans_by_track(profile.recordings).items() if name == f"graph {graph.get_id()[:8]}"]
-    covered = sum(span.end - span.begin for span in track) * 1e-9
-    whole = (track[-1].end - track[0].begin) * 1e-9
-    # The loop's own steps lie between spans; nothing lies between them for long.
-    assert covered == pytest.approx(whole, abs=0.02)
+    # The loop's own steps lie between spans, and now and then the time of another process.
+    between = sorted(later.begin - earlier.end for earlier, later in itertools.pairwise(track))
+    assert 0 <= between[len(between) // 2] <= 1_000_000, between
     check(profile, tmp_path)
 
 
@@ -423,23 +424,28 @@ def test_the_timeline_shows_what_a_profile_has_left(ray_session, worker, compile
 
 
 # ------------------------------------------------------------------------------------------- statistics
-def test_statistics_tell_of_steps_and_edges_and_name_the_bottleneck(ray_session, worker, compiled) -> None:
+def test_statistics_tell_of_steps_and_edges_and_name_the_bottleneck(ray_session, worker, compiled, tmp_path: Path) -> None:
     a, b = worker(), worker()
     with ray_session.dag.InputNode() as value:
         graph = compiled(b.slow.bind(a.echo.bind(value)))
     before = graph.statistics()
     assert before["bottleneck"] is None
-    assert before["steps"][1]["name"] == "slow"
-    assert "compute_p50" not in before["steps"][1]
+    assert before["steps"][2]["name"] == "slow"
+    assert "compute_p50" not in before["steps"][2]
     with graph.profile():
         for _ in range(10):
             ray_session.get(graph.execute(0.005))
     found = graph.statistics()
-    slow, echo = found["steps"][1], found["steps"][0]
+    slow, echo = found["steps"][2], found["steps"][1]
     assert slow["count"] == echo["count"] == 10
     assert 0.005 <= slow["compute_p50"] <= slow["compute_p99"]
     assert echo["compute_p50"] < slow["compute_p50"]
-    assert found["bottleneck"] == 1
+    # By one name and number: in the statistics, the schedule, and the picture, where the frame says it too.
+    assert found["bottleneck"] == "[2] slow"
+    assert "[2] slow" in graph.visualize_schedule(format="ascii")
+    graph.visualize(str(tmp_path / "graph"), format="svg", statistics=True)
+    drawn = (tmp_path / "graph.svg").read_text()
+    assert re.findall(r'class="box[^"]* bottleneck" data-number="(\d+)"', drawn) == ["2"]
     assert "slow()" in found["why"]
     assert {edge["count"] for edge in found["edges"].values()} == {10}
     for edge in found["edges"].values():

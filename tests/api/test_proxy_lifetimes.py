@@ -282,3 +282,18 @@ def test_an_interpreter_is_not_restarted(rif: RemoteInterpreterFactory) -> None:
     with pytest.raises(ValueError, match="cannot be restarted"):
         rif.create(num_cpus=0, max_restarts=1)
     rif.create(num_cpus=0, max_restarts=0).put(1).fetch()
+
+
+def test_variables_that_outlive_their_session_start_no_other(fresh: ModuleType) -> None:
+    fresh.init(num_cpus=1, logging_level="ERROR")
+    env = RemoteInterpreterFactory(fresh).create(num_cpus=0)
+    kept, ends = env.put([1]), env.put([2])
+    assert kept.fetch() == [1]
+    fresh.shutdown()
+    del ends  # another thread is to tell the interpreter
+    kept.append(2)  # nobody waits for this step
+    del kept, env
+    gc.collect()
+    while any(thread.name == "proxy courier" for thread in threading.enumerate()):
+        threading.Event().wait(0.01)
+    assert not fresh.is_initialized()

@@ -48,6 +48,25 @@ def test_names_groups_values_and_resources_are_as_at_the_beginning(ray_session, 
     assert ray.get(A.options(name="a").remote().ping.remote()) > 0
 
 
+def test_functions_and_classes_are_taken_as_they_are_after_it(ray_session, reset):
+    ray = ray_session
+    value = 1
+
+    @ray.remote
+    def f():
+        return value
+
+    @ray.remote
+    class A:
+        def value(self):
+            return value
+
+    for number in (1, 2):
+        value = number
+        assert ray.get([f.remote(), A.remote().value.remote()]) == [number, number]
+        reset()
+
+
 def test_processes_of_before_are_gone_and_an_idle_worker_stays(ray_session, reset):
     ray = ray_session
 
@@ -209,7 +228,7 @@ def test_large_objects_are_given_back(ray_session, reset, eventually):
     refs = [ray.put(bytes(1 << 20)), large.remote()]
     ray.get(refs)
     pid = ray.get(keeps.remote())
-    assert names() > before
+    assert names() - before
     reset()
     assert not os.path.exists(f"/proc/{pid}"), "it owned an object"
     eventually(lambda: names() <= before)  # workers that stay hear of it at the same time

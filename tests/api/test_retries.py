@@ -447,10 +447,10 @@ def test_an_object_whose_memory_somebody_removed_is_lost_and_its_place_named(ray
     def length(value):
         return len(value)
 
-    ref = large.remote()
-    ray.wait([ref])
+    once = large.options(max_retries=0).remote()
+    ray.wait([once])
     put = ray.put(b"p" * 1_000_000)
-    for lost in (ref, put):
+    for lost in (once, put):
         os.unlink(f"/dev/shm{lost._entry.payload[0]}")
         with pytest.raises(ray.exceptions.ObjectLostError, match="somebody else has removed it") as caught:
             ray.get(lost)
@@ -458,6 +458,28 @@ def test_an_object_whose_memory_somebody_removed_is_lost_and_its_place_named(ray
         with pytest.raises(ray.exceptions.RayTaskError, match="somebody else has removed it"):
             ray.get(length.remote(lost))
     assert ray.get(length.remote(large.remote())) == 1_000_000
+
+
+@pytest.mark.only("mray")
+def test_a_task_makes_what_somebody_removed_as_often_again_as_it_may_be_retried(ray_session, tmp_path):
+    """Ray's has no name."""
+    ray = ray_session
+
+    @ray.remote
+    def large():
+        with open(tmp_path / "runs", "a") as file:
+            file.write("x")
+        return b"l" * 1_000_000
+
+    ref = large.options(max_retries=2).remote()
+    ray.wait([ref])
+    for runs in (2, 3):
+        os.unlink(f"/dev/shm{ref._entry.payload[0]}")
+        assert ray.get(ref, timeout=60) == b"l" * 1_000_000
+        assert len((tmp_path / "runs").read_text()) == runs
+    os.unlink(f"/dev/shm{ref._entry.payload[0]}")
+    with pytest.raises(ray.exceptions.ObjectLostError, match="somebody else has removed it"):
+        ray.get(ref, timeout=60)
 
 
 @pytest.mark.only("mray")

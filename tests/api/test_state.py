@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -453,17 +454,20 @@ def test_a_process_that_computes_answers_all_the_same(
 
 @pytest.mark.only("mray")
 def test_an_observer_may_only_look(session: ModuleType, state: ModuleType) -> None:
-    """Whatever else it says, the node hangs up, and goes on."""
+    """Whatever else it says, the node tells it why, hangs up, and goes on."""
     from mray._common import messages as m
     from mray._ipc.connection import connect, encode
+    from mray._ipc.frames import decode_message
 
     actor = worker_class(session).remote()
     session.get(actor.pid.remote())
     directory = session._api.current.backend_if_started().facts()["session_dir"]
-    for message in ((m.SHUTDOWN,), (m.ACTOR_KILL, actor._actor_id.binary(), True), (m.QUERY, 1, "trim", []), ("nonsense",)):
+    for message in ((m.SHUTDOWN,), (m.ACTOR_KILL, 0, actor._actor_id.binary(), True), (m.QUERY, 1, "trim", []), ("nonsense",)):
         with connect(os.path.join(directory, "node.sock")) as sock:
             sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode(message))
-            assert sock.recv(100) == b""
+            with sock.makefile("rb") as answer:
+                told = answer.read()
+        assert decode_message(told[4:])[0] == m.NONSENSE
     assert [row.state for row in state.list_actors()] == ["ALIVE"]
     assert session.get(actor.pid.remote())
 
@@ -472,18 +476,18 @@ def test_an_observer_may_only_look(session: ModuleType, state: ModuleType) -> No
 def test_asking_leaves_no_trace_in_those_who_are_asked(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
     @session.remote
     class Curious:
-        def traces(self) -> tuple[int, int, int]:
+        def traces(self) -> list[set[Any]]:
             from mray._api.current import backend_if_started
 
             backend = backend_if_started()
             client: Any = backend.client
-            return len(client.peers), len(client.reactor._callbacks), len(backend.host().service._gone)
+            return [set(client.peers), set(client.reactor._callbacks), set(backend.host().service._gone)]
 
     actor = Curious.remote()
     before = session.get(actor.traces.remote())
     program = "from mray.util import state; [state.list_tasks() for _ in range(5)]; state.list_objects(); state.list_graphs()"
     subprocess.run([sys.executable, "-c", program], check=True)
-    eventually(lambda: session.get(actor.traces.remote()) == before)
+    eventually(lambda: all(now <= then for now, then in zip(session.get(actor.traces.remote()), before, strict=True)))
 
 
 @pytest.mark.only("mray")
@@ -535,3 +539,43 @@ def test_what_is_over_is_listed_last_and_a_dead_actor_constructs_nothing(
     assert {row.state for row in constructors} == {"FINISHED"}
     del ref
     ray.kill(living)
+
+
+@pytest.mark.only("mray")  # the commands look from another process
+def test_a_worker_is_shown_with_the_task_that_it_runs_and_not_with_the_first_of_its_lease(
+    session: ModuleType, state: ModuleType, tmp_path: Path, eventually: Eventually
+) -> None:
+    from mray.cli.commands.stack import processes_of
+    from mray.cli.samples import take
+    from mray.util.state._gather import GATHER
+    from mray.util.state.api import look
+
+    # The same resources and environment: both run in what was leased for the first.
+    @session.remote
+    def earlier() -> bytes:
+        return session.get_runtime_context().get_worker_id()
+
+    @session.remote
+    def later() -> bytes:
+        (tmp_path / "begun").touch()
+        while not (tmp_path / "end").exists():
+            time.sleep(0.01)
+        return session.get_runtime_context().get_worker_id()
+
+    def shown() -> dict[str, list[str]]:
+        view = look(session_directory(None), 30)
+        worker = next(row["process"] for row in view.node["workers"] if row["tenant"])
+        id_of = {row["worker_id"]: row for row in GATHER["workers"](view)}
+        return {
+            "list workers, memory": [row["occupant"] for row in id_of.values() if row.get("occupant")],
+            "top": [process.occupant for process in take(view).processes if process.process == worker],
+            "stack": [row["occupant"] for row in processes_of(view) if row["process"] == worker],
+        }
+
+    first = session.get(earlier.remote())
+    ref = later.remote()
+    eventually((tmp_path / "begun").exists)
+    found = shown()
+    (tmp_path / "end").touch()
+    assert session.get(ref) == first
+    assert found == {command: ["task later"] for command in found}

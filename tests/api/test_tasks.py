@@ -138,6 +138,33 @@ def test_closures_are_captured_at_the_first_call(ray_session):
     assert ray.get(f.remote()) == 1
 
 
+def test_a_session_takes_functions_and_classes_as_they_are_at_their_first_use_in_it(fresh, init):
+    ray = fresh
+    value = 1
+
+    @ray.remote
+    def f():
+        return value
+
+    @ray.remote
+    class A:
+        def value(self):
+            return value
+
+    def values():
+        return ray.get([f.remote(), A.remote().value.remote()])
+
+    init(num_cpus=2)
+    assert values() == [1, 1]
+    value = 2
+    assert values() == [1, 1]
+    ray.shutdown()
+    init(num_cpus=2)
+    assert values() == [2, 2]
+    value = 3
+    assert values() == [2, 2]
+
+
 def test_functions_of_the_same_name_are_different_functions(ray_session):
     ray = ray_session
     refs = []

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,12 +38,13 @@ class Run:
         self.process: subprocess.Popen[str] | None = None
 
     # -- the program ---------------------------------------------------------------------------
-    def start(self, *words: str, program: Path = PROGRAM, env: dict[str, str] | None = None) -> None:
+    def start(self, *words: str, program: Path = PROGRAM, env: dict[str, str] | None = None, before: Sequence[str] = ()) -> None:
+        """`before`: what goes before the command."""
         environment = dict(os.environ, **{MARK: self.mark, "MRAY_TMPDIR": str(self.sessions)}, **(env or {}))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), environment.get("PYTHONPATH")]))
         with (self.folder / "stdout").open("w") as stdout, (self.folder / "stderr").open("w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, str(program), *words, str(self.folder)],
+                [*before, sys.executable, str(program), *words, str(self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,

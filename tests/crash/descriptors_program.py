@@ -2,10 +2,14 @@
 
 Each failure on the way is at another place: the socket, the mapping, the segment, the doorbell that comes through a socket. This prints,
 for each thing done, the errors of the attempts that failed, and with how many descriptors it worked. What fails must leave nothing open.
+
+The word "system" means the whole machine: sessions for which one system call after the other fails, as if there was no room for open files.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import gc
 import json
 import os
@@ -13,6 +17,7 @@ import resource
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +27,7 @@ import mray._backends.native
 import mray._runtime.session as session
 import mray.dag
 from mray._api.current import current_backend
+from tests.crash.refusals import OPENING, refuse
 
 LARGE = 1 << 20
 #: Bytes of shared memory for objects, and of those that do not all fit.
@@ -152,15 +158,33 @@ def worker() -> None:
     assert mray.get(size.options(runtime_env=env).remote(b"x" * LARGE)) == LARGE
 
 
+def graph_in_a_loop() -> None:
+    """Needs an epoll of its own, for the driver's event loop, which has been there before."""
+    (loop,) = LOOPS
+    echo = Echo.remote()
+    with mray.dag.InputNode() as value:
+        compiled = echo.echo.bind(value).experimental_compile(enable_asyncio=True)
+
+    async def execute() -> Any:
+        return await (await compiled.execute_async(b"z" * LARGE))
+
+    try:
+        assert loop.run_until_complete(execute()) == b"z" * LARGE
+    finally:
+        compiled.teardown()
+
+
 OPERATIONS = (put, spill, task, result, actor, graph)
+#: The event loop of this process.
+LOOPS: list[asyncio.AbstractEventLoop] = []
 
 
-def try_all(limited: Callable[[int], Any]) -> dict[str, Any]:
+def try_all(limited: Callable[[int], Any], operations: Iterable[Callable[[], None]] = OPERATIONS) -> dict[str, Any]:
     """Everything that a process does, and what has stayed open of it."""
-    for operation in OPERATIONS:
+    for operation in operations:
         operation()  # imports, and the pool of segments
     before = open_files()
-    told: dict[str, Any] = {operation.__name__: attempt(operation, limited) for operation in OPERATIONS}
+    told: dict[str, Any] = {operation.__name__: attempt(operation, limited) for operation in operations}
     told["left"] = left(before)
     return told
 
@@ -208,7 +232,11 @@ def of_init(before: set[int]) -> dict[str, Any]:
 
 def of_driver(_before: set[int]) -> dict[str, Any]:
     init()
-    return try_all(few)
+    LOOPS.append(asyncio.new_event_loop())
+    try:
+        return try_all(few, (*OPERATIONS, graph_in_a_loop))
+    finally:
+        LOOPS.pop().close()
 
 
 def of_worker(_before: set[int]) -> dict[str, Any]:
@@ -222,6 +250,46 @@ def of_node(_before: set[int]) -> dict[str, Any]:
     init()
     task()
     return {"worker": attempt(worker, node_has_few, (0, 3, *range(4, MOST)))}
+
+
+def of_system(_before: set[int]) -> dict[str, Any]:
+    """A session with each system call that makes a descriptor refused: in the driver and in all that it starts."""
+    # Not accept: a listener lets a descriptor go that it keeps for this, whose place is the next one's.
+    return {call: in_a_child(lambda call=call: session_without(call)) for call in OPENING if call != "accept4"}
+
+
+def session_without(call: str) -> dict[str, Any]:
+    """The errors of whatever a session does; `works` says how many operations did."""
+    LOOPS.append(asyncio.new_event_loop())
+    refuse([call], errno.ENFILE)
+    errors = []
+    works = 0
+    for operation in (init, *OPERATIONS, graph_in_a_loop, mray.shutdown):
+        try:
+            operation()
+            works += 1
+        except (OSError, mray.exceptions.RayError) as error:
+            errors.append(f"{type(error).__name__}: {error}")
+            if operation is init:
+                break
+    return {"errors": errors, "works": works}
+
+
+def in_a_child(do: Callable[[], Any]) -> Any:
+    """What a process of its own, forked from this one, finds."""
+    readable, writable = os.pipe()
+    if not os.fork():
+        try:
+            os.write(writable, json.dumps(do()).encode())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable) as file:
+        told = file.read()
+    os.wait()
+    return json.loads(told)
 
 
 def main() -> None:

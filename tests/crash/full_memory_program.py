@@ -56,11 +56,11 @@ def give_back() -> None:
 
 
 def rooms(every: bool, growth: int = 1) -> Iterator[int]:
-    """Pages to leave, attempt by attempt; unless it is to be every number, so many times as many are added each time."""
+    """Pages to leave, attempt by attempt: every number up to a hundred and then larger steps, or so many times as many more each time."""
     pages = 0
     while True:
         yield pages
-        pages += (1 if pages < 100 else 16) if every else max(1, growth * pages)
+        pages += (1 if pages < 100 else max(16, pages // 16)) if every else max(1, growth * pages)
 
 
 def eventually(condition: Callable[[], object], what: Callable[[], object]) -> None:
@@ -75,6 +75,11 @@ def eventually(condition: Callable[[], object], what: Callable[[], object]) -> N
 # ----------------------------------------------------------------------------------------------- scenes
 def value(number: float = 1.0, size: int = LARGE) -> Any:
     return np.full(size // 8, number)
+
+
+def growing() -> Iterator[int]:
+    """Sizes of which each needs new slots, by so little that the room which grows with the attempts overtakes them."""
+    return iter(range(LARGE, 1 << 40, PAGE))
 
 
 def check(array: Any, number: float = 1.0, size: int = LARGE) -> None:
@@ -220,7 +225,7 @@ def executing_a_graph() -> Scene:
     actors = [Actor.remote(), Actor.remote()]
     with mray.dag.InputNode() as given:
         graph = actors[1].keep.bind(actors[0].double.bind(given)).experimental_compile()
-    sizes = iter(range(LARGE, 1 << 40, 80_000))
+    sizes = growing()
 
     def attempt() -> None:
         size = next(sizes)  # grows: no slot of before will do
@@ -235,8 +240,7 @@ def executing_a_graph_ahead() -> Scene:
     actor = Actor.remote()
     with mray.dag.InputNode() as given:
         graph = actor.keep.bind(given).experimental_compile(_max_inflight_executions=4)
-    sizes = iter(range(LARGE, 1 << 40, 80_000))
-    sizes = iter(range(LARGE, 1 << 40, 80_000))
+    sizes = growing()
 
     def attempt() -> None:
         size = next(sizes)
@@ -308,7 +312,7 @@ def joining_a_group() -> Scene:
 def sending_in_a_group() -> Scene:
     actors = [Actor.remote(), Actor.remote()]
     mray.get([actor.join.remote(2, rank, "senders") for rank, actor in enumerate(actors)])
-    sizes = iter(range(LARGE, 1 << 40, 80_000))
+    sizes = growing()
 
     def attempt() -> None:
         size = next(sizes)
@@ -388,17 +392,21 @@ def others() -> set[str]:
 
 
 def trim() -> None:
-    """Have every process let go of the memory that it keeps for the next object. What the driver holds is left."""
+    """Have every process let go of the memory that it keeps for the next object. What is left is the one object that `run` holds."""
     client = current_backend().client  # type: ignore[attr-defined]
     store, table = client.store, client.store._table
-    wanted = sum(segment.size for segment in store._used.values())
+
+    def left() -> tuple[int, list[int]]:
+        return table.total(BYTES, table.rows_in_use()), [segment.size for segment in list(store._used.values())]
 
     def nothing_else() -> bool:
         store.trim()
         client.ask(messages.QUERY, "trim", [])
-        return bool(table.total(BYTES, table.rows_in_use()) == wanted)
+        # Looked at anew each time: what an attempt put for an argument is the driver's until the reply has let go of it.
+        total, held = left()
+        return len(held) == 1 and [total] == held
 
-    eventually(nothing_else, lambda: (table.total(BYTES, table.rows_in_use()), wanted))
+    eventually(nothing_else, left)
 
 
 def run(scene: Callable[[], Scene], every: bool) -> None:

@@ -24,6 +24,9 @@ VICTIMS = (*SINGLE, *PAIRS)
 GRAPH = ("compile", "between", "read", "compute", "write", "collective", "teardown")
 #: What only the process itself can do to itself.
 INNER = ("raise", "sys.exit", "os._exit", "memory", "thread", "files")
+#: What ends a process by itself while it runs its setup hook: with which exit code; and how that is told.
+ENDS_HOOK = {"sys.exit": EXIT_CODE, "os._exit": EXIT_CODE, "SIGINT": 1}
+ENDED_HOOK = ("pid {pid}", "its worker_process_setup_hook did not return")
 #: How an error's text tells the end of a process.
 HOW = {
     "os._exit": f"exited with exit code {EXIT_CODE}",
@@ -106,12 +109,11 @@ def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
         return (value,)
     # A worker that dies before the task has reached it is replaced, and the other one does not die.
     instead = value.value if phase == "start_worker" else None
+    if phase == "start_worker" and manner in ENDS_HOOK:
+        return (Told("RuntimeEnvSetupError", (*ENDED_HOOK, f"exited with exit code {ENDS_HOOK[manner]}"), instead),)
     if manner in HOW:
         return (Told("WorkerCrashedError", (*who, HOW[manner]), instead),)
     if phase == "start_worker":
-        if manner in ("sys.exit", "SIGINT"):
-            code = EXIT_CODE if manner == "sys.exit" else 1
-            return (Told("WorkerCrashedError", (*who, f"exited with exit code {code}"), instead),)
         return (Told("RuntimeEnvSetupError", ("its runtime_env could not be set up", *raised(manner, bare=True).words)),)
     if manner == "sys.exit":
         return (Told("WorkerCrashedError", (*who, f"exited with exit code {EXIT_CODE}", f"raised SystemExit({EXIT_CODE})")),)
@@ -142,14 +144,14 @@ def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
         return value, Told("ActorDiedError", (*who, "exit_actor() was called"))
     if goes_on:
         return (value,) if phase in ("construct", "start_worker") else (value, alive)
+    if phase == "start_worker" and manner in ENDS_HOOK:
+        return (Told("RuntimeEnvSetupError", (*ENDED_HOOK, f"exited with exit code {ENDS_HOOK[manner]}")),)
     if manner in HOW:
         dead = Told("ActorDiedError", (*who, HOW[manner]))
         if phase == "teardown":
             return value, dead
         return (dead,) if phase in ("construct", "start_worker") else (Told("ActorDiedError", (*dead.words, *part)), dead)
     if phase == "start_worker":
-        if manner in ("sys.exit", "SIGINT"):
-            return (Told("ActorDiedError", (*who, f"exited with exit code {EXIT_CODE if manner == 'sys.exit' else 1}")),)
         return (Told("RuntimeEnvSetupError", ("its runtime_env could not be set up", *raised(manner, bare=True).words)),)
     if phase == "construct":
         if manner == "sys.exit":
@@ -157,10 +159,10 @@ def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
         text = "KeyboardInterrupt" if manner == "SIGINT" else raised(manner, bare=True).words[0]
         return (Told("ActorDiedError", ("an error raised in its creation task", "pid={pid}", text)),)
     if manner == "sys.exit" or (manner == "SIGINT" and phase in ("read", "compute", "write")):
-        how = f"exited with exit code {EXIT_CODE if manner == 'sys.exit' else 1}"
+        how = [f"exited with exit code {EXIT_CODE if manner == 'sys.exit' else 1}"]
         if phase not in GRAPH or phase == "between":
-            how = f"raised SystemExit({EXIT_CODE}), which is what exit_actor() does"
-        dead = Told("ActorDiedError", (*who, how))
+            how.append(f"raised SystemExit({EXIT_CODE})")
+        dead = Told("ActorDiedError", (*who, *how))
         return Told("ActorDiedError", (*dead.words, *part)), dead
     if manner == "SIGINT":
         words = ("pid {pid}", "was interrupted at 'allocate' of a compiled graph") if phase == "compile" else ()

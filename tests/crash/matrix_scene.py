@@ -246,9 +246,8 @@ class Drive:
         return [name for name in os.listdir("/dev/shm") if any(token in name for token in self.tokens)]
 
     def left_of(self, process: str) -> list[str]:
-        """What there is of a process of the session that is dead: names of what it owned, its socket."""
-        names = [name for name in self.names() if f"-{process}-" in name]
-        return names + [str(path) for path in self.paths() if path.name.startswith(process) and path.suffix == ".sock"]
+        """What there is of a process of the session that is dead: names of what it owned."""
+        return [name for name in self.names() if f"-{process}-" in name]
 
     def left(self) -> list[str]:
         """What is there of the whole, in words."""

@@ -8,13 +8,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import mray
+from mray._api.current import current_backend
 from mray._common import messages as m
-from mray._ipc.connection import encode
+from mray._ipc.connection import connect, encode
+from mray._ipc.frames import decode_message
+from mray._ipc.introductions import NODE, NODE_SOCKET
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -32,15 +36,16 @@ NONSENSE = {
     "a HELLO of nobody": encode((m.HELLO, m.ROLE_WORKER, "0123456789abcdef", os.getpid())),
     "a HELLO that is odd": encode((m.HELLO, [], {}, "pid")),
     "a HELLO cut off": encode((m.HELLO, m.ROLE_DRIVER, "f" * 16, 1, {"namespace": "x" * 100}))[:40],
+    "a wish for nobody": encode((m.PASS_ON, "0123456789abcdef")),
+    "an odd wish": encode((m.PASS_ON, ())),
     "a query of nothing": encode((m.HELLO, m.ROLE_OBSERVER, "", 1)) + encode((m.QUERY, [], {}, ())),
 }
 
 
-def say(path: str, words: bytes) -> bytes:
+def say(sock: socket.socket, words: bytes) -> bytes:
     """Everything the peer answers, until it hangs up."""
     answer = b""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.connect(path)
+    with sock:
         try:
             sock.sendall(words)
             sock.shutdown(socket.SHUT_WR)  # a message that is cut off stays so
@@ -71,14 +76,16 @@ def test_nonsense_ends_the_conversation_of_who_says_it_alone(capfd: pytest.Captu
     try:
         counter = Counter.remote()
         assert mray.get([counter.up.remote(), double.remote(1)]) == [1, 2]
+        client = current_backend().client  # type: ignore[attr-defined]
         session = context["session_dir"]
-        sockets = sorted(os.path.join(session, name) for name in os.listdir(session) if name.endswith(".sock"))
+        assert [name for name in os.listdir(session) if name.endswith(".sock")] == [NODE_SOCKET]
+        ways = [partial(connect, os.path.join(session, NODE_SOCKET)), *(partial(client.connect, each) for each in (NODE, *client.peers))]
         said = 0
-        # The node's, the driver's, and those of two workers at least. (The zygote and the debugger listen in ways of their own.)
-        assert len(sockets) >= 3
-        for path in sockets:
+        # To the node in two ways, and to two workers. (The zygote and the debugger are reached in ways of their own.)
+        assert len(ways) >= 4
+        for way in ways:
             for words in NONSENSE.values():
-                say(path, words)
+                say(way(), words)
                 said += 1
                 assert mray.get(counter.up.remote()) == 1 + said
         assert mray.get(double.remote(21)) == 42
@@ -98,12 +105,12 @@ def test_drivers_that_are_not_admitted_leave_no_row(tmp_path: Path, eventually: 
 
     try:
         run("-m", "mray", "start", "--head", "--num-cpus=1")
-        node = next(Path(folder).rglob("node.sock"))
+        node = str(next(Path(folder).rglob(NODE_SOCKET)))
         for number in range(20):
             process = f"{number:016x}"
-            assert say(str(node), encode((m.HELLO, m.ROLE_DRIVER, process, os.getpid(), {}))) == b""
-            assert say(str(node), encode((m.HELLO, m.ROLE_DRIVER, process, os.getpid(), {"namespace": "n", "place": 5}))) == b""
-            assert say(str(node), encode((m.HELLO, m.ROLE_DRIVER, "../" + process, os.getpid(), {}))) == b""
+            for name, wishes in ((process, {}), (process, {"namespace": "n", "place": 5}), ("../" + process, {})):
+                answer = say(connect(node), encode((m.HELLO, m.ROLE_DRIVER, name, os.getpid(), wishes)))
+                assert decode_message(answer[4:])[0] == m.NONSENSE
         row = "import mray; mray.init(address='auto', logging_level='ERROR'); print(mray._api.current.backend_if_started().facts()['row'])"
         assert int(run("-c", row)) == 1
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -64,6 +65,10 @@ class Member:
             self.collective.broadcast(tensor, 1)
         elif what == "reduce":
             self.collective.reduce(tensor, self.collective.get_rank())
+        elif what == "allgather":
+            self.collective.allgather([np.ones(3) for _ in range(3)], tensor)
+        elif what == "reducescatter":
+            self.collective.reducescatter(tensor, [np.ones(3) for _ in range(3)])
         elif what == "recv":
             self.collective.recv(tensor, 1)
         elif what == "send":
@@ -154,6 +159,83 @@ def test_members_that_wait_for_one_that_leaves_are_told(make, tmp_path, eventual
     mray.get(second.destroy.remote())
     with pytest.raises(RayChannelError, match=r"rank 1 \(actor Member, pid \d+\) destroyed the group"):
         mray.get(call)
+
+
+#: What the others wait in; what the last member is refused meanwhile, and why.
+REFUSALS = {
+    "allreduce of an array that is read-only": ("allreduce", lambda c: c.allreduce(_read_only()), "ValueError.*read-only; copy it first"),
+    "allreduce of no tensor": ("allreduce", lambda c: c.allreduce([1]), "RuntimeError.*Unrecognized tensor type"),
+    "allreduce by no operation": ("allreduce", lambda c: c.allreduce(np.ones(3), op="sum"), "AttributeError.*'str' object"),
+    "allreduce of a dtype without arithmetic": ("allreduce", lambda c: c.allreduce(np.array(["a"])), "ValueError.*cannot be reduced"),
+    "broadcast from nobody": ("reduce", lambda c: c.broadcast(np.ones(3), 7), "ValueError.*must be less than world size"),
+    "allgather into too few": ("allgather", lambda c: c.allgather([np.ones(3)], np.ones(3)), "RuntimeError.*must be equal to world_size"),
+    "allgather into another dtype": ("allgather", lambda c: c.allgather([np.ones(3, "f4")] * 3, np.ones(3)), "ValueError.*same dtype"),
+    "reducescatter into another shape": (
+        "reducescatter",
+        lambda c: c.reducescatter(np.ones(2), [np.ones(3)] * 3),
+        "ValueError.*wrong shape",
+    ),
+}
+
+
+def _read_only() -> Any:
+    array = np.ones(3)
+    array.flags.writeable = False
+    return array
+
+
+def refused(member: Member, call: Callable[[Any], None]) -> str:
+    """In an actor: the error of a call, as text."""
+    try:
+        call(member.collective)
+    except Exception as error:
+        return repr(error)
+    return "not refused"
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_what_one_member_is_refused_the_others_are_told_with_the_reason(make, tmp_path, eventually, refusal):
+    what, call, reason = REFUSALS[refusal]
+    members = make(3)
+    calls = [member.call.remote(what) for member in members[:2]]
+    eventually(lambda: (tmp_path / what).exists())
+    pid = mray.get(members[2].pid.remote())
+    assert re.search(reason, mray.get(members[2].__ray_call__.remote(refused, call)))
+    for ref in calls:
+        with pytest.raises(RayChannelError, match=rf"rank 2 \(actor Member, pid {pid}\) did not take part.*{reason}"):
+            mray.get(ref)
+    # Those that had begun are with the group no more; it can be made again.
+    with pytest.raises(RayChannelError, match="broke off a collective"):
+        mray.get(members[2].sum.remote())
+    mray.get([member.destroy.remote() for member in members])
+    mray.get([member.join.remote(3, rank) for rank, member in enumerate(members)])
+    assert mray.get([member.sum.remote() for member in members]) == [3.0] * 3
+
+
+def test_what_all_members_are_refused_breaks_nothing(make):
+    members = make(3)
+    for _what, call, reason in REFUSALS.values():
+        for text in mray.get([member.__ray_call__.remote(refused, call) for member in members]):
+            assert re.search(reason, text)
+        assert mray.get([member.sum.remote() for member in members]) == [3.0] * 3
+
+
+@pytest.mark.parametrize("what", ["recv", "send"])
+def test_a_message_that_one_side_is_refused_is_an_error_for_the_other_that_waits(make, tmp_path, eventually, what):
+    first, second, third = make(3)
+    ref = first.call.remote(what)
+    eventually(lambda: (tmp_path / what).exists())
+    call = (lambda c: c.send([1], 0)) if what == "recv" else (lambda c: c.recv(_read_only(), 0))
+    text = mray.get(second.__ray_call__.remote(refused, call))
+    with pytest.raises(RayChannelError, match=r"rank 1 .* did not take part, for the call was refused: (Runtime|Value)Error"):
+        mray.get(ref)
+    assert "Error" in text
+    # Nobody else has anything to do with it.
+    assert mray.get([member.sum.remote() for member in (first, second, third)]) == [3.0] * 3
+    if what == "recv":
+        again = first.call.remote("recv")
+        mray.get(second.__ray_call__.remote(refused, lambda c: c.send(np.ones(3), 0)))
+        mray.get(again)
 
 
 @pytest.mark.parametrize("what", ["allreduce", "recv", "send", "allreduces"])

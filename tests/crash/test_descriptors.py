@@ -26,6 +26,19 @@ def test_with_descriptors_for_less_and_less_of_it_each_failure_is_told_and_nothi
     run.assert_nothing_left()
 
 
+def test_in_a_system_without_room_for_open_files_whatever_cannot_be_opened_is_told_and_nothing_is_left(run):
+    run.start("system", program=PROGRAM)
+    assert run.wait() == 0, run.output()
+    told = json.loads(run.said()["TOLD"])
+    for call, story in told.items():
+        # A session opens nothing with some of these calls, or goes on without.
+        assert story["errors"] or story["works"] == 9, (call, story)
+        for error in story["errors"]:
+            assert "Too many open files in system: raise fs.file-max" in error, (call, error)
+    assert {"openat", "socket", "eventfd2", "epoll_create1", "pipe2"} <= {call for call, story in told.items() if story["errors"]}
+    run.assert_nothing_left()
+
+
 PEERS = """
 import os, resource
 import mray, mray.dag
@@ -92,4 +105,46 @@ def test_who_asks_an_actor_without_descriptors_for_the_first_time_is_told_so_at_
     assert said["OPEN"] == said["CALLED"] == pid
     assert said["READ"] == repr(b"x" * 10)
     assert said["RAN"] == "7"
+    run.assert_nothing_left()
+
+
+PRINTS = """
+import glob, os, resource, sys, time
+import mray
+from mray._api.current import current_backend
+
+session = mray.init(num_cpus=1, logging_level="ERROR")
+logs = os.path.join(session.address_info["session_dir"], "logs", "worker-*.out")
+
+@mray.remote
+class Speaker:
+    def say(self, text):
+        print(text, flush=True)
+
+def text_of(*paths):
+    return "".join(open(path).read() for path in paths)
+
+def until(condition):
+    while not condition():
+        time.sleep(0.005)
+
+node = current_backend().client.facts["node_pid"]
+speaker = Speaker.remote()
+mray.get(speaker.__ray_ready__.remote())
+limits = resource.prlimit(node, resource.RLIMIT_NOFILE)
+resource.prlimit(node, resource.RLIMIT_NOFILE, (3, limits[1]))
+speaker.say.remote("without")
+until(lambda: "without" in text_of(os.path.join(sys.argv[-1], "stdout")))
+resource.prlimit(node, resource.RLIMIT_NOFILE, limits)
+speaker.say.remote("with")
+until(lambda: "with" in text_of(*glob.glob(logs)))
+print("LOGGED", text_of(*glob.glob(logs)).split(), flush=True)
+mray.shutdown()
+"""
+
+
+def test_what_a_worker_prints_is_shown_where_no_log_file_can_be_opened_and_is_kept_from_then_on(run_text):
+    run = run_text(PRINTS)
+    assert run.wait() == 0, run.output()
+    assert run.said()["LOGGED"] == "['with']"
     run.assert_nothing_left()

@@ -37,7 +37,7 @@ mray.shutdown()
 def test_the_first_to_hear_of_an_owners_death_can_say_who_it_was(run_text, tmp_path, size):
     """The node is held back between hearing of the death and telling of it."""
     flag = tmp_path / "flag"
-    rules = [{"at": "socket removed", "in": "node", "once": str(flag), "do": "wait"}]
+    rules = [{"at": "channels closed", "in": "node", "once": str(flag), "do": "wait"}]
     run = run_text(PROGRAM, str(size), str(flag), env={"MRAY_POINTS": json.dumps({"rules": rules})})
     if size > 100_000:
         # Its memory is there until the node takes it away: held back, the node would keep the program waiting for that.

@@ -37,7 +37,7 @@ from mray._ipc.process import start_of
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import ADDRESS
 from mray._ipc.ring import RingReader, RingWriter
-from mray._ipc.segment import Segment, new_nonce
+from mray._ipc.segment import Segment, new_nonce, open_memory
 from mray._ipc.slots import PLACE, SlotReader
 from mray._ipc.table import ROW_WORDS, ROWS, SessionTable
 from mray._objects.serializer import deserialize, serialize
@@ -76,6 +76,8 @@ MESSAGES: tuple[tuple[Any, ...], ...] = (
     (m.ANSWER, 9, True, [{"row": 1.5, "big": 1 << 70, "t": (True, None)}]),
     (m.TOLD, 1, {"work": (True, [])}),
     (m.SPAWN, "feed", {"PATH": "/bin"}),
+    (m.INTRODUCE, 5, "0123456789abcdef", True),
+    (m.NOT_INTRODUCED, 5, 111, "there is no such process"),
 )
 
 
@@ -363,7 +365,10 @@ DECODERS: dict[str, Decoder] = {
     **_tensors(),
     "packed value": Decoder((_packed(),), _read_packed, _OF_PICKLES, own_from=40),
     "table of the session": Decoder(
-        (bytes(64),), _read_segment_of(ROWS * ROW_WORDS * 8, SessionTable.open), (ValueError,), is_cheap=False
+        (bytes(64),),
+        _read_segment_of(ROWS * ROW_WORDS * 8, lambda name: SessionTable.of(name, open_memory(name, writable=True))),
+        (ValueError,),
+        is_cheap=False,
     ),
     "board": Decoder(
         (_BOARD_WORDS,), _read_segment_of(_board.segment.size, lambda name: Board.open(name, 2, 77)), (ValueError,), is_cheap=False

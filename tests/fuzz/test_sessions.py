@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import random
 import socket
@@ -16,6 +15,7 @@ import mray
 from mray._api.current import backend_if_started
 from mray._common import messages as m
 from mray._ipc.connection import Connection, encode
+from mray._ipc.introductions import NODE
 from mray.exceptions import RayError
 from tests.fuzz.changes import changed
 
@@ -78,19 +78,13 @@ def said(shared_session: Any) -> Iterator[list[Any]]:
         shared_session.running = False
 
 
-def sockets() -> list[str]:
-    """Of the node and everybody else in the session."""
-    folder = backend_if_started().client.session_dir  # type: ignore[union-attr]
-    return sorted(glob.glob(os.path.join(folder, "*.sock")))
-
-
-def speak(path: str, words: bytes) -> bool:
+def speak(process: str, words: bytes) -> bool:
     """Say something, and wait until the other side has hung up; False if nobody is there any more (an actor that is over)."""
-    with socket.socket(socket.AF_UNIX) as sock:
-        try:
-            sock.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return False
+    try:
+        sock = backend_if_started().client.connect(process)  # type: ignore[union-attr]
+    except ConnectionRefusedError:
+        return False
+    with sock:
         try:
             sock.sendall(words)
             sock.shutdown(socket.SHUT_WR)
@@ -104,21 +98,19 @@ def speak(path: str, words: bytes) -> bool:
 def test_the_words_of_a_session_said_again_and_damaged_harm_nobody(said: list[Any]) -> None:
     counter = mray.get_actor("known")
     before = mray.get(counter.up.remote())
-    shown = set(map(os.path.basename, sockets()))
-    own = backend_if_started().client.process + ".sock"  # type: ignore[union-attr]
+    others = (NODE, *backend_if_started().client.peers)  # type: ignore[union-attr]
+    assert len(others) >= 3
     randomness = random.Random(9)
     # Nobody may end what is another's: these words are not said again as they are.
     harmless = [message for message in said if message[0] not in (m.SHUTDOWN, m.CALL, m.TASK, m.ACTOR_KILL, m.RENEW, m.ACTOR_DROP)]
     assert {m.ACTOR_CREATE, m.LEASE_REQUEST, m.GROUP_CREATE, m.QUERY} <= {message[0] for message in harmless}
-    for path in sockets():
-        if os.path.basename(path) not in shown - {own}:
-            continue
+    for process in others:
         for number in range(12):
             hello = encode((m.HELLO, m.ROLE_DRIVER, f"{number:016x}", os.getpid()))
             pieces = [encode(randomness.choice(harmless)) for _ in range(4)]
             randomness.shuffle(pieces)
             # (A peer that has said HELLO well, or has not.)
-            speak(path, (hello if number % 2 else b"") + changed(b"".join(pieces), randomness))
+            speak(process, (hello if number % 2 else b"") + changed(b"".join(pieces), randomness))
     assert mray.get(counter.up.remote()) == before + 1
     assert mray.get([double.remote(number) for number in range(20)]) == [2 * number for number in range(20)]
     assert mray.util.placement_group([{"CPU": 1}]).wait(60)
@@ -160,6 +152,7 @@ def test_calls_that_wait_when_a_connection_breaks_are_told(said: list[Any], word
 
 
 def test_an_announcement_of_a_gigabyte_is_not_waited_for(said: list[Any]) -> None:
-    heard = sum(speak(path, struct.pack("<I", 1 << 30) + b"x" * 100) for path in sockets())
-    assert heard >= 3  # the node, the driver, the actor that stays
+    others = (NODE, *backend_if_started().client.peers)  # type: ignore[union-attr]
+    heard = sum(speak(process, struct.pack("<I", 1 << 30) + b"x" * 100) for process in others)
+    assert heard >= 2  # the node, the actor that stays
     assert mray.get(double.remote(4)) == 8

@@ -1,4 +1,4 @@
-"""The shape of the checkout: what lies where, how long a file may be, which words a file may say."""
+"""The shape of the checkout: what lies where, which words a file may say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from tests.house.source import ROOT, modules
 
 TOP_LEVEL = {"setup.cfg", "pyproject.toml", "mray", "tests", "bench", "tools", "README.md", "LICENSE"}
-MOST_LINES = 600
 
 
 def tracked_files() -> list[str]:
@@ -28,11 +27,6 @@ def tracked_files() -> list[str]:
 def test_top_level_holds_only_the_agreed_entries() -> None:
     odd = {name.partition("/")[0] for name in tracked_files()} - TOP_LEVEL
     assert not {name for name in odd if not name.startswith(".")}
-
-
-def test_no_file_of_the_package_outgrows_its_idea() -> None:
-    lengths = {name: (ROOT / name).read_text().count("\n") for name in modules()}
-    assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
 
 
 def test_no_module_is_named_after_nothing() -> None:

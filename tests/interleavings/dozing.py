@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from mray._ipc import reactor
+from mray._ipc import reactor, waiting
 from mray._ipc.doorbell import Doorbell
 from mray._ipc.reactor import Reactor
 from tests.interleavings import explorer
@@ -91,7 +91,7 @@ class SharedList:
         _run().access(CHANGE, self._location, lambda old: tuple(each for each in old if each != item))
 
 
-class Waiter(reactor._Waiter):
+class Waiter(reactor.Waiter):
     """The same one in every run of its thread."""
 
     __slots__ = ()
@@ -220,7 +220,8 @@ class Threads:
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reactor, "_Waiter", Waiter)
+            patch.setattr(reactor, "Waiter", Waiter)
             stand_in = types.SimpleNamespace(Lock=lambda: Lock("waiter"), get_ident=threading.get_ident, Thread=threading.Thread)
             patch.setattr(reactor, "threading", stand_in)
+            patch.setattr(waiting, "threading", stand_in)  # a waiter's own lock is of that module
             yield

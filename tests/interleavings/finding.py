@@ -19,8 +19,8 @@ from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.rendezvous import Member
 from mray.exceptions import RayChannelError
 from tests.interleavings import explorer
-from tests.interleavings.explorer import CHANGE, GET, SEQUENTIAL, SET, Explored, Explorer, Outcome, Run, dead
-from tests.interleavings.meeting import Meeting, _Host
+from tests.interleavings.explorer import CHANGE, GET, SET, Outcome, Run, dead
+from tests.interleavings.meeting import Meeting, Together, _Host
 from tests.interleavings.stand_ins import Process, Segment
 
 
@@ -33,12 +33,12 @@ class _Segment(Segment):
     """A board's."""
 
     @classmethod
-    def create(cls, name: str, size: int) -> Segment:
+    def create(cls, name: str, size: int, *, offer: bool) -> Segment:
         _run().access(SET, ("name", name), size)
         return cls(_run(), name, size)
 
     @classmethod
-    def open(cls, name: str, *, writable: bool) -> Segment:
+    def open(cls, name: str, *, writable: bool, ask: Any) -> Segment:
         assert writable
         size = _run().access(GET, ("name", name))
         if not size:
@@ -51,9 +51,12 @@ class _Files:
 
     def __init__(self, _directory: str, _group: str) -> None:
         self._stale: set[tuple[int, int]] = set()
+        self._announced = False
 
     def announce(self, member: Member) -> None:
-        _run().access(SET, ("file", member.rank), member)
+        if not self._announced:  # nobody removes it
+            self._announced = True
+            _run().access(SET, ("file", member.rank), member)
 
     def withdraw(self, member: Member) -> None:
         self._remove(member.rank, member.nonce)
@@ -115,7 +118,7 @@ def _knowledge(attempt: int, mine: SharedMemoryGroup, finder: _Finder) -> Any:
     return attempt, members, boards, watches, tuple(mine._bells), tuple(mine._watches), *facts
 
 
-class Finding:
+class Finding(Together):
     """Each member joins `times` times; each time all of them meet in a barrier, and leave."""
 
     def __init__(self, *, members: int = 2, times: int = 1) -> None:
@@ -159,15 +162,10 @@ class Finding:
             left = [where for where, value in outcome.memory.items() if where[0] == "name" and value]
             assert not left, f"names are left: {left}"
 
-    def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
-        """Raises Violation."""
-        actors = {name: functools.partial(self.take_part, rank=rank) for rank, name in enumerate(self.names)}
-        with Meeting().in_place(order), self._in_place():
-            return Explorer(actors, order=order, victim=victim, check=self.check).explore()
-
     @contextlib.contextmanager
-    def _in_place(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
+    def in_place(self, order: str) -> Iterator[None]:
+        """As of `Meeting`, and more."""
+        with Meeting().in_place(order), pytest.MonkeyPatch.context() as patch:
             patch.setattr(group, "Board", board.Board)
             patch.setattr(group, "Meeting", _Files)
             patch.setattr(group, "now", lambda: 0.0)

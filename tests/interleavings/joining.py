@@ -3,14 +3,14 @@
     writer: write, ring whoever has joined ── ring ──▶ readers: claim a place, write down who reads there, JOINED, read
     any of them: close
 
-The words before the ring, the names of places and the ring are stand-ins; the ends (`SharedRing`) are real.
+The words before the ring, the locks of places and the ring are stand-ins; the ends (`SharedRing`) are real.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
-import os
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +23,7 @@ from mray.exceptions import RayChannelError
 from mray.experimental.channel import _shared_ring
 from mray.experimental.channel._shared_ring import RingFacts, SharedRing, _Parts, _Writer
 from tests.interleavings import explorer
-from tests.interleavings.explorer import SEQUENTIAL, SET, SWAP, Explored, Explorer, Outcome, Run, fence, fence_if_weak
+from tests.interleavings.explorer import CHANGE, GET, SEQUENTIAL, SET, Explored, Explorer, Outcome, Run, dead, fence, fence_if_weak
 from tests.interleavings.stand_ins import Process, Segment, in_place
 
 VALUES = (b"1", b"2", b"3")
@@ -53,6 +53,9 @@ class _Host:
         if process in self._process.deaths:
             raise OSError(f"{process} is dead")
         return self._process.bell_of(process)
+
+    def ask_of(self, _process: str) -> None:
+        """Names stay."""
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
         self._watches[actor] = callback
@@ -94,7 +97,7 @@ class Joining:
         self.reads = messages if reads is None else reads
         self.closes = closes or {}
         layout = RingLayout(capacity, 64, readers, 2)
-        self.facts = RingFacts("ring", "w", "w", declared or tuple(self.readers), capacity, layout, tuple(range(readers)))
+        self.facts = RingFacts("ring", "w", "w", declared or tuple(self.readers), capacity, layout)
 
     def initial(self) -> dict[Any, Any]:
         explorer.current = run = Run([], {}, SEQUENTIAL)
@@ -108,6 +111,7 @@ class Joining:
         process = Process(run, name, self.names)
         run.is_early = True
         segment: Any = Segment(run, "ring", self.facts.control + self.facts.layout.size)
+        segment.descriptor = types.SimpleNamespace(fd=3)
         host = _Host(process)
         kept: Any = types.SimpleNamespace(keep=lambda _ring: None, forget=lambda _ring: None)
         parts = _Parts(host, self.facts, segment)  # type: ignore[arg-type]
@@ -175,15 +179,20 @@ class Joining:
 
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:
-        def make(path: str, flags: int, _mode: int) -> int:
-            if _run().access(SWAP, ("name", path), 1) and flags & os.O_EXCL:
-                raise FileExistsError(path)
-            return -1
+        def lock(_fd: int, how: int, _length: int, start: int) -> None:
+            """The kernel gives the lock of a process that crashes back."""
+            run, place = _run(), ("lock", start)
+            if how == fcntl.LOCK_UN:
+                run.access(SET, place, 0)
+                return
+            crashed = [pid for pid, name in enumerate(run.names, 1) if run.access(GET, dead(name))]
+            if run.access(CHANGE, place, lambda holder: holder if holder and holder not in crashed else run.pid) not in (0, *crashed):
+                raise BlockingIOError
 
-        system = types.SimpleNamespace(open=make, close=lambda _fd: None, O_CREAT=os.O_CREAT, O_EXCL=os.O_EXCL)
+        system = types.SimpleNamespace(**{**vars(fcntl), "lockf": lock})
         no_finalizers = types.SimpleNamespace(finalize=lambda *_what: types.SimpleNamespace(atexit=False))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_shared_ring, "os", system)
+            patch.setattr(_shared_ring, "fcntl", system)
             patch.setattr(_shared_ring, "weakref", no_finalizers)
             patch.setattr(_shared_ring, "own_actor", lambda: _run().names[_run().pid - 1])
             patch.setattr(_shared_ring, "unlink_all", lambda prefix: _run().access(SET, ("name", prefix), 0))

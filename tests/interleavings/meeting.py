@@ -87,6 +87,12 @@ class _Board(Board):
     def view(self, offset: int, _count: int, _dtype: Any, _library: str) -> Any:
         return Shown(self.segment.name, offset)
 
+    def tell_reason(self, text: str) -> None:
+        pass
+
+    def reason(self) -> str:
+        return ""
+
 
 def _reduce_into(out: Numbers, tensors: Sequence[Any], _op: ReduceOp) -> None:
     out[:] = [sum(column) for column in zip(*tensors, strict=True)]
@@ -110,18 +116,49 @@ class _Host:
     def bell_of(self, process: str) -> Any:
         return self._process.bell_of(process)
 
+    def ask_of(self, _process: str) -> None:
+        """Names stay."""
 
-class Meeting:
+
+class Together:
+    """Members of a group that take part at the same time."""
+
+    names: list[str]
+    take_part: Callable[..., Any]
+    check: Callable[[Outcome], None]
+    #: The modules under test use the stand-ins meanwhile.
+    in_place: Callable[[str], contextlib.AbstractContextManager[None]]
+
+    def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
+        """Raises Violation."""
+        actors = {name: functools.partial(self.take_part, rank=rank) for rank, name in enumerate(self.names)}
+        with self.in_place(order):
+            return Explorer(actors, order=order, victim=victim, check=self.check).explore()
+
+
+class Meeting(Together):
     """Members that do `work`, names of collectives. `leaves`: after so many they destroy the group, by rank; the others never do.
+
+    `refuses`: after so many they are refused the next one, and do nothing more.
 
     (Who leaves rings everybody, which would hide that somebody was not rung before.)
     """
 
-    def __init__(self, *work: str, members: int = 2, numbers: int = 1, leaves: dict[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        *work: str,
+        members: int = 2,
+        numbers: int = 1,
+        leaves: dict[int, int] | None = None,
+        refuses: dict[int, int] | None = None,
+    ) -> None:
         self.work = work
         self.members = members
         self.numbers = numbers
         self.leaves = leaves or {}
+        self.refuses = refuses or {}
+        #: After how many collectives a member does no more.
+        self.ends = {**self.leaves, **self.refuses}
         self.names = [f"member {rank}" for rank in range(members)]
 
     def own(self, rank: int, number: int) -> list[int]:
@@ -168,7 +205,7 @@ class Meeting:
         host.known = known
         why = ""
         try:
-            for number, kind in enumerate(self.work[: self.leaves.get(rank, len(self.work))]):
+            for number, kind in enumerate(self.work[: self.ends.get(rank, len(self.work))]):
                 source, out = Numbers(self.own(rank, number)), Numbers([0] * self.numbers)
                 process.mark(number, mine._step, results, mine._failure is None)
                 if kind == "barrier":
@@ -191,6 +228,8 @@ class Meeting:
                 results.append(list(out))
         except RayChannelError as error:
             why = str(error)
+        if rank in self.refuses and not why:
+            mine.refuse(ValueError())
         if rank in self.leaves:
             mine.destroy()
         return results, why
@@ -206,14 +245,8 @@ class Meeting:
                 results, why = outcome.value(name)
                 for number, result in enumerate(results):
                     assert result == self.result(rank, number), f"{name} has {result} of {self.work[number]}"
-                assert why or len(results) == self.leaves.get(rank, len(self.work))
-                assert crashed or len(results) >= min([len(self.work), *self.leaves.values()]), f"{name} has lost what was brought: {why}"
-
-    def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
-        """Raises Violation."""
-        actors = {name: functools.partial(self.take_part, rank=rank) for rank, name in enumerate(self.names)}
-        with self.in_place(order):
-            return Explorer(actors, order=order, victim=victim, check=self.check).explore()
+                assert why or len(results) == self.ends.get(rank, len(self.work))
+                assert crashed or len(results) >= min([len(self.work), *self.ends.values()]), f"{name} has lost what was brought: {why}"
 
     @contextlib.contextmanager
     def in_place(self, order: str) -> Iterator[None]:

@@ -34,13 +34,11 @@ from tests.interleavings.explorer import (
     SEQUENTIAL,
     SET,
     SET_ALL,
-    Explored,
-    Explorer,
     Outcome,
     Run,
     hangup,
 )
-from tests.interleavings.meeting import Meeting, _Board
+from tests.interleavings.meeting import Meeting, Together, _Board
 from tests.interleavings.stand_ins import Process
 
 
@@ -121,7 +119,7 @@ class _Event:
         return not self._host.is_slow
 
 
-class Queueing:
+class Queueing(Together):
     """`work`: how many collectives each member queues. `stays`: those who wait until these are done before they leave."""
 
     def __init__(self, *work: int, stays: tuple[int, ...] = ()) -> None:
@@ -224,15 +222,10 @@ class Queueing:
                     _queued, done, _matched, why = outcome.value(other)
                     assert done >= queued, f"{other} has {done} of {queued} that everybody had queued: {why}"
 
-    def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
-        """Raises Violation."""
-        actors = {name: functools.partial(self.take_part, rank=rank) for rank, name in enumerate(self.names)}
-        with Meeting().in_place(order), self._in_place():
-            return Explorer(actors, order=order, victim=victim, check=self.check).explore()
-
     @contextlib.contextmanager
-    def _in_place(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
+    def in_place(self, order: str) -> Iterator[None]:
+        """As of `Meeting`, and more."""
+        with Meeting().in_place(order), pytest.MonkeyPatch.context() as patch:
             patch.setattr(stream_group, "trust_fence", explorer.fence_if_weak)
             patch.setattr(stream_group, "monotonic", lambda: 0.0)
             patch.setattr(stream_group, "PATIENCE", _Patience())

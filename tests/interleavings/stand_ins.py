@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from mray._channel import leases, shm
-from mray._ipc import doorbell, reactor, ring, slots
+from mray._ipc import doorbell, mapped, reactor, ring, slots, torn
 from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer
 from tests.interleavings.explorer import (
@@ -128,7 +128,7 @@ class Segment:
         self.memory = Memory(run, name)
 
     @classmethod
-    def create(cls, name: str, size: int) -> Segment:
+    def create(cls, name: str, size: int, *, offer: bool) -> Segment:
         assert explorer.current is not None
         explorer.current.access(SET, ("name", name), size)
         slot = cls(explorer.current, name, size)
@@ -210,14 +210,14 @@ def _address_of(memory: Any) -> Address:
     return address
 
 
-def _origin_of(region: Region) -> tuple[slots.Origin, Descriptor]:
+def _origin_of(region: Region) -> tuple[mapped.Origin, Descriptor]:
     descriptor = region.descriptor
     if descriptor is None:
         descriptor = region.descriptor = Descriptor(region)
     return (region.name, descriptor.run.pid, 3, Descriptor.inode), descriptor
 
 
-def _map_of(pid: int, _fd: int, inode: int, key: str) -> slots.Borrowed:
+def _map_of(pid: int, _fd: int, inode: int, key: str, _ask: None) -> slots.Borrowed:
     run = explorer.current
     assert run is not None
     size = run.access(GET, ("descriptor", pid, key))
@@ -280,7 +280,7 @@ class Tokens:
         return self._things[number]
 
 
-def _map_named(name: str, _key: str) -> Mapping:
+def _map_named(name: str, _key: str, _ask: None) -> Mapping:
     assert explorer.current is not None
     size = explorer.current.access(GET, ("name", name))
     if not size:
@@ -501,6 +501,7 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         system.sched_yield = _marked(_yield)
         patch.setattr(doorbell, "os", system)
         patch.setattr(reactor, "os", system)
+        patch.setattr(torn, "os", system)
         patch.setattr(reactor, "select", types.SimpleNamespace(**{**vars(select), "epoll": Epoll}))
         patch.setattr(reactor, "new_bell_fd", lambda: None)
         patch.setattr(reactor, "monotonic", lambda: 0.0)

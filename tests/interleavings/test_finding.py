@@ -42,7 +42,7 @@ MUTANTS = [
     pytest.param(Group._adopt, "bell.ring()", "pass", SEQUENTIAL, None, id="finds others in silence"),
     pytest.param(Group._complete, "self._joined(rank)", "True", SEQUENTIAL, None, id="does not wait to be found"),
     pytest.param(
-        Group.join,
+        Group._meet,
         "meeting.announce(self._own)",
         "seen = meeting.present(); meeting.present = lambda: seen; meeting.announce(self._own)",
         SEQUENTIAL,

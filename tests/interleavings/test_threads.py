@@ -35,13 +35,15 @@ MUTANTS = [
         id="dozes without a second look at who attends",
     ),
     pytest.param(Reactor._say, "if self._attendants:", "if False:", {"loop": True}, id="takes back what another thread has announced"),
-    pytest.param(Reactor._say, "_survive(attendant)", "pass", {"loop": True}, id="announces again without a look"),
+    pytest.param(Reactor._say, "self._survive(attendant)", "pass", {"loop": True}, id="announces again without a look"),
     pytest.param(Reactor.attend, "self.table.words[self._state_index] = PARKED", "pass", {"loop": True}, id="attends in secret"),
-    pytest.param(Reactor._take_turn, "self.wake()", "pass", {"waiter": True}, id="waits and does not wake the relief thread"),
+    pytest.param(
+        Reactor._take_turn, "self.tear.ring(self.bell_fd)", "True", {"waiter": True}, id="waits and does not wake the relief thread"
+    ),
     pytest.param(
         Reactor._take_turn,
-        "if self._relief_reads and self.asleep:",
-        "if self._relief_reads and self.asleep and not self._waiters:",
+        "if self._relief_reads and self.asleep and",
+        "if self._relief_reads and self.asleep and not self._waiters and",
         {"waiter": True},
         id="wakes it only if it was alone",
     ),

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -310,8 +311,9 @@ import numpy
 import mray
 from mray._api.current import current_backend
 from mray.dag import InputNode
+from mray.util import collective
 
-mray.init(local_mode=True, logging_level="ERROR", _temp_dir=%r)
+mray.init(local_mode=True, logging_level="ERROR")
 
 @mray.remote(num_cpus=0)
 class Echo:
@@ -322,23 +324,64 @@ with InputNode() as value:
     graph = Echo.remote().echo.bind(value).experimental_compile()
 graph.execute(numpy.ones(1_000_000))
 directory = current_backend().facts()["session_dir"]
-os.makedirs(directory + "/groups")
+
+@mray.remote(num_cpus=0)
+class Member:
+    def meet(self, rank):
+        collective.init_collective_group(2, rank, backend="gloo", group_name="pair")
+        collective.allreduce(numpy.ones(3), "pair")
+
+mray.get([member.meet.remote(rank) for rank, member in enumerate([Member.remote(), Member.remote()])])
+assert os.listdir(directory + "/groups") is not None
 print(directory, flush=True)
 %s
 """
 
 
-@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"], ids=["exit", "kill"])
-def test_nothing_of_a_session_is_left_behind(tmp_path, end):
+#: Who removes what a killed program has left: the next session, whatever its kind, or whoever asks for it.
+NEXT = {
+    "one process": "import mray; mray.init(local_mode=True, logging_level='ERROR'); mray.shutdown()",
+    "processes": "import mray; mray.init(num_cpus=1, logging_level='ERROR'); mray.shutdown()",
+    "doctor": "import mray.cli; mray.cli.main(['doctor', '--clean'])",
+}
+
+
+@pytest.fixture
+def sessions(monkeypatch):
+    """Where sessions of programs are."""
+    with tempfile.TemporaryDirectory(prefix="ml", dir="/tmp") as folder:
+        monkeypatch.setenv("MRAY_TMPDIR", folder)
+        yield folder
+
+
+def test_nothing_of_a_session_is_left_behind(sessions):
     pytest.importorskip("numpy")
-    command = [sys.executable, "-c", LARGE % (str(tmp_path), end)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert left(subprocess.check_output([sys.executable, "-c", LARGE % ""], text=True).strip()) == []
+
+
+@pytest.mark.parametrize("who", NEXT)
+def test_nothing_of_a_session_is_left_behind_that_was_killed(sessions, who):
+    pytest.importorskip("numpy")
+    killed = LARGE % "os.kill(os.getpid(), signal.SIGKILL)"
+    done = subprocess.run([sys.executable, "-c", killed], capture_output=True, text=True, check=False)
     directory = done.stdout.strip()
     assert "local_" in os.path.basename(directory), done.stderr
-    if "kill" in end:
-        assert left(directory)
-        with mray.init(local_mode=True, logging_level="ERROR", _temp_dir=str(tmp_path)):
-            pass
+    assert left(directory)
+    subprocess.run([sys.executable, "-c", NEXT[who]], capture_output=True, check=False)
+    assert left(directory) == []
+
+
+@pytest.mark.parametrize("who", NEXT)
+def test_a_session_that_lives_keeps_what_is_its_own(sessions, who):
+    pytest.importorskip("numpy")
+    program = subprocess.Popen([sys.executable, "-c", LARGE % "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with program:
+        directory = program.stdout.readline().strip()
+        before = left(directory)
+        subprocess.run([sys.executable, "-c", NEXT[who]], capture_output=True, check=False)
+        assert left(directory) == before
+        assert os.path.isdir(directory + "/groups")
+        program.communicate("\n")
     assert left(directory) == []
 
 

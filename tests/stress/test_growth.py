@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,12 @@ pytestmark = pytest.mark.timeout(900)
 SHARE = 0.5
 #: ... and some dozens of the builtin ones, and of places in tables.
 COMMON = 200
+
+
+@mray.remote(num_cpus=2)
+def with_all_cpus() -> None:
+    """Whoever asks for another number of them waits."""
+    time.sleep(0.3)
 
 
 @mray.remote(num_cpus=0)
@@ -175,13 +182,15 @@ ROWS: dict[Callable[[Any, int], None], int] = {
     errors: 200,
     placement_groups: 60,
     generators: 60,
-    graphs: 16,
+    graphs: 40,
 }
 
 
 @pytest.fixture
 def session() -> Any:
     mray.init(num_cpus=2, logging_level="ERROR", log_to_driver=False)
+    # The node imports what it needs for requests that wait when the first one does.
+    mray.get([with_all_cpus.remote(), with_all_cpus.options(num_cpus=1).remote()])
     yield Service.remote()
     mray.shutdown()
 

@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).resolve().parents[2] / "tools" / "torture.py"
 
 #: What is said to the program besides the seed. Sessions are the ones whose driver or node is killed, too.
 ROWS = {
-    "fixed": ["--seconds", "15", "--seed", "9"],
+    "fixed": ["--seconds", "8", "--seed", "9"],
     "fresh": ["--seconds", "15", "--seed", str(random.SystemRandom().randrange(1 << 30))],
     "sessions": ["--seconds", "10", "--seed", "9", "--sessions"],
 }

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ import mray
 import mray.dag
 from mray.experimental.channel import Channel
 
+INTERPRETER = sys.executable
 LARGE = 1 << 20
 #: Bytes of shared memory that containers have by default.
 SMALL_MEMORY = 64 << 20
@@ -80,7 +82,7 @@ def use(size: int = LARGE) -> None:
         assert [graph.execute(each).get() for each in range(3)] == [1, 2, 3]
         graph.teardown()
         # A program that it starts is waited for, and hears what it is sent, whatever this process has been told to ignore.
-        assert mray.get(adder.run.remote(sys.executable, "-SIc", "print(42)")) == "42\n"
+        assert mray.get(adder.run.remote(INTERPRETER, "-SIc", "print(42)")) == "42\n"
         for_ever = adder.wait.remote()
         mray.kill(adder)
         try:
@@ -115,6 +117,19 @@ def try_it(size: int = LARGE) -> None:
         report(f"{type(error).__name__}: {error}")
     else:
         report("well")
+
+
+@contextlib.contextmanager
+def _reporting() -> Iterator[None]:
+    """Report how what is done with the session has gone, and end it."""
+    try:
+        yield
+    except BaseException:
+        report(traceback.format_exc())
+    else:
+        report("well")
+    finally:
+        mray.shutdown()
 
 
 # ------------------------------------------------------------------------------------------- surroundings
@@ -207,6 +222,80 @@ def without_its_interpreter() -> None:
     try_it()
 
 
+def _become_a_host(**facts: Any) -> None:
+    """As if this were a program with Python inside, which would do nothing but begin again, whatever it is started with."""
+    runs = os.path.join(os.getcwd(), "runs")
+    host = os.path.join(os.getcwd(), "host")
+    with open(host, "w") as file:
+        file.write(f"#!/bin/sh\necho >>{runs}\nexit 1\n")
+    os.chmod(host, 0o700)
+    sys.executable = host
+    for name, fact in facts.items():
+        setattr(sys, name, fact)
+    try:
+        try_it()
+    finally:
+        assert not os.path.exists(runs), "the program has been started again"
+
+
+def _prefixes(folder: str) -> dict[str, str]:
+    return dict.fromkeys(("prefix", "exec_prefix", "base_prefix", "base_exec_prefix"), folder)
+
+
+def in_a_host_program() -> None:
+    _become_a_host()
+
+
+def in_a_host_program_without_an_interpreter() -> None:
+    _become_a_host(**_prefixes(os.getcwd()))
+
+
+def in_a_frozen_program() -> None:
+    _become_a_host(frozen=True, **_prefixes(os.getcwd()))
+
+
+def in_a_host_program_with_the_interpreter_of_another_version() -> None:
+    folder = os.path.join(os.getcwd(), "other")
+    os.makedirs(os.path.join(folder, "bin"))
+    for name in ("python3", "python{}.{}".format(*sys.version_info[:2])):
+        with open(os.path.join(folder, "bin", name), "w") as file:
+            file.write("#!/bin/sh\necho 2 7 cpython\n")
+        os.chmod(file.name, 0o700)
+    _become_a_host(**_prefixes(folder))
+
+
+def _patch(library: str, module: str, ask: str) -> None:
+    """As if a library had put its own in the place of Python's sockets."""
+    patcher = types.ModuleType(f"{library}.{module}")
+    setattr(patcher, ask, lambda part: part == "socket")
+    sys.modules[patcher.__name__] = patcher
+    try_it()
+
+
+def with_gevent() -> None:
+    _patch("gevent", "monkey", "is_module_patched")
+
+
+def with_eventlet() -> None:
+    _patch("eventlet", "patcher", "is_monkey_patched")
+
+
+def _with_files_of(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        try_it()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def with_very_short_files() -> None:
+    _with_files_of(100)
+
+
+def with_files_shorter_than_an_object() -> None:
+    _with_files_of(LARGE - 1)
+
+
 def in_a_forked_child() -> None:
     _in_a_child("fork")
 
@@ -251,20 +340,22 @@ def _is_dead(pid: int) -> bool:
 
 def after_root() -> None:
     """As a service that gives up its rights: the kernel hides what such a process has open from others of its new user."""
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
+    _become(65534)
     try_it()
+
+
+def _become(user: int) -> None:
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
 
 
 def without_room_for_a_process() -> None:
     """As a user of one's own, who may have no more processes than there are, for a while: by the kernel's own limit."""
     user = int(os.environ["USER_ID"])
-    os.setgroups([])
-    os.setgid(user)
-    os.setuid(user)
+    _become(user)
     mray.init(num_cpus=1, logging_level="ERROR")
-    try:
+    with _reporting():
         assert mray.get(length.remote(b"x")) == 1
         told = ""
         try:
@@ -279,12 +370,6 @@ def without_room_for_a_process() -> None:
             late = _another().add.remote(1)
             assert mray.get(length.remote(b"x")) == 1
         assert mray.get(late) == 2
-    except BaseException:
-        report(traceback.format_exc())
-    else:
-        report("well")
-    finally:
-        mray.shutdown()
 
 
 def _another() -> Any:
@@ -324,7 +409,7 @@ def under_attack() -> None:
     """Say where everything is, wait until the attack is over, and go on with all that was there before."""
     folder = os.environ["MEETING"]
     context = mray.init(num_cpus=1, logging_level="ERROR", runtime_env={"env_vars": {"TOKEN": os.environ["SECRET"]}})
-    try:
+    with _reporting():
         adder = Adder.remote(1)
         # One whose interpreter is its own, started with its variables.
         other = Adder.options(runtime_env={"env_vars": {"PYTHONHASHSEED": "1", "TOKEN": os.environ["SECRET"]}}).remote(2)
@@ -348,12 +433,6 @@ def under_attack() -> None:
         assert mray.get(other.read.remote(channels[0])) == 1
         channels[1].write(2)
         assert mray.get([reader.read.remote(channels[1]) for reader in (adder, other)]) == [2, 2]
-    except BaseException:
-        report(traceback.format_exc())
-    else:
-        report("well")
-    finally:
-        mray.shutdown()
 
 
 def main() -> None:

@@ -40,6 +40,8 @@ class Surrounding:
     reports: str = "well"
 
 
+NO_INTERPRETER = "mray starts its processes with the interpreter in sys.executable, and {}/host is"
+
 INSIDE = {
     "in_a_thread": "well",
     "in_a_daemon": "well",
@@ -56,6 +58,14 @@ INSIDE = {
     "with_all_signals_blocked": "well",
     "without_an_environment": "well",
     "without_its_interpreter": "RaySystemError: System error: sys.executable is empty",
+    "with_very_short_files": "OSError: [Errno 27] File too large: process ",
+    "with_files_shorter_than_an_object": "OSError: [Errno 27] File too large: process ",
+    "in_a_host_program": "well",
+    "in_a_host_program_without_an_interpreter": f"RaySystemError: System error: {NO_INTERPRETER} no Python interpreter of this version:",
+    "in_a_host_program_with_the_interpreter_of_another_version": "RaySystemError: System error: mray starts its processes with",
+    "in_a_frozen_program": f"RaySystemError: System error: {NO_INTERPRETER} a frozen application:",
+    "with_gevent": "RaySystemError: System error: gevent has put its own in the place of Python's socket (monkey patching)",
+    "with_eventlet": "RaySystemError: System error: eventlet has put its own in the place of Python's socket (monkey patching)",
     "in_a_forked_child": "well",
     "in_a_spawned_child": "well",
 }
@@ -121,7 +131,8 @@ def start() -> Iterator[Start]:
 
 @pytest.mark.parametrize("surrounding", ROWS, ids=lambda row: row.name)
 def test_a_program_works_or_says_why_not(start: Start, surrounding: Surrounding) -> None:
-    assert start.run(surrounding)[: len(surrounding.reports)] == surrounding.reports
+    expected = surrounding.reports.replace("{}", str(start.folder))
+    assert start.run(surrounding)[: len(expected)] == expected
 
 
 def test_a_program_works_in_isolated_mode(start: Start) -> None:
@@ -129,10 +140,51 @@ def test_a_program_works_in_isolated_mode(start: Start) -> None:
     assert start.run(Surrounding("isolated", flags=("-I", "-c")), code) == "well"
 
 
-def test_a_program_works_where_names_of_sockets_would_be_too_long(start: Start) -> None:
-    long = start.folder / ("x" * 120)
-    long.mkdir()
+@pytest.fixture
+def long(start: Start) -> Path:
+    """A folder whose path is too long for the name of a socket in it."""
+    long = start.sessions / ("x" * 120) / ("y" * 250)
+    long.mkdir(parents=True)
+    return long
+
+
+def test_a_program_works_where_names_of_sockets_would_be_too_long(start: Start, long: Path) -> None:
     assert start.run(Surrounding("long", variables={"MRAY_TMPDIR": str(long)})) == "well"
+    assert [path.name for path in long.iterdir()] == [f"mray-{os.getuid()}"], "the session was there"
+
+
+MEETING = """
+import os, sys, mray
+
+def in_any(folder):
+    return mray.init(address="auto", _temp_dir=folder, logging_level="ERROR").address_info["session_dir"]
+
+for folder in sys.argv[1:]:
+    assert in_any(folder).startswith(folder), in_any(folder)
+    mray.shutdown()
+"""
+
+
+def test_sessions_in_two_places_of_long_names_do_not_meet(start: Start, long: Path) -> None:
+    places = [long / "one", long / "two"]
+    command = (sys.executable, "-m", "mray")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment.pop("MRAY_TMPDIR", None)
+
+    def run(*words: str) -> str:
+        return subprocess.run(words, env=environment, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
+
+    try:
+        for place in places:
+            place.mkdir()
+            run(*command, "start", "--head", "--num-cpus", "1", "--temp-dir", str(place))
+        run(sys.executable, "-c", MEETING, *map(str, places))
+        for place in places:
+            (session,) = (path for path in (place / f"mray-{os.getuid()}").iterdir() if path.name.startswith("session_"))
+            assert "CPU" in run(*command, "status", "--session", str(session)), "those who look on find their way too"
+    finally:
+        for place in places:
+            run(*command, "stop", "--temp-dir", str(place))
 
 
 def pack(path: Path, members: Mapping[str, bytes]) -> None:

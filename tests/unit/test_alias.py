@@ -18,18 +18,63 @@ def run(program: str) -> str:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import ray, mray; assert ray is mray",
+        "import ray, mray; assert ray.remote is mray.remote and ray.ObjectRef is mray.ObjectRef",
         "import ray.dag, mray.dag; assert ray.dag is mray.dag",
         "import mray.dag, ray.dag; assert ray.dag is mray.dag",
         "from ray import dag; import mray.dag; assert dag is mray.dag",
         "from ray.dag import InputNode; import mray.dag; assert InputNode is mray.dag.InputNode",
         "import ray.exceptions as e; from mray.exceptions import RayError; assert e.RayError is RayError",
         "import importlib, mray; assert importlib.import_module('ray.dag') is mray.dag",
-        "import ray, sys; assert sys.modules['ray'] is sys.modules['mray']",
+        "import ray.util, sys; assert sys.modules['ray.util'] is sys.modules['mray.util']",
     ],
 )
 def test_modules_are_the_same_objects_under_both_names(statement: str) -> None:
     run(statement)
+
+
+def test_the_version_is_that_of_ray_under_its_name_alone() -> None:
+    program = """
+import importlib.metadata, ray, mray
+from ray import __version__
+from mray._common.version import __version__ as ours
+print(ray.__version__ == __version__ == importlib.metadata.version("ray") == importlib.metadata.version("Ray"), mray.__version__ == ours)
+print(__version__)
+print(sum(each.name == "ray" for each in importlib.metadata.distributions()), importlib.metadata.packages_distributions()["ray"]
+      if hasattr(importlib.metadata, "packages_distributions") else ["ray"])
+try:
+    importlib.metadata.version("ray_of_nobody")
+except importlib.metadata.PackageNotFoundError:
+    print("not found")
+"""
+    assert run(program).splitlines() == ["True True", "2.60.0", "1 ['ray']", "not found"]
+
+
+@pytest.mark.parametrize(("one", "other"), [("ray", "mray"), ("mray", "ray")])
+def test_what_is_set_under_one_name_is_there_under_both(one: str, other: str) -> None:
+    program = f"""
+import ray, mray
+{one}.get = {one}.made = "ours"
+assert {other}.get == {other}.made == "ours"
+del {other}.made
+assert not hasattr({one}, "made")
+{one}.__version__ = "mine"
+print({other}.__version__ != "mine")
+"""
+    assert run(program) == "True"
+
+
+def test_a_program_that_holds_the_package_itself_can_be_pickled() -> None:
+    program = """
+import cloudpickle, pickle, ray, mray
+for each in (ray, mray, lambda: (ray.__version__, mray.__version__)):
+    again = pickle.loads(cloudpickle.dumps(each))
+    assert again is each or again() == each(), each
+print(b"mray.cli.alias" in cloudpickle.dumps(ray))
+"""
+    assert run(program) == "True"
+    pickled = run("import cloudpickle, ray; print(cloudpickle.dumps(ray).hex())")
+    elsewhere = f"import pickle, mray; print(pickle.loads(bytes.fromhex({pickled!r})) is mray)"
+    assert subprocess.run([sys.executable, "-c", elsewhere], capture_output=True, text=True, check=True).stdout.strip() == "True"
 
 
 def test_modules_keep_their_own_name() -> None:
@@ -68,7 +113,7 @@ def test_an_installed_ray_is_not_found(tmp_path: object) -> None:
     program = (
         f"import sys, pathlib; pathlib.Path({str(tmp_path)!r}, 'ray.py').write_text('real = 1'); sys.path.insert(0, {str(tmp_path)!r})\n"
     )
-    run(program + "import ray, mray; assert ray is mray")
+    run(program + "import ray, mray; assert ray.get is mray.get")
 
 
 def test_an_imported_ray_cannot_be_replaced() -> None:

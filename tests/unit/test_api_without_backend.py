@@ -253,7 +253,7 @@ class TestTasks:
     def test_copies_know_that_they_are_the_same_function(self) -> None:
         again = cloudpickle.loads(cloudpickle.dumps(add))
         assert again.uuid == add.uuid
-        assert again.export_cache == {}
+        assert again.export_cache == (None, {})
         assert again.default_options == add.default_options
         assert copy.deepcopy(add) is add
 

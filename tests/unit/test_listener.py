@@ -1,4 +1,4 @@
-"""A listener whose process has no descriptor for who comes."""
+"""A door whose process has no descriptor for who comes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from mray._common.messages import REFUSED
-from mray._ipc import listener as listeners
 from mray._ipc.connection import Connection, encode
+from mray._ipc.listener import Door, listen_at
 from mray._ipc.reactor import Reactor
 
 
@@ -38,14 +38,38 @@ def no_descriptors(above: int) -> Iterator[None]:
 
 
 class Scene:
-    """A listener, and what it hears."""
+    """A door, and what is heard there."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = str(folder / "abc.sock")
+    def __init__(self, folder: Path, kind: str) -> None:
         self.heard: list[object] = []
         self.connections: list[Connection] = []
         self.reactor = Reactor()
-        self.listener = self.reactor.listen(self.path, self._hear, lambda _connection: None)
+        self._outside: socket.socket | None = None
+        if kind == "listener":
+            self._path = str(folder / "abc.sock")
+            self.source = listen_at(self._path)
+        else:
+            self.source, self._outside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.reactor.serve(self.source, "Process abc", self._hear, lambda _connection: None)
+
+    def let_come(self) -> socket.socket:
+        """Somebody comes, and says something."""
+        if self._outside is not None:
+            sock, other = socket.socketpair()
+            with other:
+                socket.send_fds(self._outside, [b"."], [other.fileno()])
+        else:
+            sock = socket.socket(socket.AF_UNIX)
+            sock.connect(self._path)
+        sock.setblocking(False)
+        sock.send(encode((1, "here")))
+        return sock
+
+    def close(self) -> None:
+        self.source.close()
+        if self._outside is not None:
+            self._outside.close()
+        self.reactor.close()
 
     def _hear(self, connection: Connection, message: object) -> None:
         self.heard.append(message)
@@ -56,22 +80,15 @@ class Scene:
             self.reactor.turn(1.0)
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+@pytest.fixture(params=["listener", "channel"])
+def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
     before = set(os.listdir("/proc/self/fd"))
-    scene = Scene(tmp_path)
+    scene = Scene(tmp_path, request.param)
     yield scene
     for connection in scene.connections:
         connection.close()
-    scene.listener.close()
-    scene.reactor.close()
+    scene.close()
     assert set(os.listdir("/proc/self/fd")) == before
-
-
-def come(path: str, sock: socket.socket) -> None:
-    sock.connect(path)
-    sock.setblocking(False)
-    sock.send(encode((1, "here")))
 
 
 def read(sock: socket.socket) -> bytes | None:
@@ -84,11 +101,10 @@ def read(sock: socket.socket) -> bytes | None:
 
 @pytest.mark.parametrize("above", [40, 0], ids=["all-are-in-use", "the-limit-was-lowered-below-what-is-open"])
 def test_who_comes_is_told_that_there_is_no_descriptor_and_the_next_is_served_when_there_is_one(scene: Scene, above: int) -> None:
-    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second, socket.socket(socket.AF_UNIX) as third:
+    with scene.let_come() as first, scene.let_come() as second:
         with no_descriptors(above):
             limits = resource.getrlimit(resource.RLIMIT_NOFILE)
             for sock in (first, second):
-                come(scene.path, sock)
                 said: list[bytes] = []
                 while not said:
                     scene.reactor.turn(0)
@@ -101,22 +117,21 @@ def test_who_comes_is_told_that_there_is_no_descriptor_and_the_next_is_served_wh
                     read(sock)
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
         assert scene.heard == []
-        come(scene.path, third)
-        scene.turn_until(lambda: scene.heard)
-        assert scene.heard == [(1, "here")]
+        with scene.let_come():
+            scene.turn_until(lambda: scene.heard)
+            assert scene.heard == [(1, "here")]
 
 
 def test_a_listener_that_cannot_even_refuse_rests_and_looks_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
 
-    def accept(_listener: object) -> socket.socket:
+    def accept(_door: object) -> socket.socket:
         looks.append(1)
         raise OSError(errno.EMFILE, "Too many open files")
 
-    with socket.socket(socket.AF_UNIX) as sock:
+    with scene.let_come() as sock:
         with no_descriptors(40), monkeypatch.context() as patch:
-            patch.setattr(listeners, "_accept_somehow", accept)
-            come(scene.path, sock)
+            patch.setattr(Door, "_take_somehow", accept)
             scene.turn_until(lambda: looks)
             for _ in range(100):
                 scene.reactor.turn(0)
@@ -124,3 +139,17 @@ def test_a_listener_that_cannot_even_refuse_rests_and_looks_again(scene: Scene, 
             assert read(sock) is None
         scene.turn_until(lambda: scene.heard)
         assert scene.heard == [(1, "here")]
+
+
+def test_a_channel_whose_other_end_is_gone_is_watched_no_more(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "channel")
+    assert scene._outside is not None
+    scene._outside.close()
+    scene.reactor.turn(1.0)
+    scene.reactor.call_later(0.2, lambda: scene.heard.append("later"))
+    turns = 0
+    while not scene.heard:
+        scene.reactor.turn(1.0)
+        turns += 1
+    assert turns < 5
+    scene.close()

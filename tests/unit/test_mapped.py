@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from mray._ipc import mapped
-from mray._ipc.mapped import Descriptor, Mapped, address_of, find, has_own_pages
-from mray._ipc.segment import PAGE
+from mray._ipc.mapped import Mapped, address_of, find, has_own_pages, open_origin, origin_of
+from mray._ipc.segment import PAGE, Descriptor, offered
 
 PAGES = 40
 
@@ -97,6 +97,30 @@ def test_a_kernel_that_tells_nothing_makes_every_mapping_suspect(file: int, monk
     memory[0] = 1
     assert region.refresh(memory, PAGE) is False
     assert memory[0] == ord("x")
+
+
+def test_memory_of_a_process_that_may_not_be_looked_into_is_asked_for(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapping = Mapped.of(file, PAGE, "some", Descriptor(os.dup(file)))
+    described = origin_of(mapping.region)
+    assert described is not None
+    (_key, pid, fd, inode), _descriptor = described
+
+    def refuse(_path: str, _flags: int) -> int:
+        raise PermissionError
+
+    def ask(name: str) -> int:
+        return os.dup(offered(name).fd)
+
+    assert open_origin(pid, fd, inode, None).inode == inode
+    with monkeypatch.context() as patch:
+        patch.setattr(mapped.os, "open", refuse)
+        assert open_origin(pid, fd, inode, ask).inode == inode
+        with pytest.raises(PermissionError):
+            open_origin(pid, fd, inode, None)
+    del described, _descriptor
+    mapping.let_go()
+    with pytest.raises(FileNotFoundError):
+        ask(f"inode {inode}")
 
 
 def test_this_kernel_tells() -> None:

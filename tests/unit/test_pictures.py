@@ -174,7 +174,7 @@ def test_a_label_stands_where_its_edge_is_alone() -> None:
 # ------------------------------------------------------------------------------------------------ what was measured
 MEASURED = {
     "submitted": 100,
-    "steps": {0: {"count": 100, "compute_p50": 0.0015, "compute_p99": 0.004, "wait_p50": 2e-5, "other": 1}, 1: {"compute_p50": 0.02}},
+    "steps": {1: {"count": 100, "compute_p50": 0.0015, "compute_p99": 0.004, "wait_p50": 2e-5, "other": 1}, 2: {"compute_p50": 0.02}},
     "edges": {0: {"count": 100, "bytes": 1.5e8, "transfer_p50": 3e-6, "wait_p50": 4e-6, "serialize_p50": 1e-3, "name": "the input"}},
     "endpoints": {A: {"name": "Worker", "busy": 0.25}, "": {"busy": 0.01}},
 }
@@ -182,7 +182,7 @@ MEASURED = {
 
 def test_measurements_stand_in_boxes_and_beside_edges_and_the_bottleneck_is_marked() -> None:
     plan = plan_of(step(0, A, -1), step(1, B, 0))
-    drawn = svg(plan_figure(plan, NAMES, measures=measures_of(MEASURED)))
+    drawn = svg(plan_figure(plan, NAMES, measures=measures_of(MEASURED, {0: 1, 1: 2})))
     first, second = parts(drawn, "call")
     assert texts(first)[3:] == ["compute 1.5 ms (p99 4 ms)", "wait 20 µs"]
     assert texts(second)[3:] == ["compute 20 ms"]
@@ -192,7 +192,7 @@ def test_measurements_stand_in_boxes_and_beside_edges_and_the_bottleneck_is_mark
     legend = [texts(key)[0] for key in parts(drawn, "key")]
     assert legend[0] == "Worker aaaaaa, 25% busy (1 call)"
     assert legend[-1] == "bottleneck"
-    text = dot(plan_figure(plan, NAMES, measures=measures_of(MEASURED)))
+    text = dot(plan_figure(plan, NAMES, measures=measures_of(MEASURED, {0: 1, 1: 2})))
     assert boxes_in(text)["2"].endswith("compute 20 ms")
     assert re.findall(r'^\t(\d+) .*?color="#D62728" penwidth=4\]', text, re.MULTILINE | re.DOTALL)
 
@@ -200,7 +200,7 @@ def test_measurements_stand_in_boxes_and_beside_edges_and_the_bottleneck_is_mark
 def test_without_measurements_nothing_is_marked() -> None:
     plan = plan_of(step(0, A, -1))
     for statistics in ({}, {"submitted": 3, "channels": {"the input": {"written": 3}}}, {"steps": None, "edges": {}}):
-        assert svg(plan_figure(plan, NAMES, measures=measures_of(statistics))) == svg(plan_figure(plan, NAMES))
+        assert svg(plan_figure(plan, NAMES, measures=measures_of(statistics, {0: 1}))) == svg(plan_figure(plan, NAMES))
 
 
 def test_the_bottleneck_is_the_longest_step_of_the_busiest_actor() -> None:
@@ -214,7 +214,14 @@ def test_the_bottleneck_is_the_longest_step_of_the_busiest_actor() -> None:
 
 def test_measurements_may_be_records() -> None:
     record = StepMeasure(3, 0.5)
-    assert measures_of({"steps": {"0": record}, "edges": {1: EdgeMeasure(bytes=10)}}) == Measures({0: record}, {1: EdgeMeasure(bytes=10)})
+    statistics = {"steps": {"1": record}, "edges": {1: EdgeMeasure(bytes=10)}}
+    assert measures_of(statistics, {0: 1}) == Measures({0: record}, {1: EdgeMeasure(bytes=10)})
+
+
+def test_the_bottleneck_of_statistics_is_found_by_its_number() -> None:
+    numbers = {0: 1, 1: 4, 2: 12}
+    said = {name: measures_of({"bottleneck": name, "why": "so"}, numbers).bottleneck for name in ("[4] f", "[12] f", "[1] f", "the caller")}
+    assert said == {"[4] f": 1, "[12] f": 2, "[1] f": 0, "the caller": None}
 
 
 @pytest.mark.parametrize(

@@ -20,23 +20,23 @@ from mray._graph.template import Hole
 from tests.unit.graphs import make_graph
 
 
+def _named(name: str) -> Any:
+    def method(self: Actor, *args: Any) -> Any:
+        self.calls.append((name, *args))
+        if "bad" in args:
+            raise ValueError(name)
+        return (name, *args)
+
+    return method
+
+
 class Actor:
     """Counts its calls."""
 
+    vars().update({f"m{number}": _named(f"m{number}") for number in range(12)})
+
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("m"):
-            raise AttributeError(name)
-
-        def method(*args: Any) -> Any:
-            self.calls.append((name, *args))
-            if "bad" in args:
-                raise ValueError(name)
-            return (name, *args)
-
-        return method
 
     def weigh(self, first: Any, second: Any, factor: int = 1) -> Any:
         return first * factor + second

@@ -192,9 +192,11 @@ def test_a_reader_says_in_the_table_that_it_sleeps_and_a_ring_wakes_it(table):
     del reactor
 
 
-def test_what_a_callback_raises_does_not_reach_who_reads(pair):
+def test_what_a_callback_raises_does_not_reach_who_reads_and_is_told_to_who_owns_the_reactor(pair):
     reactor, _, got, _ = pair[1]
     other = pair[0][1]
+    told = []
+    reactor.on_fault = lambda what, error: told.append((what, str(error)))
 
     def fail():
         raise ValueError("a bug")
@@ -202,27 +204,66 @@ def test_what_a_callback_raises_does_not_reach_who_reads(pair):
     reactor.defer(fail)
     reactor.call_later(0, fail)
     other.send((1,))
-    assert reactor.wait_until(lambda: bool(got), 5)
+    assert reactor.wait_until(lambda: bool(got) and len(told) == 2, 5)
+    assert told == [("A callback", "a bug")] * 2
 
 
-def test_a_message_that_cannot_be_dispatched_takes_no_other_with_it():
+def test_what_watches_a_descriptor_and_fails_is_told_to_who_owns_the_reactor(pair):
+    reactor = pair[1][0]
+    told = []
+    reactor.on_fault = lambda what, error: told.append(str(error))
+    here, there = socket.socketpair()
+
+    def fail(_events):
+        raise ValueError("a bug")
+
+    reactor.add_fd(here.fileno(), fail)
+    there.send(b"x")
+    assert reactor.wait_until(lambda: bool(told), 5)
+    reactor.remove_fd(here.fileno())
+    here.close()
+    there.close()
+    assert set(told) == {"a bug"}
+
+
+def test_a_relief_thread_that_fails_is_told_to_who_owns_the_reactor(pair):
+    reactor = pair[1][0]
+    told = []
+    reactor.on_fault = lambda what, error: told.append((what, str(error)))
+
+    class Held:
+        def flush(self):
+            raise ValueError("a bug")
+
+    reactor.post_later(Held())
+    reactor.start_relief()
+    deadline = time.monotonic() + 10
+    while not told and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert told == [("The relief thread", "a bug")]
+
+
+def test_a_message_at_which_its_receiver_fails_ends_the_conversation_and_both_ends_know_why():
     left, right = socket.socketpair()
     reactor = Reactor()
-    got = []
+    got, told, ended = [], [], []
 
     def dispatch(_connection, message):
         if message[0] == m.RENEW:
             raise ValueError("a bug")
         got.append(message[0])
 
-    reactor.register(right, dispatch, lambda _c: None)
-    whole = b"".join(encode((word,)) for word in (m.TRIM, m.RENEW, m.SAVE, m.LEFT))
-    left.send(whole[:-2])
-    assert reactor.wait_until(lambda: got == [m.TRIM, m.SAVE], 5)
-    left.send(whole[-2:])
-    assert reactor.wait_until(lambda: got == [m.TRIM, m.SAVE, m.LEFT], 5)
-    left.close()
-    reactor.turn(0)
+    sender = reactor.register(left, lambda _c, message: told.append(message), lambda _c: None)
+    receiver = reactor.register(right, dispatch, ended.append)
+    left.send(b"".join(encode((word,)) for word in (m.TRIM, m.RENEW, m.SAVE)))
+    assert reactor.wait_until(lambda: sender.closed, 5)
+    assert got == [m.TRIM]  # what follows was said in the belief that what had come before was done
+    assert ended == [receiver]
+    assert repr(receiver.cause) == "ValueError('a bug')"
+    ((code, text),) = told
+    assert code == m.FAULT
+    assert text == receiver.refused
+    assert text.startswith(f"The handler of RENEW failed in process {os.getpid()}: ValueError: a bug\nTraceback")
     reactor.close()
 
 
@@ -340,7 +381,7 @@ def test_an_attendant_that_fails_does_not_end_the_reader(table, caplog):
     finally:
         reactor.close()
     assert len(called) == 2
-    assert "a callback failed" in caplog.text
+    assert "A callback failed" in caplog.text
 
 
 def test_what_a_closed_connection_leaves_unsent_hides_nothing_of_the_one_that_has_its_descriptor_now(pair):

@@ -244,16 +244,16 @@ def test_the_order_of_operations_is_told_line_by_line() -> None:
     plan = plan_of(step(0, A, -1, method="load", num_returns=2), step(1, B, Source(0, 1), method="train"), step(2, A, 1, method="save"))
     assert render.operations(plan, {A: "Worker"}).split("\n") == [
         "Worker aaaaaa...:",
-        "    0  READ     [0] load: the input from the driver",
-        "    1  COMPUTE  [0] load",
-        "    2  WRITE    [0] load: result 1 of [0] to bbbbbb...",
-        "    3  READ     [2] save: result of [1] from bbbbbb...",
-        "    4  COMPUTE  [2] save",
-        "    5  WRITE    [2] save: result of [2] to the driver",
+        "    0  READ     [1] load: the input from the driver",
+        "    1  COMPUTE  [1] load",
+        "    2  WRITE    [1] load: result 1 of [1] to bbbbbb...",
+        "    3  READ     [5] save: result of [4] from bbbbbb...",
+        "    4  COMPUTE  [5] save",
+        "    5  WRITE    [5] save: result of [5] to the driver",
         "Actor bbbbbb...:",
-        "    0  READ     [1] train: result 1 of [0] from aaaaaa...",
-        "    1  COMPUTE  [1] train",
-        "    2  WRITE    [1] train: result of [1] to aaaaaa...",
+        "    0  READ     [4] train: result 1 of [1] from aaaaaa...",
+        "    1  COMPUTE  [4] train",
+        "    2  WRITE    [4] train: result of [4] to aaaaaa...",
     ]
 
 

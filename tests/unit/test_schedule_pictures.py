@@ -78,8 +78,9 @@ def test_whoever_waits_for_its_readers_is_read_while_it_writes() -> None:
 
 def test_measured_times_are_the_lengths() -> None:
     plan = plan_of(step(0, A, -1), step(1, B, 0))
-    steps = {0: {"compute_p50": 0.25}, 1: {"compute_p50": 1.0}}
-    drawn = chart(plan, NAMES, 1, measures_of({"steps": steps, "edges": {1: {"serialize_p50": 0.125, "deserialize_p50": 0.5}}}))
+    steps = {1: {"compute_p50": 0.25}, 2: {"compute_p50": 1.0}}
+    measures = measures_of({"steps": steps, "edges": {1: {"serialize_p50": 0.125, "deserialize_p50": 0.5}}}, {0: 1, 1: 2})
+    drawn = chart(plan, NAMES, 1, measures)
     lengths = {bar.step: bar.end - bar.begin for bar in drawn.bars if bar.kind == COMPUTE}
     assert lengths == {0: pytest.approx(0.25), 1: pytest.approx(1.0)}
     moving = {bar.kind: bar.end - bar.begin for bar in drawn.bars if bar.channel == 1}
@@ -131,18 +132,18 @@ def test_bars_of_one_lane_do_not_hide_each_other_and_names_fit() -> None:
 def test_executions_are_told_apart_when_there_are_several() -> None:
     plan = plan_of(step(0, A, -1, method="load"))
     one, two = chart(plan, NAMES), chart(plan, NAMES, executions=2)
-    assert [label(one, bar) for bar in one.bars if bar.kind == COMPUTE] == ["[0] load"]
-    assert [label(two, bar) for bar in two.bars if bar.kind == COMPUTE] == ["[0] load #0", "[0] load #1"]
+    assert [label(one, bar) for bar in one.bars if bar.kind == COMPUTE] == ["[1] load"]
+    assert [label(two, bar) for bar in two.bars if bar.kind == COMPUTE] == ["[1] load #0", "[1] load #1"]
 
 
 def test_the_schedule_in_characters_reads_from_left_to_right() -> None:
     text = visualize_schedule(plan_of(step(0, A, -1, method="load"), step(1, B, 0, method="train")), NAMES, picture_format="ascii")
     assert text.split("\n")[:3] == [
-        "driver          Win ........................R1",
-        "Worker aaaaaa   .R0 [0 load] W0",
-        "Trainer bbbbbb  ..............R1 [1 train] W1",
+        "driver          Win ........................R2",
+        "Worker aaaaaa   .R1 [1 load] W1",
+        "Trainer bbbbbb  ..............R2 [2 train] W2",
     ]
-    assert "    1  COMPUTE  [0] load" in text
+    assert "    1  COMPUTE  [1] load" in text
 
 
 def test_each_format_of_a_schedule_is_written(tmp_path) -> None:

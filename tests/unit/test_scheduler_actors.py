@@ -8,6 +8,7 @@ import pytest
 
 from mray._common import messages as m
 from mray._scheduler import events
+from mray._scheduler.instructions import KillWorker, Tell
 from tests.unit.test_scheduler import CRASH, Stage
 
 
@@ -125,6 +126,26 @@ def test_kill_restarts_unless_told_otherwise(no_restart: bool):
     message = stage.heard(m.ACTOR_STATE)[-1]
     assert message[1] == ("dead" if no_restart else "restarting")
     assert message[4][:2] == (m.CAUSE_KILL, "The actor is dead because it was killed by `ray.kill`.")
+
+
+def test_who_kills_is_answered_behind_the_signal():
+    stage = Actors()
+    process = stage.start()
+    kill, answer = stage(events.ActorKilled(b"a", True, "driver", 7))
+    assert isinstance(kill, KillWorker) and kill.process == process
+    assert isinstance(answer, Tell) and (answer.process, answer.message) == ("driver", (m.ANSWER, 7, True, None))
+    stage.heard(m.ANSWER)
+    stage(events.ActorKilled(b"unknown", True, "driver", 8))
+    assert stage.heard(m.ANSWER) == [(8, True, None)]
+
+
+def test_an_actor_that_is_killed_before_its_creation_is_heard_of_never_starts():
+    stage = Actors()
+    stage(events.ActorKilled(b"a", True))
+    stage.create()
+    stage.join_all()
+    assert stage.last_cause()[:2] == (m.CAUSE_KILL, "The actor is dead because it was killed by `ray.kill`.")
+    assert not any(message[0] == m.ACTOR_START for _to, message in stage.told)
 
 
 def test_a_pending_actor_can_be_killed():

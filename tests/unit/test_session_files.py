@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mray._ipc.process import start_of
@@ -42,6 +42,7 @@ def test_a_damaged_address_names_no_session(content: bytes) -> None:
 
 @settings(deadline=None)
 @given(texts({"start": start_of(os.getpid()), "pid": os.getpid()}))
+@example(b'{"start": null, "pid": ""}')
 def test_a_damaged_note_of_a_breakpoint_is_passed_over(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as session:
         notes = Path(session, breakpoints.FOLDER)

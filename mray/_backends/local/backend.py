@@ -21,12 +21,13 @@ from mray._backends.local.environment import check_environment
 from mray._backends.local.loops import Loops
 from mray._backends.local.node import LocalNode, Process
 from mray._backends.local.process_backend import ProcessBackend
-from mray._backends.local.remains import remove, remove_dead, session_name
 from mray._backends.native import NativeBackend
 from mray._common import clock, own, settings
 from mray._common import messages as m
 from mray._common.log import logger
+from mray._ipc.reaper import local_name, remove_local, sweep
 from mray._runtime import failed_calls
+from mray._runtime.host import check_host
 from mray._runtime.observer import own_nodes, parent_of
 from mray._runtime.session import check_preload, choose_options
 from mray.exceptions import RaySystemError
@@ -72,6 +73,7 @@ class LocalBackend(Backend):
                 f"Invalid address format: {options.address}. One process (local_mode=True or MRAY_BACKEND=local) has no address; a session "
                 "elsewhere is joined by the native engine."
             )
+        check_host()
         check_preload(options)
         for module in options.preload:
             importlib.import_module(module)
@@ -80,8 +82,9 @@ class LocalBackend(Backend):
         seed = own_options.get("local_seed", settings.LOCAL_SEED.get())
         baton = Baton(seed, not own_options.get("local_skip_sleeps", settings.LOCAL_SKIP_SLEEPS.get()))
         chosen = choose_options(options)
-        remove_dead(parent_of(options.temp_dir))
-        directory = os.path.join(parent_of(options.temp_dir), session_name(id(baton)))
+        parent = parent_of(options.temp_dir)
+        sweep(parent)
+        directory = os.path.join(parent, local_name(id(baton)))
         chosen["facts"]["session_name"] = os.path.basename(directory)
         failed_calls.clear()
         node = LocalNode(baton, directory, chosen, lambda process: ProcessBackend(process.client, None, process.worker))
@@ -145,7 +148,7 @@ class LocalBackend(Backend):
             host.settle()
         patches.uninstall()
         own_nodes.pop(self.node.directory, None)
-        remove(self.node.directory)
+        remove_local(self.node.directory)
         self._loops.give_back()
         clock.use(None)
         own.use(None)

@@ -225,6 +225,11 @@ class Baton:
         if self._current is me:
             self._hand(self._pick() if self._ready else self.driver)
 
+    @property
+    def hears(self) -> bool:
+        """Whether the strand runs what was told, in the middle of a choice: it must not wait."""
+        return self._hearing
+
     # ------------------------------------------------------------------------------------ scheduling points
     def pause(self) -> None:
         """Others may go first."""

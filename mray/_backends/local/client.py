@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 from mray._backends.local.memory import Heap, HeapSegments, HeapStore
-from mray._backends.local.transport import LocalReactor
+from mray._backends.local.transport import LocalReactor, connect
 from mray._common import messages as m
 from mray._common.ids import set_job
 from mray._ipc.connection import Connection
@@ -74,7 +75,7 @@ class LocalClient(Client):
     reactor: LocalReactor
 
     def __init__(self, node: LocalNode, process: str, role: str) -> None:
-        super().__init__(node.directory, process, role, LocalReactor(node.baton, node.listening))
+        super().__init__(node.directory, process, role, LocalReactor(node.baton))
         # Whoever chooses does: an event loop need not watch for what comes.
         self.reads_always = True
         self._local_node = node
@@ -93,7 +94,7 @@ class LocalClient(Client):
         #: One for all processes: a ref that reaches another one by reference, through a global, is as good there.
         self.entry = node.entry
 
-    def join(self) -> None:
+    def join(self, sock: socket.socket | None = None) -> None:
         node = self._local_node
         set_job(bytes.fromhex(node.job.id))
         self.store = HeapStore(node.facts["object_store_memory"])  # type: ignore[assignment]
@@ -101,6 +102,12 @@ class LocalClient(Client):
         home = self.reactor.process
         node.listening[self.process] = (self._on_peer_message, self._on_peer_hangup, home)
         self.node = node.admit(self, (self._on_node_message, self._on_node_hangup, home))
+
+    def _connect_peer(self, process: str) -> Connection:
+        there = self._local_node.listening.get(process)
+        if there is None:
+            raise ConnectionRefusedError(f"there is no process {process} in this session any more")
+        return connect(self.reactor.baton, (self._on_peer_message, self._on_peer_hangup, self.reactor.process), there)
 
     def posted(self, connection: Connection) -> None:
         """Nothing is held back."""

@@ -13,6 +13,7 @@ and how errors travel is the same. So a seed fixes the interleaving of the opera
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from mray._graph.probes import Method, Read, Write
 from mray._graph.ref import CompiledDAGRef
 from mray._graph.waiting import wait_until
 from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.segment import Ask, offered
 from mray._ipc.spin import Patience, Spinner
 
 if TYPE_CHECKING:
@@ -134,6 +136,9 @@ class LocalHost(Host):
 
     def bell_of(self, process: str) -> Doorbell:
         return _bell
+
+    def ask_of(self, process: str) -> Ask:
+        return lambda name: os.dup(offered(name).fd)  # one process: what any of them offers
 
     def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
         return None

@@ -10,6 +10,7 @@ import itertools
 import os
 import socket
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,6 +54,8 @@ class Process:
         self.strands: list[Strand] = []
         #: What `atexit.register` was given in it: function, arguments.
         self.at_exit: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
+        #: Classes that have arrived in it by value, by cloudpickle's ids.
+        self.classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
         self.dead = False
         client.reactor.process = self
         self._callbacks: deque[Callable[[], None]] = deque()

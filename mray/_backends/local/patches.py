@@ -1,4 +1,5 @@
-"""What blocks a thread natively is a scheduling point in here: `time.sleep`, conditions, `Thread.join`.
+"""What blocks a thread natively is a scheduling point in here: `time.sleep`, conditions, `Thread.join`. What a process has of its own, a
+simulated one has: a pid, exit handlers, the classes that have come to it.
 
 Replaced while a session in one process lives, put back at its end. A thread that has no baton gets the original. What a module has
 imported by name before `init` (``from time import sleep``) stays the original too: it blocks everybody, which is slower and still right.
@@ -15,8 +16,10 @@ import sys
 import threading
 import time
 from _thread import allocate_lock
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
+
+import cloudpickle.cloudpickle
 
 from mray._backends.local import locks
 from mray._backends.local.baton import Baton, here
@@ -36,6 +39,7 @@ _kill = os.kill
 _getpid = os.getpid
 _register = atexit.register
 _unregister = atexit.unregister
+_classes: MutableMapping[str, type] = vars(cloudpickle.cloudpickle)["_DYNAMIC_CLASS_TRACKER_BY_ID"]
 
 #: The baton of this process's session.
 _baton: Baton | None = None
@@ -182,6 +186,23 @@ def unregister(function: Any, /) -> None:
         process.at_exit[:] = [hook for hook in process.at_exit if hook[0] != function]
 
 
+class Classes:
+    """cloudpickle's table of the classes that it has unpickled, by id: each simulated process has its own.
+
+    With one for all, a class that arrives in an actor would be the driver's own, and what arrives with it be put into that.
+    """
+
+    def _here(self) -> MutableMapping[str, type]:
+        process = here.process
+        return _classes if process is None or process.worker is None else process.classes
+
+    def __setitem__(self, number: str, kind: type) -> None:
+        self._here()[number] = kind
+
+    def setdefault(self, number: str, kind: type) -> type:
+        return self._here().setdefault(number, kind)
+
+
 _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (time, "sleep", sleep),
     (threading.Condition, "wait", wait),
@@ -193,6 +214,7 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     *locks.REPLACED,
     (atexit, "register", register),
     (atexit, "unregister", unregister),
+    (cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", Classes()),
 )
 _ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours in _REPLACED)
 

@@ -6,7 +6,6 @@ the runtime above sees what it sees natively: messages that arrive later, never 
 
 from __future__ import annotations
 
-import os
 import select
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +16,9 @@ from mray._backends.local.baton import Baton, here
 from mray._common.log import logger
 from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
 from mray._ipc.interrupts import InterruptGuard
-from mray._ipc.reactor import Predicate, Reactor
+from mray._ipc.reactor import Reactor
+from mray._ipc.torn import Tear
+from mray._ipc.waiting import Predicate
 
 if TYPE_CHECKING:
     from mray._ipc.reactor import Flushable
@@ -110,15 +111,15 @@ def connect(baton: Baton, here: End, there: End) -> LocalConnection:
 class LocalReactor(Reactor):
     """Where a process waits: the baton's waiting place."""
 
-    def __init__(self, baton: Baton, listening: dict[str, End]) -> None:
+    def __init__(self, baton: Baton) -> None:
         self.baton = baton
         #: Whose it is; set once there is one.
         self.process: Any = None
-        self._listening = listening
         self.asleep = False
         self.activity = 0
         self.closed = False
         self.guard = InterruptGuard()
+        self.tear = Tear()
         self.table = None
         self.row = 0
         self.spinner = None
@@ -126,12 +127,6 @@ class LocalReactor(Reactor):
         self.bells = ()
         #: Descriptor -> what looks whether there is something to read.
         self._watched: dict[int, Callable[[], None]] = {}
-
-    def connect(self, path: str, on_message: MessageCallback, on_hangup: HangupCallback) -> Connection:
-        there = self._listening.get(os.path.basename(path).partition(".")[0])
-        if there is None:
-            raise FileNotFoundError(path)
-        return connect(self.baton, (on_message, on_hangup, self.process), there)
 
     def _call(self, callback: Callable[[], None]) -> None:
         """Call as this process."""
@@ -175,6 +170,9 @@ class LocalReactor(Reactor):
 
     def wait_until(self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True) -> bool:
         return self.baton.wait_until(predicate, timeout)
+
+    def is_amidst(self) -> bool:
+        return self.baton.hears or self.guard.owns_lock()
 
     def attend(self, attendant: Callable[[], None]) -> None:
         self.baton.attendants.append(attendant)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._backends.local.baton import Ended
 from mray._backends.local.lanes import LocalLanes
@@ -18,6 +18,7 @@ from mray._ipc.connection import Connection, Message
 from mray._ipc.process import Title
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.executor import Executor
+from mray._runtime.exits import exit_status
 from mray._runtime.worker import LAST_TOLD, Worker
 
 if TYPE_CHECKING:
@@ -78,27 +79,19 @@ class LocalExecutor(Executor):
         if isinstance(error, Ended):
             raise error
         if isinstance(error, SystemExit) and self.instance is None:
-            code = exit_code(error)
-            self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised SystemExit({code})"))
-            raise ProcessExit(code)
+            self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised {error!r}"))
+            raise ProcessExit(exit_status(error))
         super()._failed(connection, task_id, num_returns, error, name, options)
 
     def _wrap(self, error: BaseException, name: str) -> Any:
         if isinstance(error, Ended):
             raise error
-        if isinstance(error, SystemExit):
-            raise ProcessExit(exit_code(error))
         return super()._wrap(error, name)
 
     def shut_down_instance(self) -> None:
         hook = getattr(self.instance, "__ray_shutdown__", None)
         if hook is not None:
             hook()
-
-
-def exit_code(error: SystemExit) -> int:
-    """The status of a process that ends with this."""
-    return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
 
 
 class LocalWorker(Worker):
@@ -167,7 +160,8 @@ class LocalWorker(Worker):
         failure = self.executor.become(actor_id, spec, incarnation)
         node = self.client.node
         if failure is None:
-            node.send((m.ACTOR_READY, actor_id))
+            if self.executor.end is None:
+                node.send((m.ACTOR_READY, actor_id))
         else:
             node.send((m.ACTOR_FAILED, actor_id, failure))
             self.executor.end = (m.CAUSE_INIT, "its constructor raised")
@@ -180,7 +174,7 @@ class LocalWorker(Worker):
         if gpus and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
             dress.set("CUDA_VISIBLE_DEVICES", ",".join(str(gpu) for gpu in gpus))
 
-    def _leave(self, kind: str, text: str) -> None:
+    def _leave(self, kind: str, text: str) -> NoReturn:
         """End in order: calls that run, user hooks, then the process."""
         client = self.client
         self.lanes.finish(kind)
@@ -193,7 +187,9 @@ class LocalWorker(Worker):
         while hooks:
             function, args, kwargs = hooks.pop()
             self._survive(functools.partial(function, *args, **kwargs))
-        self._finish_own_calls()
+        if kind != m.CAUSE_CRASH:
+            self._finish_own_calls()
+        raise ProcessExit(self._status(kind))
 
     @staticmethod
     def _survive(hook: Callable[[], object]) -> None:

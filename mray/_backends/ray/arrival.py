@@ -12,6 +12,7 @@ from typing import Any
 
 import ray.cloudpickle
 
+from mray._api.blueprint import bound_method
 from mray._api.current import backend_if_started, set_backend
 from mray._backends.ray.values import RAYS_VALUES, value_of
 from mray._common.version import __version__
@@ -33,6 +34,9 @@ class Shipped:
             if type(arg) in RAYS_VALUES:
                 return [value_of(arg) for arg in args]
         return args
+
+    #: For shells, which have no globals.
+    bound_method = staticmethod(bound_method)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpack, (__version__, self.payload)

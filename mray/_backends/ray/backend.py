@@ -143,24 +143,25 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
 
     # ------------------------------------------------------------------------------------ tasks
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
-        plan = function.export_cache.get("plan")
+        exports = self.exports(function)
+        plan = exports.get("plan")
         if plan is None or plan[0] is not options:
             refuse_stream(options["num_returns"])
-            plan = function.export_cache["plan"] = (options, self._plan(function, options))
+            plan = exports["plan"] = (options, self._plan(function, options))
         try:
             returned = plan[1].remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
         except ray.exceptions.RayError as error:
             raise translated(error) from None
         return _returned(returned)
 
-    @staticmethod
-    def _plan(function: Any, options: dict[str, Any]) -> Any:
+    def _plan(self, function: Any, options: dict[str, Any]) -> Any:
         """Ray's remote function; made once, so that Ray ships it once."""
-        made = function.export_cache.get("remote")
+        exports = self.exports(function)
+        made = exports.get("remote")
         if made is None:
             given = rules.function_options(function.given_options)
             shell = shells.function_shell(function)
-            made = function.export_cache["remote"] = ray.remote(**given)(shell) if given else ray.remote(shell)
+            made = exports["remote"] = ray.remote(**given)(shell) if given else ray.remote(shell)
         given = rules.task_options(options)
         return made.options(**given) if given else made
 
@@ -178,11 +179,12 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
     # ------------------------------------------------------------------------------------ actors
     def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
         blueprint = actor_class._blueprint
-        made = blueprint.export_cache.get("actor class")
+        exports = self.exports(blueprint)
+        made = exports.get("actor class")
         if made is None:
             given = rules.class_options(options)
             shell = shells.class_shell(blueprint)
-            made = blueprint.export_cache["actor class"] = ray.remote(**given)(shell) if given else ray.remote(shell)
+            made = exports["actor class"] = ray.remote(**given)(shell) if given else ray.remote(shell)
         given = rules.actor_options(options)
         try:
             handle = made.options(**given).remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))

@@ -23,17 +23,14 @@ from mray._objects.remote_error import serialization_error
 
 
 def shipped(owner: Any, kind: str, value: Any) -> Shipped:
-    """The user's function or class with its bytes, pickled at its first use; TypeError when it cannot be pickled."""
-    made: Shipped | None = owner.export_cache.get("shipped")
-    if made is None:
-        try:
-            with into_bytes():
-                payload = ray.cloudpickle.dumps(value)
-        except Exception as error:
-            name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
-            raise serialization_error(error, value, f"the {kind} {name}") from error
-        made = owner.export_cache["shipped"] = Shipped(value, payload)
-    return made
+    """The user's function or class with its bytes, as it is now; TypeError when it cannot be pickled."""
+    try:
+        with into_bytes():
+            payload = ray.cloudpickle.dumps(value)
+    except Exception as error:
+        name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
+        raise serialization_error(error, value, f"the {kind} {name}") from error
+    return Shipped(value, payload)
 
 
 # Ray sends values into generators, which a user's ``yield from`` of an iterator cannot take: shells iterate.
@@ -119,7 +116,8 @@ def class_shell(blueprint: ActorBlueprint) -> type:
     for name, spec in blueprint.methods.items():
         if name not in COMMON_METHODS and name not in _OF_THE_SHELL:
             body[name] = _method_shell(user_class, spec, blueprint, code)
-    body["__init__"] = _dressed(_constructor(code), "__init__", blueprint.module, blueprint.init.signature, bound=True)
+    construct = _async_constructor if blueprint.init.is_async else _constructor
+    body["__init__"] = _dressed(construct(code), "__init__", blueprint.module, blueprint.init.signature, bound=True)
     body.update(_common_methods())
     names = {name: body[name] for name in ("__module__", "__qualname__", "__doc__")}
     if user_class.__repr__ is not object.__repr__:
@@ -158,23 +156,32 @@ def _constructor(code: Shipped) -> Callable[..., Any]:
     return __init__
 
 
+def _async_constructor(code: Shipped) -> Callable[..., Any]:
+    async def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        instance = code.target.__new__(code.target)
+        await instance.__init__(*code.arrived(args), **kwargs)
+        self.mray_instance = instance
+
+    return __init__
+
+
 def _method(name: str, code: Shipped) -> Callable[..., Any]:
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
+        return code.bound_method(self.mray_instance, name)(*code.arrived(args), **kwargs)
 
     return method
 
 
 def _async_method(name: str, code: Shipped) -> Callable[..., Any]:
     async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
+        return await code.bound_method(self.mray_instance, name)(*code.arrived(args), **kwargs)
 
     return method
 
 
 def _generator_method(name: str, code: Shipped) -> Callable[..., Any]:
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        items = getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
+        items = code.bound_method(self.mray_instance, name)(*code.arrived(args), **kwargs)
         try:
             for item in items:  # noqa: UP028
                 yield item
@@ -186,7 +193,7 @@ def _generator_method(name: str, code: Shipped) -> Callable[..., Any]:
 
 def _async_generator_method(name: str, code: Shipped) -> Callable[..., Any]:
     async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        items = getattr(self.mray_instance, name)(*code.arrived(args), **kwargs)
+        items = code.bound_method(self.mray_instance, name)(*code.arrived(args), **kwargs)
         try:
             async for item in items:
                 yield item

@@ -73,7 +73,7 @@ def chart_mermaid(chart: Chart) -> str:
             events.append((bar.begin, number, f"    Note over l{bar.lane}: {quoted([label(chart, bar)])[1:-1]}"))
     for arrow in chart.arrows:
         source, target = chart.bars[arrow.source], chart.bars[arrow.target]
-        what = "input" if source.step < 0 else f"[{source.step}]"
+        what = "input" if source.step < 0 else f"[{chart.numbers[source.step]}]"
         text = f"{what} ({arrow.transport})" + (f" #{source.execution}" if any(bar.execution for bar in chart.bars) else "")
         events.append((target.begin, arrow.target, f"    l{source.lane}->>l{target.lane}: {quoted([text])[1:-1]}"))
     return "\n".join([*lines, *(line for _time, _number, line in sorted(events)), ""])
@@ -108,10 +108,10 @@ def chart_ascii(chart: Chart) -> str:
 
 def _word(chart: Chart, number: int) -> str:
     bar = chart.bars[number]
-    what = "in" if bar.step < 0 else f"{bar.step}"
+    what = "in" if bar.step < 0 else f"{chart.numbers[bar.step]}"
     several = f"#{bar.execution}" if any(each.execution for each in chart.bars) else ""
     if bar.kind == COMPUTE:
-        return f"[{bar.step} {chart.titles[bar.step]}{several}]"
+        return f"[{what} {chart.titles[bar.step]}{several}]"
     return {READ: "R", WRITE: "W"}[bar.kind] + what + several
 
 

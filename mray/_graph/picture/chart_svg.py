@@ -63,13 +63,13 @@ def label(chart: Chart, bar: Bar) -> str:
     """What stands on a bar."""
     several = f" #{bar.execution}" if any(each.execution for each in chart.bars) else ""
     if bar.kind == COMPUTE:
-        return f"[{bar.step}] {chart.titles[bar.step]}{several}"
+        return f"[{chart.numbers[bar.step]}] {chart.titles[bar.step]}{several}"
     return bar.kind[0]
 
 
 def sentence(chart: Chart, bar: Bar) -> str:
     """All about a bar."""
-    what = "the input" if bar.step < 0 else f"[{bar.step}] {chart.titles[bar.step]}"
+    what = "the input" if bar.step < 0 else f"[{chart.numbers[bar.step]}] {chart.titles[bar.step]}"
     length = f", {in_seconds(bar.end - bar.begin)}" if chart.is_measured and bar.kind == COMPUTE else ""
     channel = f", channel {bar.channel}" if bar.channel >= 0 else ""
     return f"{bar.kind} {what}{channel}, execution {bar.execution}{length}"

@@ -1,12 +1,12 @@
 """What was measured of a graph, as far as pictures show it. Pure.
 
-Made of what `CompiledGraph.statistics` returns: under ``"steps"`` by step index, and under ``"edges"`` by channel index, mappings (or
-records) of the numbers below, any of which may be missing. Times are seconds, sizes bytes.
+Made of what `CompiledGraph.statistics` returns: under ``"steps"`` by the number that pictures give a step, and under ``"edges"`` by channel
+index, mappings (or records) of the numbers below, any of which may be missing. Times are seconds, sizes bytes.
 
     steps   count  compute_p50  compute_p99  wait_p50  wait_p99
     edges   count  bytes (of all messages)  and p50 and p99 of: transfer  wait (of readers)  room (the writer waits)  serialize  deserialize
     endpoints    by endpoint: busy, a share of the time
-    bottleneck   a step index; None: no step is; missing: nobody has said
+    bottleneck   a step as ``[number] method``; "the caller", None: no step is; missing: nobody has said
     why          the bottleneck is that step
 """
 
@@ -103,14 +103,16 @@ class Measures:
 NOTHING_MEASURED = Measures()
 
 
-def measures_of(statistics: Mapping[str, Any]) -> Measures:
-    """What pictures show of a graph's statistics; whatever is missing is left out."""
-    steps = {int(step): StepMeasure(**_known(each, StepMeasure)) for step, each in dict(statistics.get("steps") or {}).items()}
+def measures_of(statistics: Mapping[str, Any], numbers: Mapping[int, int]) -> Measures:
+    """What pictures show of a graph's statistics, whatever is missing left out; `numbers`: step index -> number."""
+    said = {int(number): each for number, each in dict(statistics.get("steps") or {}).items()}
+    steps = {step: StepMeasure(**_known(said[number], StepMeasure)) for step, number in numbers.items() if number in said}
     edges = {int(channel): EdgeMeasure(**_known(each, EdgeMeasure)) for channel, each in dict(statistics.get("edges") or {}).items()}
     endpoints = dict(statistics.get("endpoints") or {})
     busy = {endpoint: float(each["busy"]) for endpoint, each in endpoints.items() if "busy" in each}
-    bottleneck = statistics.get("bottleneck")
-    return Measures(steps, edges, busy, bottleneck if isinstance(bottleneck, int) else None, str(statistics.get("why") or ""))
+    slowest = str(statistics.get("bottleneck"))
+    bottleneck = next((step for step, number in numbers.items() if slowest.startswith(f"[{number}] ")), None)
+    return Measures(steps, edges, busy, bottleneck, str(statistics.get("why") or ""))
 
 
 def _known(numbers: Any, record: type[Any]) -> dict[str, Any]:

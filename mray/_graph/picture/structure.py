@@ -40,6 +40,11 @@ def nodes(graph: Graph) -> Nodes:
     return {node: upstream[node] for node in found}
 
 
+def call_numbers(graph: Graph) -> dict[int, int]:
+    """Step index -> the number of its DAG node, by which pictures, schedules and statistics call it."""
+    return {node.step: number for number, node in enumerate(nodes(graph)) if node.kind == CALL}
+
+
 def source_of(node: Node) -> Source:
     """What a node's value is, or a part of."""
     if node.kind in (INPUT_KIND, ATTRIBUTE):

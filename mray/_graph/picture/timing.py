@@ -15,6 +15,7 @@ from mray._channel.select import BLOCKING
 from mray._graph.picture.figure import Owner
 from mray._graph.picture.measures import NOTHING_MEASURED, Measures
 from mray._graph.picture.plan_figure import plan_owners, whose
+from mray._graph.picture.structure import call_numbers
 from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, WRITE, Channel, Operation, Plan
 
 #: What a picture of a schedule is called: Ray's name.
@@ -48,8 +49,9 @@ class Chart:
     lanes: tuple[Owner, ...]
     bars: tuple[Bar, ...]
     arrows: tuple[Arrow, ...]
-    #: step index -> what it is called.
+    #: step index -> what it is called, and its number.
     titles: dict[int, str]
+    numbers: dict[int, int]
     #: Whether lengths are seconds that were measured.
     is_measured: bool
     #: Whether communication through NCCL runs beside the computing, and what the lanes say of it is only its beginning.
@@ -106,7 +108,8 @@ class _Clock:
                     moved = True
         self._collect(executions)
         titles = {step.index: step.method for step in self._plan.graph.steps}
-        return Chart(lanes, tuple(self._bars), tuple(self._arrows), titles, self._is_measured, self._plan.overlap)
+        numbers = call_numbers(self._plan.graph)
+        return Chart(lanes, tuple(self._bars), tuple(self._arrows), titles, numbers, self._is_measured, self._plan.overlap)
 
     def _together(self, lists: Mapping[str, Sequence[tuple[int, Operation]]], done: Mapping[str, int], endpoint: str) -> list[str] | None:
         """Who does its next operation at the same time as this endpoint; None while it has to wait."""

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import os
 
-from mray._ipc.reaper import SHM, clean_after_node, take_lock
+from mray._ipc.reaper import LOCAL, SHM, clean_after_node, remove_local, take_lock
 from mray.cli.doctor import BAD, OK, WARNING, dead_sessions, examine, orphaned_segments
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, guarded, parser, show
 
@@ -45,6 +45,10 @@ def clean() -> list[str]:
     """Remove the left-overs of dead sessions; what was removed."""
     removed = []
     for directory in dead_sessions():
+        if os.path.basename(directory).startswith(LOCAL):
+            remove_local(directory)
+            removed.append(directory)
+            continue
         lock = take_lock(directory)
         if lock is None:  # somebody else is cleaning, or it has just gone
             continue

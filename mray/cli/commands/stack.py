@@ -18,7 +18,7 @@ from mray._common import messages as m
 from mray._runtime import stack_signal
 from mray._runtime.observer import SessionGoneError, ask_node
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
-from mray.util.state._gather import View
+from mray.util.state._gather import View, occupants
 from mray.util.state.api import look
 
 SUMMARY = "print the Python stacks of the driver, the workers, the node"
@@ -62,7 +62,8 @@ def _stack(given: argparse.Namespace) -> int:
 def processes_of(view: View) -> list[dict[str, Any]]:
     """Every process of the session: role, pid, and the actor that lives there."""
     actors = {actor["process"]: actor for actor in view.node["actors"] if actor["state"] != "dead" and actor["process"]}
-    tenants = {worker["process"]: worker["tenant"] or worker["state"] for worker in view.node["workers"]}
+    states = {worker["process"]: worker["state"] for worker in view.node["workers"]}
+    occupied = occupants(view)
     rows = []
     for process in view.in_order():
         actor = actors.get(process)
@@ -71,7 +72,7 @@ def processes_of(view: View) -> list[dict[str, Any]]:
                 "role": view.processes[process]["role"],
                 "pid": view.pids[process],
                 "process": process,
-                "occupant": tenants.get(process, ""),
+                "occupant": occupied.get(process) or states.get(process, ""),
                 "actor_id": actor["actor_id"].hex() if actor is not None else "",
                 "name": actor["name"] if actor is not None else "",
             }

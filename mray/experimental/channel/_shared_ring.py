@@ -1,26 +1,25 @@
 """A ring in shared memory that processes join once they hold a handle of it: what the public channels are made of.
 
     creator: the one that writes                             a process that reads
-    segment = control block + ring   --- the handle --->     open the segment by its name
-                                                             claim a place: make its name, which must not exist
+    segment = control block + ring   --- the handle --->     open the segment by its name, or ask the creator for it
+                                                             claim a place: CLAIMED, while the word is locked
     bell of whoever has joined  <--- JOINED of the place --- write down who reads there
     try_write, ring them        --- message, bell ------>    try_read
     wait for room               <-- CONSUMED, bell ------    ring back, if the writer waits
-
-Everybody can see the names of a ring that are there, and make others: what a place is called by only those know who have a handle.
 
 Unlike a graph's, these rings are made before anyone knows which processes will read them, so the writer meets its readers while it
 writes. A process keeps one end of a ring, however many handles of it come and go: what was read through one handle is not
 read again through the next. A ring that has left its creator lives until it is closed, its creator dies or the session ends.
 
-Who waits is told of a close by a word and of a death by the runtime. CLOSED is the one word here with several writers: it only ever
-becomes 1.
+Who waits is told of a close by a word and of a death by the runtime. CLOSED and CLAIMED are words with several writers: they only ever
+become 1. Who of several claims a place is decided by a lock of the kernel on the word, which nobody waits for, and which ends with its
+process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import fcntl
 import threading
 import uuid
 import weakref
@@ -40,7 +39,7 @@ from mray._ipc.doorbell import Doorbell
 from mray._ipc.layout import LINE_WORDS, WORD, RingLayout
 from mray._ipc.memory_order import fence, publish_fence, trust_fence
 from mray._ipc.ring import RingWriter
-from mray._ipc.segment import PAGE, Segment, new_nonce, round_up
+from mray._ipc.segment import PAGE, Segment, round_up
 from mray._ipc.slots import unlink_all
 from mray.exceptions import RayChannelError, RayChannelTimeoutError, RaySystemError
 
@@ -48,8 +47,8 @@ from mray.exceptions import RayChannelError, RayChannelTimeoutError, RaySystemEr
 CLOSED = 0
 #: Words of the control block that belong to one reader: JOINED, then the text of so many bytes: "<process> <actor>".
 PLACE_WORDS = 2 * LINE_WORDS
-
-_SHM = "/dev/shm"
+#: ... and CLAIMED, the last one: 1 once somebody has the place.
+CLAIMED = PLACE_WORDS - 1
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,6 @@ class RingFacts:
     #: So many messages may wait for the slowest reader.
     capacity: int
     layout: RingLayout
-    #: What the names of the places are made of, one for each.
-    nonces: tuple[int, ...]
 
     @property
     def control(self) -> int:
@@ -299,7 +296,7 @@ class SharedRing:
         if parts.reader is None:
             actor = own_actor()
             bell = _bell_of_writer(parts)
-            place = _claim(facts, actor)
+            place = _claim(parts, actor)
             parts.watch(facts.writer if facts.creator != self._host.process else "")
             parts.reader = _Reader(
                 parts.segment,
@@ -309,7 +306,10 @@ class SharedRing:
                 _slots_prefix(facts),
                 bell,
                 lambda error: self._host.failure(error, "reading a value"),
+                self._host.ask_of(facts.creator),
             )
+            if facts.creator != self._host.process:
+                parts.segment.descriptor = None
             self._rings.keep(self)
             text = f"{self._host.process} {actor}".encode()
             word = facts.place(place)
@@ -391,17 +391,29 @@ def _bell_of_writer(parts: _Parts) -> Doorbell:
         raise RayChannelError(f"Channel closed: its writer, {_name(parts.facts.writer)}, has died.") from error
 
 
-def _claim(facts: RingFacts, actor: str) -> int:
+def _claim(parts: _Parts, actor: str) -> int:
     """A place that nobody has: the actor's own, or one of those that are not declared for somebody who is sure to come."""
+    facts, words, descriptor = parts.facts, parts.words, parts.segment.descriptor
+    assert descriptor is not None, "it is kept as long as this process has no place"
     places = range(len(facts.readers))
     own = [place for place in places if facts.readers[place] == actor]
     others = sorted((place for place in places if facts.readers[place] != actor), key=lambda place: facts.readers[place] != "")
     for place in own + others:
+        word = facts.place(place) + CLAIMED
         try:
-            os.close(os.open(f"{_SHM}{facts.prefix}p{facts.nonces[place]:x}", os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
-            continue
-        return place
+            fcntl.lockf(descriptor.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, WORD, word * WORD)
+        except (BlockingIOError, PermissionError):
+            continue  # somebody is claiming it
+        try:
+            # SYNC POINT claim: CLAIMED, fence, unlock | lock, fence, read CLAIMED.
+            fence()
+            if not words[word]:
+                words[word] = 1
+                # SYNC POINT claim: CLAIMED, fence, unlock | lock, fence, read CLAIMED.
+                fence()
+                return place
+        finally:
+            fcntl.lockf(descriptor.fd, fcntl.LOCK_UN, WORD, word * WORD)
     raise RaySystemError(
         f"The channel was made for {len(facts.readers)} readers ({', '.join(map(_name, facts.readers))}), and so many processes read it "
         f"already; {_name(actor)} would be one more."
@@ -440,9 +452,8 @@ class Rings:
         self._sweep()
         host = self._host
         prefix = f"{host.prefix}c{uuid.uuid4().hex[:16]}-"
-        nonces = tuple(new_nonce() for _reader in readers)
-        facts = RingFacts(prefix, host.process, own_actor(), readers, capacity, layout_for(capacity, len(readers)), nonces)
-        segment = Segment.create(prefix, facts.control + facts.layout.size)
+        facts = RingFacts(prefix, host.process, own_actor(), readers, capacity, layout_for(capacity, len(readers)))
+        segment = Segment.create(prefix, facts.control + facts.layout.size, offer=True)
         RingWriter.format(segment, facts.control, facts.layout)
         parts = _Parts(host, facts, segment)
         parts.writer = _Writer(segment, facts.control, facts.layout, _slots_prefix(facts), [cast("Doorbell", parts)])
@@ -461,8 +472,8 @@ class Rings:
             ring = self._open.get(facts.prefix)
             if ring is None:
                 try:
-                    segment = Segment.open(facts.prefix, writable=True)
-                except FileNotFoundError:
+                    segment = Segment.open(facts.prefix, writable=True, ask=self._host.ask_of(facts.creator), keep=True)
+                except (FileNotFoundError, ConnectionError):
                     raise _closed() from None
                 ring = self._open[facts.prefix] = SharedRing(self, _Parts(self._host, facts, segment))
         return ring

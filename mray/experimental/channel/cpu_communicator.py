@@ -67,12 +67,13 @@ class CPUCommunicator(Communicator):
     def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
         """The next tensor from a member, in memory that `allocator` makes (or torch). ValueError when it has another dtype or size."""
         member = self._member()
-        if allocator is None:
-            import torch  # noqa: PLC0415
+        with member.refusing(received=peer_rank):
+            if allocator is None:
+                import torch  # noqa: PLC0415
 
-            tensor = torch.empty(tuple(shape), dtype=dtype)
-        else:
-            tensor = allocator(tuple(shape), dtype)
+                tensor = torch.empty(tuple(shape), dtype=dtype)
+            else:
+                tensor = allocator(tuple(shape), dtype)
         member.recv(tensor, peer_rank)
         return tensor
 
@@ -96,11 +97,12 @@ class CPUCommunicator(Communicator):
     def _parts(self, tensor: Any) -> list[Any]:
         """The parts of a tensor along its first dimension, one for each rank."""
         world_size = len(self._actor_handles)
-        if not tensor.shape or tensor.shape[0] % world_size:
-            raise ValueError(
-                f"Expected the first dimension of the buffer for all members to be divisible by the world size {world_size}, "
-                f"but its shape is {tuple(tensor.shape)}"
-            )
+        with self._member().refusing():
+            if not tensor.shape or tensor.shape[0] % world_size:
+                raise ValueError(
+                    f"Expected the first dimension of the buffer for all members to be divisible by the world size {world_size}, "
+                    f"but its shape is {tuple(tensor.shape)}"
+                )
         rows = tensor.shape[0] // world_size
         return [tensor[rank * rows : (rank + 1) * rows] for rank in range(world_size)]
 

@@ -8,7 +8,9 @@ Every member of a group calls the same collectives in the same order, each with 
 
 Or the driver declares the actors of a group beforehand (`create_collective_group`), and they join at their first collective.
 
-Whatever waits for others ends when one of them dies or destroys the group, with RayChannelError, and only joining has a time limit.
+Whatever waits for others ends when one of them dies, destroys the group or is refused the call that they are in (a wrong shape, an array
+that is read-only), with RayChannelError that says so, and only joining has a time limit. A collective that others were in is the last of
+its group then; one that all members were refused was none.
 """
 
 from __future__ import annotations
@@ -269,8 +271,10 @@ def get_group_handle(group_name: str = "default") -> BaseGroup:
 @_asked_of_ray
 def allreduce(tensor: Any, group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
     """Reduce the members' tensors, in place, in every member. The results are the same bit by bit."""
-    _check_tensor(tensor)
-    get_group_handle(group_name).allreduce([tensor], types.AllReduceOptions(op))
+    group = get_group_handle(group_name)
+    with group.refusing():
+        _check_tensor(tensor)
+    group.allreduce([tensor], types.AllReduceOptions(op))
 
 
 @_asked_of_ray
@@ -282,29 +286,32 @@ def barrier(group_name: str = "default") -> None:
 @_asked_of_ray
 def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
     """Reduce the members' tensors into that of `dst_rank`; the others' stay as they are."""
-    _check_tensor(tensor)
     group = get_group_handle(group_name)
-    _check_rank(group, dst_rank)
+    with group.refusing():
+        _check_tensor(tensor)
+        _check_rank(group, dst_rank)
     group.reduce([tensor], types.ReduceOptions(op, dst_rank))
 
 
 @_asked_of_ray
 def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> None:
     """The tensor of `src_rank` into that of every member."""
-    _check_tensor(tensor)
     group = get_group_handle(group_name)
-    _check_rank(group, src_rank)
+    with group.refusing():
+        _check_tensor(tensor)
+        _check_rank(group, src_rank)
     group.broadcast([tensor], types.BroadcastOptions(src_rank))
 
 
 @_asked_of_ray
 def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") -> None:
     """The members' tensors into `tensor_list`, which has a tensor for each rank. RuntimeError when it has another length."""
-    _check_tensor(tensor)
-    _check_tensors(tensor_list)
     group = get_group_handle(group_name)
-    if len(tensor_list) != group.world_size:
-        raise RuntimeError("The length of the tensor list operands to allgather must be equal to world_size.")
+    with group.refusing():
+        _check_tensor(tensor)
+        _check_tensors(tensor_list)
+        if len(tensor_list) != group.world_size:
+            raise RuntimeError("The length of the tensor list operands to allgather must be equal to world_size.")
     group.allgather([tensor_list], [tensor], types.AllGatherOptions())
 
 
@@ -314,22 +321,24 @@ def reducescatter(tensor: Any, tensor_list: list[Any], group_name: str = "defaul
 
     The tensors of the list stay as they are. RuntimeError when the list has not a tensor for each rank.
     """
-    _check_tensor(tensor)
-    _check_tensors(tensor_list)
     group = get_group_handle(group_name)
-    if len(tensor_list) != group.world_size:
-        raise RuntimeError("The length of the tensor list operands to reducescatter must not be equal to world_size.")
+    with group.refusing():
+        _check_tensor(tensor)
+        _check_tensors(tensor_list)
+        if len(tensor_list) != group.world_size:
+            raise RuntimeError("The length of the tensor list operands to reducescatter must not be equal to world_size.")
     group.reducescatter([tensor], [tensor_list], types.ReduceScatterOptions(op))
 
 
 @_asked_of_ray
 def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
     """Send a tensor to a member, which receives it; may return before it does. RuntimeError when that is this process itself."""
-    _check_tensor(tensor)
     group = get_group_handle(group_name)
     _check_rank(group, dst_rank)
     if dst_rank == group.rank:
         raise RuntimeError(f"The destination rank '{dst_rank}' is self.")
+    with group.refusing(sent=dst_rank):
+        _check_tensor(tensor)
     group.send([tensor], types.SendOptions(dst_rank))
 
 
@@ -339,11 +348,12 @@ def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
 
     RuntimeError when the member is this process itself.
     """
-    _check_tensor(tensor)
     group = get_group_handle(group_name)
     _check_rank(group, src_rank)
     if src_rank == group.rank:
         raise RuntimeError(f"The destination rank '{src_rank}' is self.")
+    with group.refusing(received=src_rank):
+        _check_tensor(tensor)
     group.recv([tensor], types.RecvOptions(src_rank))
 
 

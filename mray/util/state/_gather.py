@@ -12,6 +12,7 @@ from typing import Any
 
 from mray._common import messages as m
 from mray._common.ids import JOB_SIZE, NO_ACTOR, worker_id_of
+from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._runtime.observer import ask_node, ask_processes
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
@@ -250,6 +251,7 @@ def objects(view: View) -> Iterator[Row]:
 # ----------------------------------------------------------------------------------- workers, node, job
 def workers(view: View) -> Iterator[Row]:
     records = {worker["process"]: worker for worker in view.node["workers"]}
+    occupied = occupants(view)
     for process in dict.fromkeys([*view.in_order(), *records]):
         known, record = view.processes.get(process), records.get(process, {})
         pid = known["pid"] if known is not None else record["pid"]
@@ -258,7 +260,7 @@ def workers(view: View) -> Iterator[Row]:
             "worker_type": "DRIVER" if known is not None and known["role"] == m.ROLE_DRIVER else "WORKER",
             **(facts_of(pid) if view.detail and pid else {}),
             "state": record.get("state", ""),
-            "occupant": record.get("tenant", ""),
+            "occupant": occupied.get(process, ""),
             "actor_id": record.get("actor_id", ""),
             "gpu_ids": record.get("gpus", []),
             "cpu_affinity": record.get("cpus", []),
@@ -276,6 +278,22 @@ def workers(view: View) -> Iterator[Row]:
             "exit_detail": "; ".join(filter(None, (text, f"it {how}" if how else ""))),
             "end_time_ms": int(grave["end"] * 1000),
         }
+
+
+def occupants(view: View) -> dict[str, str]:
+    """Process -> the actor that lives there, or the task that it runs: many may have passed through a lease since it was granted."""
+    return {worker["process"]: worker["tenant"] if worker["actor_id"] else _task_in(view, worker) for worker in view.node["workers"]}
+
+
+def _task_in(view: View, worker: Row) -> str:
+    if not worker["tenant"]:
+        return ""
+    # The kernel knows, also of who has no time to answer; not in a session of one process, or where user code has set the title.
+    task = shown_title(worker["pid"])
+    if not task:
+        work = view.ask_one(worker["process"], "work")
+        task = work["task"] if isinstance(work, dict) else ""
+    return f"task {task}" if task and task != IDLE_TITLE else ""
 
 
 def _worker(view: View, process: str, pid: int, *, alive: bool) -> Row:

@@ -248,7 +248,7 @@ class WorkerState(StateSchema):
     start_time_ms: int | None = column("When it was started.", detail=True, filterable=False, shown=_time)
     end_time_ms: int | None = column("When it ended.", detail=True, filterable=False, shown=_time)
     state: str | None = column("starting, idle, busy, leaving; of the driver: empty.", detail=True)
-    occupant: str | None = column("The actor or task that it was given to.", detail=True)
+    occupant: str | None = column("The actor that lives there, or the task that it runs.", detail=True)
     actor_id: str | None = column("The actor that lives in it, or empty.", detail=True)
     gpu_ids: list[str] | None = column("The GPUs that it may use.", detail=True, filterable=False)
     cpu_affinity: list[int] | None = column("The CPUs that it is pinned to; empty when it is not.", detail=True, filterable=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from mray._api.communicator import ReduceOp
@@ -24,6 +25,9 @@ class SharedMemoryGroup(BaseGroup):
         timeout = None if gloo_timeout is None else gloo_timeout / 1000
         self._group = join(f"collective {group_name}", world_size, rank, timeout=timeout, actors=actors)
 
+    def refusing(self, sent: int = -1, received: int = -1) -> AbstractContextManager[Any]:
+        return self._group.refusing(sent, received)
+
     def destroy_group(self) -> None:
         self._group.destroy()
 
@@ -37,14 +41,14 @@ class SharedMemoryGroup(BaseGroup):
 
     def allreduce(self, tensor: list[Any], allreduce_options: types.AllReduceOptions) -> None:
         (only,) = tensor
-        self._group.allreduce(only, only, _operation(allreduce_options.reduceOp))
+        self._group.allreduce(only, only, self._operation(allreduce_options.reduceOp))
 
     def barrier(self, barrier_options: types.BarrierOptions) -> None:
         self._group.barrier()
 
     def reduce(self, tensor: list[Any], reduce_options: types.ReduceOptions) -> None:
         (only,) = tensor
-        self._group.reduce(only, reduce_options.root_rank, _operation(reduce_options.reduceOp))
+        self._group.reduce(only, reduce_options.root_rank, self._operation(reduce_options.reduceOp))
 
     def allgather(self, tensor_list: list[list[Any]], tensor: list[Any], allgather_options: types.AllGatherOptions) -> None:
         (only,), (into,) = tensor, tensor_list
@@ -56,9 +60,10 @@ class SharedMemoryGroup(BaseGroup):
 
     def reducescatter(self, tensor: list[Any], tensor_list: list[list[Any]], reducescatter_options: types.ReduceScatterOptions) -> None:
         (into,), (parts,) = tensor, tensor_list
-        if tuple(into.shape) != tuple(parts[self.rank].shape):
-            raise ValueError(f"Output tensor has wrong shape {tuple(into.shape)}, expected {tuple(parts[self.rank].shape)}")
-        self._group.reducescatter(parts, into, _operation(reducescatter_options.reduceOp))
+        with self.refusing():
+            if tuple(into.shape) != tuple(parts[self.rank].shape):
+                raise ValueError(f"Output tensor has wrong shape {tuple(into.shape)}, expected {tuple(parts[self.rank].shape)}")
+        self._group.reducescatter(parts, into, self._operation(reducescatter_options.reduceOp))
 
     def send(self, tensor: list[Any], send_options: types.SendOptions) -> None:
         (only,) = tensor
@@ -68,7 +73,10 @@ class SharedMemoryGroup(BaseGroup):
         (only,) = tensor
         self._group.recv(only, recv_options.src_rank)
 
-
-def _operation(op: Any) -> ReduceOp:
-    """By name: the operations of collectives and of communicators are numbered differently."""
-    return ReduceOp[op.name]
+    def _operation(self, op: Any) -> ReduceOp:
+        """By name: the operations of collectives and of communicators are numbered differently."""
+        try:
+            return ReduceOp[op.name]
+        except Exception as error:
+            self._group.refuse(error)
+            raise

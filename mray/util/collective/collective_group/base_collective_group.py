@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from mray.util.collective.types import (
@@ -41,6 +42,13 @@ class BaseGroup(ABC):
     def group_name(self) -> str:
         """What the group is called."""
         return self._group_name
+
+    def refusing(self, sent: int = -1, received: int = -1) -> AbstractContextManager[Any]:
+        """While entered, an error is the refusal of a message to or from a rank, or else of a collective.
+
+        A backend that can tells the members that wait for this one; others need not have this method.
+        """
+        return nullcontext()
 
     def destroy_group(self) -> None:  # noqa: B027  (a backend may have nothing to let go of)
         """Leave the group."""

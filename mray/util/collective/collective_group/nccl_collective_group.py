@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from mray._api.communicator import ReduceOp
@@ -39,6 +40,9 @@ class NCCLGroup(BaseGroup):
             timeout=None if timeout is None else timeout / 1000,
         )
 
+    def refusing(self, sent: int = -1, received: int = -1) -> AbstractContextManager[Any]:
+        return self._member.group.refusing(sent, received)
+
     def destroy_group(self) -> None:
         self._member.destroy()
 
@@ -60,14 +64,14 @@ class NCCLGroup(BaseGroup):
 
     def allreduce(self, tensor: list[Any], allreduce_options: types.AllReduceOptions) -> None:
         with self._device_tensors(tensor) as (only,):
-            self._member.allreduce(only, only, _operation(allreduce_options.reduceOp))
+            self._member.allreduce(only, only, self._operation(allreduce_options.reduceOp))
 
     def barrier(self, barrier_options: types.BarrierOptions) -> None:
         self._member.group.barrier()
 
     def reduce(self, tensor: list[Any], reduce_options: types.ReduceOptions) -> None:
         with self._device_tensors(tensor) as (only,):
-            self._member.reduce(only, reduce_options.root_rank, _operation(reduce_options.reduceOp))
+            self._member.reduce(only, reduce_options.root_rank, self._operation(reduce_options.reduceOp))
 
     def broadcast(self, tensor: list[Any], broadcast_options: types.BroadcastOptions) -> None:
         with self._device_tensors(tensor) as (only,):
@@ -85,50 +89,59 @@ class NCCLGroup(BaseGroup):
             together = self._like(into, parts)
             for rank, part in enumerate(parts):
                 together[rank].copy_(part)
-            self._member.reducescatter(together, into, _operation(reducescatter_options.reduceOp))
+            self._member.reducescatter(together, into, self._operation(reducescatter_options.reduceOp))
 
     def send(self, tensor: list[Any], send_options: types.SendOptions) -> None:
-        with self._device_tensors(tensor) as (only,):
+        with self._device_tensors(tensor, sent=send_options.dst_rank) as (only,):
             self._member.send(_first(only, send_options.n_elements), send_options.dst_rank)
 
     def recv(self, tensor: list[Any], recv_options: types.RecvOptions) -> None:
-        with self._device_tensors(tensor) as (only,):
+        with self._device_tensors(tensor, received=recv_options.src_rank) as (only,):
             self._member.recv_into(_first(only, recv_options.n_elements), recv_options.src_rank)
 
     # ------------------------------------------------------------------------------------ tensors
     def _like(self, tensor: Any, others: Sequence[Any]) -> Any:
         """A new tensor for one like `tensor` of each rank. ValueError when the others are not like it."""
         shape = tuple(tensor.shape)
-        facts = {(tuple(other.shape), str(other.dtype)) for other in others}
-        if facts != {(shape, str(tensor.dtype))}:
-            raise ValueError(f"Expected tensors of shape {shape} and {tensor.dtype}, but got {sorted(facts)}")
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        return self._member.device.empty(dtype, (len(others), *shape))
+        with self.refusing():
+            facts = {(tuple(other.shape), str(other.dtype)) for other in others}
+            if facts != {(shape, str(tensor.dtype))}:
+                raise ValueError(f"Expected tensors of shape {shape} and {tensor.dtype}, but got {sorted(facts)}")
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            return self._member.device.empty(dtype, (len(others), *shape))
 
     @contextlib.contextmanager
-    def _device_tensors(self, tensors: Sequence[Any]) -> Iterator[list[Any]]:
+    def _device_tensors(self, tensors: Sequence[Any], sent: int = -1, received: int = -1) -> Iterator[list[Any]]:
         """The tensors as the group takes them. While entered, work is queued on the stream that their library uses."""
-        found, cupys = [], False
         device = self._member.device
-        for tensor in tensors:
-            if _is_cupy(tensor):
-                cupys = True
-                if not tensor.flags.c_contiguous:
-                    raise ValueError(f"The array of shape {tensor.shape} is not contiguous: cupy.ascontiguousarray makes it so.")
-                found.append(device.tensor(tensor.data.ptr, tensor.nbytes, tensor.dtype.name, tensor.shape, None, tensor))
-            elif self._member.platform.is_tensor(tensor):
-                found.append(tensor.detach() if hasattr(tensor, "detach") else tensor)
-            else:
-                raise RuntimeError(
-                    f"Torch tensor must be on GPU when using NCCL collectives, and this is a {type(tensor).__name__} on "
-                    f"{getattr(tensor, 'device', 'the host')}. Move it to the GPU, or make the group with backend='gloo'."
-                )
-        stream = sys.modules["cupy"].cuda.get_current_stream().ptr if cupys else device.current_stream()
+        with self.refusing(sent, received):
+            found = [self._device_tensor(tensor) for tensor in tensors]
+        stream = sys.modules["cupy"].cuda.get_current_stream().ptr if any(map(_is_cupy, tensors)) else device.current_stream()
         if stream == device.current_stream():
             yield found
         else:
             with device.on_stream(stream):
                 yield found
+
+    def _device_tensor(self, tensor: Any) -> Any:
+        if _is_cupy(tensor):
+            if not tensor.flags.c_contiguous:
+                raise ValueError(f"The array of shape {tensor.shape} is not contiguous: cupy.ascontiguousarray makes it so.")
+            return self._member.device.tensor(tensor.data.ptr, tensor.nbytes, tensor.dtype.name, tensor.shape, None, tensor)
+        if self._member.platform.is_tensor(tensor):
+            return tensor.detach() if hasattr(tensor, "detach") else tensor
+        raise RuntimeError(
+            f"Torch tensor must be on GPU when using NCCL collectives, and this is a {type(tensor).__name__} on "
+            f"{getattr(tensor, 'device', 'the host')}. Move it to the GPU, or make the group with backend='gloo'."
+        )
+
+    def _operation(self, op: Any) -> ReduceOp:
+        """By name: the operations of collectives and of communicators are numbered differently."""
+        try:
+            return ReduceOp[op.name]
+        except Exception as error:
+            self._member.group.refuse(error)
+            raise
 
 
 def _is_cupy(tensor: Any) -> bool:
@@ -139,8 +152,3 @@ def _is_cupy(tensor: Any) -> bool:
 def _first(tensor: Any, count: int) -> Any:
     """The first elements of a tensor; 0: all of it."""
     return tensor if count <= 0 else tensor.reshape(-1)[:count]
-
-
-def _operation(op: Any) -> ReduceOp:
-    """By name: the operations of collectives and of communicators are numbered differently."""
-    return ReduceOp[op.name]

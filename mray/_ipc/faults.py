@@ -1,0 +1,50 @@
+"""Faults: exceptions in what a process does about a message, a timer or an event of the kernel, which user code did not raise.
+
+In every process. Such an exception ends something, with itself as the cause of the error that the waiting side gets; a line in a log beside
+somebody who waits for ever helps nobody. What ends is the least that can be named:
+
+    a request, a call                its asker is answered with the error (`mray._runtime.faults`, `mray._runtime.node`)
+    the conversation                 FAULT tells the peer why; whatever waits at either end fails (`mray._ipc.connection`)
+    the process                      where nobody can be told: a timer, a callback, what the node says (`Reactor.on_fault`)
+    the session                      the node's own decision: its books are not to be trusted any more
+"""
+
+from __future__ import annotations
+
+import os
+
+from mray._common import messages
+
+#: Numbers among the messages that are no codes of messages.
+_NO_CODES = frozenset({"PICKLED", "PACKED", "SEGMENT", "FAILED", "TENSORS", "NOTE_STREAM"})
+_NAMES = {code: name for name, code in vars(messages).items() if name.isupper() and code.__class__ is int and name not in _NO_CODES}
+
+
+def word_name(code: object) -> str:
+    """What a message is called, for texts."""
+    return _NAMES.get(code, repr(code)) if isinstance(code, int) else repr(code)
+
+
+def fault_line(what: str, error: BaseException) -> str:
+    """A line for whoever waits: what failed, where and with what."""
+    return f"{what} failed in process {os.getpid()}: {_last_line(error)}"
+
+
+def fault_text(what: str, error: BaseException) -> str:
+    """As `fault_line`, and the traceback."""
+    import traceback  # noqa: PLC0415  (a node starts without it)
+
+    return f"{fault_line(what, error)}\n{''.join(traceback.format_exception(type(error), error, error.__traceback__))}".rstrip()
+
+
+def fault(what: str, error: BaseException) -> Exception:
+    """An error of this process that says so, with the cause attached."""
+    failure = RuntimeError(fault_line(what, error))
+    failure.__cause__ = error
+    return failure
+
+
+def _last_line(error: BaseException) -> str:
+    import traceback  # noqa: PLC0415
+
+    return traceback.format_exception_only(type(error), error)[-1].strip()

@@ -1,0 +1,56 @@
+"""What waits for the reactor of its process: other threads, and callbacks whose time comes."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+Predicate = Callable[[], object]
+
+
+class Waiter:
+    """A thread in `Reactor.wait_until` that does not hold the reading turn."""
+
+    __slots__ = ("lock", "predicate")
+
+    def __init__(self, predicate: Predicate) -> None:
+        self.predicate = predicate
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def nudge(self) -> None:
+        """Have it look again."""
+        with contextlib.suppress(RuntimeError):  # nudged twice before it woke: once is enough
+            self.lock.release()
+
+
+class Timers:
+    """Callbacks by their time; false when there is none."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def add(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Any thread."""
+        heapq.heappush(self._heap, (monotonic() + seconds, next(self._numbers), callback))
+
+    def shorten(self, timeout: float | None) -> float | None:
+        """How long a sleep of this length may last."""
+        due = self._heap[0][0] - monotonic()
+        return max(due, 0.0) if timeout is None or due < timeout else timeout
+
+    def take_due(self) -> list[Callable[[], None]]:
+        """Those whose time has come, taken out."""
+        now = monotonic()
+        due = []
+        while self._heap and self._heap[0][0] <= now:
+            due.append(heapq.heappop(self._heap)[2])
+        return due

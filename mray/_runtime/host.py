@@ -1,0 +1,100 @@
+"""The program that a driver finds itself in: whether mray can work inside of it, and with which interpreter its processes start.
+
+In the driver, before anything is started. Mostly the program is ``python`` itself, which costs a look at two files. It may be another that
+has Python inside (uWSGI, Blender, a frozen application): run with our arguments, such a program would do whatever it does, begin a session
+of its own, and so on without end. So what is started is a Python of the same version, or nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Iterator
+
+from mray.exceptions import RaySystemError
+
+#: What an interpreter is called.
+_PYTHON = re.compile(r"(python|pypy)[\w.-]*")
+#: What one says of itself; it is given so many seconds.
+_ASKED = "import sys; print(*sys.version_info[:2], sys.implementation.name)"
+_PATIENCE = 10.0
+#: Libraries that put their own in the place of parts of the standard library: the module that knows it, whom to ask, for what, and how it
+#: leaves them alone.
+_GREEN = (
+    (
+        ("gevent.monkey", "is_module_patched", ("threading", "socket", "select", "queue")),
+        "gevent.monkey.patch_all(thread=False, socket=False, select=False, queue=False)",
+    ),
+    (("eventlet.patcher", "is_monkey_patched", ("thread", "socket", "select")), "eventlet.monkey_patch(os=True, time=True)"),
+)
+
+
+def check_host() -> None:
+    """RaySystemError in a program in which mray's threads and sockets cannot work."""
+    for (module, ask, parts), instead in _GREEN:
+        asked = getattr(sys.modules.get(module), ask, None)
+        taken = [part for part in parts if asked is not None and asked(part)]
+        if taken:
+            raise RaySystemError(
+                f"{module.partition('.')[0]} has put its own in the place of Python's {', '.join(taken)} (monkey patching), with which "
+                f"mray's threads and sockets do not work. Patch the rest alone, as {instead} does, or use mray in a process of its own."
+            )
+
+
+def interpreter() -> str:
+    """The interpreter that processes of a session are started with. RaySystemError where there is none of this version."""
+    if not sys.executable:
+        raise RaySystemError("sys.executable is empty: set it to the interpreter that mray is to start its processes with.")
+    return _interpreter_beside(sys.executable)
+
+
+@functools.cache
+def _interpreter_beside(program: str) -> str:
+    frozen = bool(getattr(sys, "frozen", False))
+    if not frozen and _is_called_python(program) and _is_this(program):
+        return program
+    for candidate in _candidates(program):
+        if _is_called_python(candidate) and os.access(candidate, os.X_OK) and _is_the_same(candidate):
+            return candidate
+    what = "a frozen application" if frozen else "no Python interpreter of this version"
+    version = "{}.{}".format(*sys.version_info[:2])
+    raise RaySystemError(
+        f"mray starts its processes with the interpreter in sys.executable, and {program} is {what}: it would begin this program again and "
+        f"again. There is no Python {version} in {sys.base_prefix} either: set sys.executable to one that has this program's packages."
+    )
+
+
+def _is_called_python(program: str) -> bool:
+    return _PYTHON.fullmatch(os.path.basename(program)) is not None
+
+
+def _is_this(program: str) -> bool:
+    """Whether this process runs the program."""
+    try:
+        return os.path.samefile(program, "/proc/self/exe")
+    except OSError:
+        return False
+
+
+def _candidates(program: str) -> Iterator[str]:
+    """What may be a true interpreter; frozen applications bring one of their own, if any."""
+    yield program
+    names = ("python{}.{}".format(*sys.version_info[:2]), "python3", "python")
+    for folder in dict.fromkeys((sys.exec_prefix, sys.prefix, sys.base_exec_prefix, sys.base_prefix)):
+        for name in names:
+            yield os.path.join(folder, "bin", name)
+
+
+def _is_the_same(candidate: str) -> bool:
+    """Whether an interpreter is one of this version."""
+    import subprocess  # noqa: PLC0415  (hardly any program needs it)
+
+    try:
+        said = subprocess.run(
+            [candidate, "-I", "-c", _ASKED], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return said.stdout.split() == [*map(str, sys.version_info[:2]), sys.implementation.name]

@@ -1,0 +1,194 @@
+"""The node's part of introductions (see `mray._ipc.introductions`): it makes every connection between two processes of the session.
+
+In the node, on its one thread. What it makes it gives away at once: it keeps two channels for each process, and no connection. A process
+that does not read, because it is stopped, has those who want it wait in its channel, and behind that here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import marshal
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from mray._common import messages as m
+from mray._common.shapes import misfit
+from mray._ipc.connection import Connection
+from mray._ipc.frames import decode_message
+from mray._ipc.introductions import NODE
+from mray._ipc.limits import above_limit, advice
+from mray._ipc.reactor import Reactor
+
+_PACKET = 4096
+#: What goes with a descriptor to the process that it is for: there must be something.
+_KNOCK = b"."
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+class _Member:
+    """A process, and the node's ends of its two channels."""
+
+    __slots__ = ("asks", "door", "pid", "theirs", "waiting")
+
+    def __init__(self) -> None:
+        self.asks, asks = _new_pair()
+        try:
+            self.door, door = _new_pair()
+        except OSError:
+            self.asks.close()
+            asks.close()
+            raise
+        #: The other ends, until the process has them.
+        self.theirs: tuple[socket.socket, ...] = (asks, door)
+        #: 0 until it has joined.
+        self.pid = 0
+        #: Connections that its channel has no room for.
+        self.waiting: deque[socket.socket] = deque()
+
+    def close(self) -> None:
+        for sock in (self.asks, self.door, *self.theirs, *self.waiting):
+            sock.close()
+
+
+class Introducer:
+    """Who is in the session, and how each is reached."""
+
+    def __init__(self, reactor: Reactor, meet: Callable[[socket.socket], Connection]) -> None:
+        """`meet` takes the node's own ends of connections."""
+        self._reactor = reactor
+        self._meet = meet
+        self._members: dict[str, _Member] = {}
+
+    def new_line(self, process: str) -> socket.socket:
+        """A worker is about to be started: its end of a connection to the node. OSError when there is no descriptor.
+
+        Its channels are ready from now on.
+        """
+        self._prepare(process)
+        ours, theirs = socket.socketpair()
+        self._meet(ours).facts["worker"] = process
+        return theirs
+
+    def _prepare(self, process: str) -> None:
+        if process not in self._members:
+            self._members[process] = _Member()
+
+    def admit(self, process: str, pid: int) -> tuple[socket.socket, ...]:
+        """A process has joined; the ends of its channels, which the caller closes. OSError when there is no descriptor for them."""
+        self._prepare(process)
+        member = self._members[process]
+        member.pid = pid
+        theirs, member.theirs = member.theirs, ()
+        self._reactor.add_fd(member.asks.fileno(), partial(self._asked, member))
+        self._reactor.add_fd(member.door.fileno(), partial(self._door_changed, member))
+        return theirs
+
+    def forget(self, process: str) -> None:
+        """It is dead, or has left. Whoever waits to be let in sees the hang-up."""
+        member = self._members.pop(process, None)
+        if member is not None:
+            self._reactor.remove_fd(member.asks.fileno())
+            self._reactor.remove_fd(member.door.fileno())
+            member.close()
+
+    def pass_on(self, connection: Connection, process: str) -> None:
+        """PASS_ON: an observer wants to ask a process, which has its connection from now on."""
+        member = self._members.get(process)
+        if member is None or not member.pid:
+            connection.send((m.REFUSED, errno.ECONNREFUSED, _unknown(process)))
+        else:
+            connection.send((m.PASSED,))
+            with contextlib.suppress(OSError):  # it sees the hang-up
+                self._present(member, connection.socket)
+        connection.close()
+
+    # ------------------------------------------------------------------------------------ asking
+    def _asked(self, member: _Member, _events: int) -> None:
+        while True:
+            try:
+                packet = member.asks.recv(_PACKET)
+                message = decode_message(packet) if packet else ()
+                if not message or misfit(message) or message[0] != m.INTRODUCE:
+                    raise ConnectionAbortedError
+                self._answer(member, *message[1:])
+            except BlockingIOError:
+                return
+            except (OSError, ValueError):  # it is dead, or somebody else writes there: it can ask no more
+                self._reactor.remove_fd(member.asks.fileno())
+                member.asks.close()
+                return
+
+    def _answer(self, member: _Member, number: int, process: str, connect: bool) -> None:
+        other = self._members.get(process)
+        if process == NODE:
+            pid = os.getpid()
+        elif other is None or not other.pid:
+            member.asks.send(marshal.dumps((m.NOT_INTRODUCED, number, errno.ECONNREFUSED, _unknown(process))))
+            return
+        else:
+            pid = other.pid
+        answer = marshal.dumps((m.INTRODUCED, number, pid))
+        if not connect:
+            member.asks.send(answer)
+            return
+        try:
+            with above_limit():  # the node has none of these in the end
+                theirs, others = socket.socketpair()
+        except OSError as error:
+            self._refuse(member, number, error)
+            return
+        with theirs, others:
+            try:
+                if other is None:
+                    self._meet(others.dup())
+                else:
+                    self._present(other, others)
+            except OSError as error:
+                self._refuse(member, number, error)
+                return
+            socket.send_fds(member.asks, [answer], [theirs.fileno()])
+
+    @staticmethod
+    def _refuse(member: _Member, number: int, error: OSError) -> None:
+        text = f"{advice(error)}. The node process (pid {os.getpid()}) has no file descriptor left to connect with."
+        member.asks.send(marshal.dumps((m.NOT_INTRODUCED, number, error.errno or errno.EMFILE, text)))
+
+    # ------------------------------------------------------------------------------------ letting in
+    def _present(self, member: _Member, sock: socket.socket) -> None:
+        if not member.waiting:
+            with contextlib.suppress(BlockingIOError):
+                with contextlib.suppress(ConnectionError):  # it is dead, as the other end will see
+                    socket.send_fds(member.door, [_KNOCK], [sock.fileno()])
+                return
+        member.waiting.append(sock.dup())
+        self._reactor.watch_writable(member.door.fileno(), True)
+
+    def _door_changed(self, member: _Member, events: int) -> None:
+        if events & ~select.EPOLLOUT:  # nothing is said there: it is closed
+            self._reactor.remove_fd(member.door.fileno())
+            return
+        while member.waiting:
+            try:
+                socket.send_fds(member.door, [_KNOCK], [member.waiting[0].fileno()])
+            except BlockingIOError:
+                return
+            except OSError:  # it sees the hang-up
+                pass
+            member.waiting.popleft().close()
+        self._reactor.watch_writable(member.door.fileno(), False)
+
+
+def _unknown(process: str) -> str:
+    return f"there is no process {process} in this session any more"
+
+
+def _new_pair() -> Pair:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    return ours, theirs

@@ -1,0 +1,63 @@
+"""What waits in vain is told to the user, once: the clock around `mray._scheduler.waits`.
+
+In the node. A look is due only while something waits for resources: at the first, and again every so many seconds until all that waits is
+told. Who is at the head of its class in two looks has waited for so long, and is told, unless its like has been before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mray._common import settings
+from mray._ipc.limits import above_limit
+from mray._scheduler.records import Tenant
+
+if TYPE_CHECKING:
+    from mray._runtime.node import Node
+
+#: How many are remembered as told, the last ones.
+_MOST_TOLD = 1000
+
+
+class Waits:
+    """The looks of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._seconds = settings.WARN_WAITING.get()
+        #: Whether there is nothing to do when something waits: it is off, or a look is due.
+        self.attended = self._seconds <= 0
+        #: At the heads of their classes at the last look.
+        self._seen: list[Tenant] = []
+        #: What has been told: label and amounts.
+        self._told: dict[tuple[object, ...], None] = {}
+
+    def begin(self) -> None:
+        """Something waits."""
+        self.attended = True
+        self._look()
+
+    @above_limit()  # what is imported at the first look is a file
+    def _look(self) -> None:
+        from mray._scheduler.waits import sentence, waits, work_of_waiting  # noqa: PLC0415  (not on the way to the first answer of a session)
+
+        scheduler = self._node._scheduler
+        before = {id(tenant) for tenant in self._seen}
+        self._seen = []
+        for wait in waits(scheduler):
+            tenant = wait.tenants[0]
+            like = (tenant.label, tuple(sorted(tenant.needs.items())))
+            if like in self._told:
+                continue
+            if id(tenant) not in before:
+                self._seen.append(tenant)
+                continue
+            self._told[like] = None
+            if len(self._told) > _MOST_TOLD:
+                del self._told[next(iter(self._told))]
+            off = f"End what is not needed, ask for less, or start with more. {settings.WARN_WAITING.name}=0 disables this message."
+            self._node._printed(work_of_waiting(tenant), 0, 2, "mray", f"{sentence(scheduler, wait)} {off}\n")
+        if scheduler.queue.lacked():
+            self._node.reactor.call_later(self._seconds, self._look)
+        else:
+            self.attended = False

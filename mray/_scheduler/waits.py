@@ -1,0 +1,85 @@
+"""Requests that wait in vain: for what is held by those who do not give it back by themselves. Pure.
+
+A task that runs comes to its end, and what waits behind it gets its turn; that is how a session works, and nothing to tell. An actor keeps
+what it has for as long as it lives, a placement group until it is removed, and a task that waits itself its GPUs: whoever waits for those
+waits until somebody else does something about it. (Real Ray tells by the same rule, when no task makes progress.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from mray._scheduler.records import ActorRecord, Lease, Tenant
+from mray._scheduler.resources import FREE, describe, from_units
+
+if TYPE_CHECKING:
+    from mray._scheduler.scheduler import Scheduler
+
+#: How many of those who hold a resource are named.
+_MOST_NAMED = 5
+
+
+class Wait(NamedTuple):
+    """A scheduling class that waits."""
+
+    #: The resource that is not free, or the scope of a placement group.
+    lacks: str
+    #: Who waits, the one whose turn it is first.
+    tenants: list[Tenant]
+
+
+def waits(scheduler: Scheduler) -> Iterator[Wait]:
+    """Those that wait for what nobody gives back by itself."""
+    for wait in map(Wait._make, scheduler.queue.asleep()):
+        holders = _holders(scheduler, wait.lacks)
+        if wait.lacks != FREE and not any(isinstance(each, Lease) and each.holding and not each.holding.lent for each in holders):
+            yield wait
+
+
+def _holders(scheduler: Scheduler, name: str) -> list[Tenant]:
+    """Who has any of a resource of the machine, or anything of a placement group."""
+    found: list[Tenant] = [group for group in scheduler.groups.records.values() if group.pools and group.amounts.get(name)]
+    for tenant in scheduler.tenants():
+        holding = tenant.holding
+        if holding is None:
+            continue
+        in_group = tenant.site is not None and tenant.site.scope == name
+        if in_group or (holding.pool is scheduler.pool and holding.amounts.get(name)):
+            found.append(tenant)
+    return found
+
+
+def sentence(scheduler: Scheduler, wait: Wait) -> str:
+    """What waits, for what, and who holds it."""
+    lacks, (tenant, *others) = wait
+    labels = Counter(other.label for other in others).most_common(_MOST_NAMED)
+    behind = f" (nor can, behind it, {', '.join(f'{count} x {label}' for label, count in labels)})" if labels else ""
+    wanted = describe({name: units for name, units in tenant.needs.items() if name != FREE})
+    total = scheduler.pool.total.get(lacks)
+    if total is None:  # in a placement group
+        what = "its placement group has not so much free"
+    else:
+        what = f"{from_units(scheduler.pool.free.get(lacks, 0)):g} of {from_units(total):g} {lacks} are free"
+    holders = [_described(each, lacks) for each in _holders(scheduler, lacks)]
+    if len(holders) > _MOST_NAMED:
+        holders[_MOST_NAMED:] = [f"{len(holders) - _MOST_NAMED} more"]
+    by = f", and none is given back before these end: {', '.join(holders)}" if holders else ""
+    return f"{tenant.label} cannot be scheduled right now{behind}: it asks for {wanted}, {what}{by}."
+
+
+def _described(holder: Tenant, name: str) -> str:
+    pid = f" (pid {holder.worker.pid})" if holder.worker is not None and holder.worker.pid else ""
+    # Which of the tasks that have passed through a lease is the one, the caller alone knows.
+    what = "a task that waits" if isinstance(holder, Lease) else holder.label
+    called = f" {holder.name!r}" if isinstance(holder, ActorRecord) and holder.name else ""
+    units = holder.amounts.get(name)
+    return f"{what}{called}{pid}{f' has {from_units(units):g}' if units else ''}"
+
+
+def work_of_waiting(tenant: Tenant) -> str:
+    """The work that a tenant waits for; "" when that is nobody's in particular."""
+    if isinstance(tenant, Lease):
+        return tenant.client.work
+    return tenant.work if isinstance(tenant, ActorRecord) else str(getattr(tenant, "job", ""))

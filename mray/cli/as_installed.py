@@ -1,0 +1,24 @@
+"""What `importlib.metadata` is told of the package ``ray`` in a process that has mray by that name."""
+
+from __future__ import annotations
+
+from importlib.metadata import Distribution
+from typing import NoReturn
+
+from mray._common.version import RAY_VERSION
+from mray.cli.alias import ALIAS
+
+_FILES = {
+    "METADATA": f"Metadata-Version: 2.1\nName: {ALIAS}\nVersion: {RAY_VERSION}\nSummary: mray, behind this name\n",
+    "top_level.txt": f"{ALIAS}\n",
+}
+
+
+class InstalledRay(Distribution):
+    """An installed package without a file."""
+
+    def read_text(self, filename: str) -> str | None:
+        return _FILES.get(filename)
+
+    def locate_file(self, path: object) -> NoReturn:
+        raise FileNotFoundError(f"{ALIAS} is mray here, and has no files: {path}")

@@ -1,0 +1,129 @@
+"""Whatever asks again has a bound or a condition: each place that may is listed here with it, and a place that is not listed fails.
+
+A place asks again that sets a timer, that sleeps or connects in a loop, or that sends what asks for a worker, a process or a state. What
+waits for the kernel, in a poll, asks nobody.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.house.source import modules
+
+#: Sets a timer. (`InterruptGuard.later` is the reactor's `call_later`.)
+TIMER = {"call_later", "later"}
+#: In a loop: lets time pass, or tries what may fail.
+PAUSE = {"sleep", "connect", "connect_ex", "sched_yield"}
+#: Asks for a worker, a process, or to be told.
+ASK = {"LEASE_REQUEST", "ACTOR_SUBSCRIBE", "SpawnWorker", "_start_zygote", "fork"}
+
+#: Once: the place does not come back to itself.
+ONCE = "once"
+
+#: Place (module below mray and function) -> its bound or condition.
+BOUNDS = {
+    # timers
+    "_backends.local.node:LocalNode._carry_out": ONCE,
+    "_backends.local.transport:LocalReactor.call_later": ONCE,
+    "_backends.native:NativeBackend.call_later": ONCE,
+    "_graph.event_loop:LoopDoor.sleep": ONCE,
+    "_ipc.interrupts:InterruptGuard._interrupt": "until the interrupt has landed: while the main thread owns the client's lock",
+    "_ipc.listener:Door._rest": "as long as nobody can be accepted for want of descriptors; each is told so as soon as one is there",
+    "_runtime.astray:Astray._look_after": ONCE,
+    "_runtime.astray:Astray.hung_up": ONCE,
+    "_runtime.awaiting:AwaitedRefs._look": "as long as a coroutine waits and another thread reads",
+    "_runtime.cancelling:Interrupts._send": "until the signal has landed, or the task that it was for is over",
+    "_runtime.farewell:Farewell.kill": ONCE,
+    "_runtime.interpreters:Interpreters._overdue": ONCE,
+    "_runtime.interpreters:Interpreters._start": ONCE,
+    "_runtime.interpreters:Interpreters.when_ready": ONCE,
+    "_runtime.leases:LeasePools.on_recall": ONCE,
+    "_runtime.leases:LeasePools.watch_idle": "as long as the pool has an idle lease that is younger than KEEP_SECONDS",
+    "_runtime.leases:LeasePools.watch_pipelines": "as long as a task waits behind another",
+    "_runtime.leases:Pool._idle": ONCE,
+    "_runtime.memory_monitor:MemoryMonitor._look": "as long as the node lives, which looks at the machine's memory and asks nobody",
+    "_runtime.memory_monitor:MemoryMonitor.start": ONCE,
+    "_runtime.memory_retries:MemoryRetries.take": "task_oom_retries times for each task",
+    "_runtime.node:Node._answer_trimmed": "for _TRIM_WAIT seconds",
+    "_runtime.node:Node._carry_out": ONCE,
+    "_runtime.node:Node._stay_young": "as long as the node lives, which touches what is its own",
+    "_runtime.node:Node.serve": ONCE,
+    "_runtime.supervisor:Supervisor._exec": "through _pause: _START_ATTEMPTS times",
+    "_runtime.supervisor:Supervisor._no_zygote": "_START_ATTEMPTS times; then the session ends",
+    "_runtime.supervisor:Supervisor._pause": "_START_ATTEMPTS times; then the worker is refused",
+    "_runtime.supervisor:Supervisor.kill": ONCE,
+    "_runtime.waits:Waits._look": "as long as something waits; it looks at the node's own books and asks nobody",
+    "_runtime.wrapped:WrappedWorkers._worker_ended": ONCE,
+    "util._crew:Crew._go_on": ONCE,
+    "util._crew:Crew._look": "as long as the load is uneven",
+    "util._crew:Crew._replace": ONCE,
+    # loops
+    "_backends.ray.compiled:RayGraph.explained": "for _UNTIL_DEAD seconds",
+    "_channel.nccl_member:NcclMember._abort": "for _GRACE seconds",
+    "_common.points:_Points._do": "until the test has made a file",
+    "_device.null_event:_wait": "until the event is recorded, or who records it has ended",
+    "_device.null_nccl:_connect": "until the deadline that it was given",
+    "_graph.compiled:CompiledGraph._spin": "for the spinner's window",
+    "_graph.compiled:CompiledGraph._spin_until": "for the spinner's window",
+    "_graph.device_spans:DeviceSpans.settle": "for SETTLING seconds",
+    "_graph.ends:settle_devices": "for the seconds that it was given",
+    "_graph.loop:GraphService._spin": "for the spinner's window",
+    "_ipc.process:with_variable": "for _LONGEST_EXEC seconds",
+    "_ipc.reactor:Reactor._read_until": "for the spinner's window; then it sleeps",
+    "_runtime.persistent:JoinedSession._node_lost": "for _CLEAN_SECONDS",
+    "_runtime.stack_signal:ask": "for the seconds that it was given",
+    "proxy._courier:Courier._deliver": "once for each message; it sleeps while there is none",
+    "pytest_plugin.leaks:assert_nothing_left": "for the seconds that it was given",
+    # asking for workers, processes and states
+    "_runtime.client:Client.subscribe_actor": "once for each actor: its state is not unknown then",
+    "_runtime.leases:LeasePools.request": "one for each task that waits; of MOST_VAIN workers that nobody can connect to the tasks hear",
+    "_runtime.template:Template.launch_node": ONCE,
+    "_runtime.supervisor:Supervisor._zygote_ended": "_ZYGOTE_ATTEMPTS deaths without a worker; then the session ends",
+    "_backends.entry:_run_node": ONCE,
+    "_runtime.template:serve": "one for each node that the driver orders",
+    "_runtime.zygote:Zygote._serve": "one for each worker that the node orders",
+    "_scheduler.scheduler:Scheduler._spawn": "SPAWN_ATTEMPTS deaths at the start in a row for an environment; then who waits is refused",
+}
+
+
+def _name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _asks(node: ast.AST) -> bool:
+    """Whether this very node may ask again."""
+    if isinstance(node, ast.Call):
+        name = _name(node.func)
+        if name in TIMER or name in ASK:
+            return True
+        return any(_name(each) in ASK for argument in node.args for each in ast.walk(argument) if isinstance(each, ast.Attribute))
+    return isinstance(node, ast.While) and any(_name(each.func) in PAUSE for each in ast.walk(node) if isinstance(each, ast.Call))
+
+
+def places() -> Iterator[str]:
+    """Those in the source."""
+    for name, tree in modules().items():
+        module = name.removeprefix("mray/").removesuffix(".py").replace("/", ".")
+        yield from (f"{module}:{where}" for where in _within(tree, ()))
+
+
+def _within(node: ast.AST, path: tuple[str, ...]) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        inner = (*path, child.name) if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else path
+        if _asks(child):
+            yield ".".join(path)
+        yield from _within(child, inner)
+
+
+def test_whatever_asks_again_is_listed_with_its_bound_or_condition() -> None:
+    found = set(places())
+    assert sorted(found - BOUNDS.keys()) == []
+    assert sorted(BOUNDS.keys() - found) == []
+    assert all(BOUNDS.values())
+
+
+def test_a_loop_that_asks_again_is_seen() -> None:
+    timer = "def f(self):\n    self.reactor.call_later(1, self.f)\n"
+    loop = "def g(self):\n    while True:\n        sock.connect(path)\n"
+    assert list(_within(ast.parse(timer + loop), ())) == ["f", "g"]

@@ -1,0 +1,174 @@
+"""Two processes are brought together by a third, which keeps nothing; and one who is wanted while it does not read keeps nobody waiting."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mray._common import messages as m
+from mray._ipc.connection import Connection, encode
+from mray._ipc.frames import decode_message
+from mray._ipc.introductions import NODE, Introductions
+from mray._ipc.reactor import Reactor
+from mray._runtime.introducer import Introducer
+from tests.unit.test_listener import no_descriptors
+
+
+class Node:
+    """What the node does for introductions, in a thread of this process."""
+
+    def __init__(self) -> None:
+        self.reactor = Reactor()
+        self.heard: list[Any] = []
+        self.introducer = Introducer(self.reactor, lambda sock: self.reactor.meet(sock, self._hear, lambda _connection: None))
+        self._ends = False
+        self._thread = threading.Thread(target=self._run)
+
+    def _hear(self, connection: Connection, message: Any) -> None:
+        self.heard.append(message)
+        connection.close()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ends:
+            self.reactor.turn(0.01)
+
+    def stop(self) -> None:
+        self._ends = True
+        self._thread.join()
+
+    def member(self, name: str, pid: int) -> tuple[Introductions, socket.socket]:
+        asking, door = self.introducer.admit(name, pid)
+        return Introductions(asking, door, lambda error: error), door
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    before = set(os.listdir("/proc/self/fd"))
+    node = Node()
+    yield node
+    node.stop()
+    for name in "ab":
+        node.introducer.forget(name)
+    node.reactor.close()
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def taken(door: socket.socket) -> socket.socket:
+    _packet, (fd,), _flags, _address = socket.recv_fds(door, 1, 1)
+    return socket.socket(fileno=fd)
+
+
+def test_two_processes_get_an_end_each_and_the_pid_of_the_other(node: Node) -> None:
+    first, _door = node.member("a", 11)
+    second, door = node.member("b", 22)
+    node.start()
+    sock, pid = first.to("b")
+    with sock, taken(door) as other:
+        assert pid == 22
+        sock.sendall(b"here")
+        assert other.recv(10) == b"here"
+    sock, pid = second.to(NODE)
+    with sock:
+        assert pid == os.getpid()
+        sock.sendall(encode((m.TRIM,)))
+        assert sock.recv(1) == b""
+    assert node.heard == [(m.TRIM,)]
+    first.close()
+    second.close()
+
+
+def test_who_is_not_there_any_more_is_told_from_who_is(node: Node) -> None:
+    first, _door = node.member("a", 11)
+    second, door = node.member("b", 22)
+    node.start()
+    assert first.know("b") and not first.know("c")
+    with pytest.raises(ConnectionRefusedError, match="no process c in this session any more"):
+        first.to("c")
+    node.reactor.defer(lambda: node.introducer.forget("b"))
+    while first.know("b"):
+        pass
+    with pytest.raises(ConnectionRefusedError, match="no process b"):
+        first.to("b")
+    assert door.recv(1) == b""
+    with pytest.raises(ConnectionResetError, match="the node process has ended"):
+        second.to("a")
+    first.close()
+    second.close()
+
+
+def test_those_who_want_one_that_does_not_read_wait_there_in_order_and_see_its_end(node: Node) -> None:
+    first, _door = node.member("a", 11)
+    second, door = node.member("b", 22)
+    node.start()
+    many = [first.to("b")[0] for _ in range(1000)]
+    for number, sock in enumerate(many[:500]):
+        sock.sendall(b"%d" % number)
+        with taken(door) as other:
+            assert other.recv(10) == b"%d" % number
+    node.reactor.defer(lambda: node.introducer.forget("b"))
+    second.close()
+    for sock in many:
+        with sock:
+            assert sock.recv(1) == b""
+    first.close()
+
+
+def test_who_has_no_descriptor_for_it_is_told_so_and_gets_the_next_one(node: Node) -> None:
+    first, _door = node.member("a", 11)
+    second, _other_door = node.member("b", 22)
+    node.start()
+    with no_descriptors(0):
+        with pytest.raises(OSError, match="Too many open files.*ulimit -n") as caught:
+            first.to("b")
+        assert caught.value.errno == errno.EMFILE
+    for _ in range(2):
+        sock, _pid = first.to("b")
+        sock.close()
+    first.close()
+    second.close()
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_passed_over(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _door = node.member("a", 11)
+    second, door = node.member("b", 22)
+
+    def interrupted(*_args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mray._ipc.introductions.receive_fds", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            first.to("b")
+    node.start()
+    assert not first.know("c"), "the answer is that to this question"
+    with taken(door) as other:
+        assert other.recv(1) == b"", "the end that nobody waited for is closed"
+    first.close()
+    second.close()
+
+
+def test_an_observer_speaks_with_whom_it_names_over_its_own_connection(node: Node) -> None:
+    second, door = node.member("b", 22)
+    observers = [socket.socketpair() for _ in range(2)]
+    for (_outside, inside), wanted in zip(observers, ("b", "nobody"), strict=True):
+        connection = node.reactor.register(inside, lambda _connection, _message: None, lambda _connection: None)
+        node.introducer.pass_on(connection, wanted)
+    node.start()
+    with observers[0][0] as sock, taken(door) as other:
+        assert sock.recv(100) == encode((m.PASSED,))
+        sock.sendall(b"well?")
+        assert other.recv(10) == b"well?"
+    with observers[1][0] as sock:
+        text = "there is no process nobody in this session any more"
+        assert decode_message(sock.recv(200)[4:]) == (m.REFUSED, errno.ECONNREFUSED, text)
+        assert sock.recv(1) == b""
+    second.close()
