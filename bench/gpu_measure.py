@@ -383,29 +383,32 @@ def deaths(work: Work, scale: Scale) -> Figures:
     """Rounds in which one end of an edge is killed; the free memory of the device after each."""
     with session(work):
         witness = on_gpu(actors.Mortal, share=0.1)
-        free: list[int] = []
-        noticed: set[str] = set()
-        wrong = 0
-        for number in range(scale.rounds + 2):  # the first two make what stays: contexts, pools
-            other = on_gpu(actors.Mortal, share=0.5)
-            maker, taker = (other, witness) if number % 2 else (witness, other)
-            with InputNode() as value:
-                root = taker.take.bind(maker.make.bind(value))
-            graph = root.experimental_compile()
-            assert run(graph, 3) == [0, 1, 2]
-            refs = [graph.execute(each) for each in range(3)]
-            pid = mray.get(other.pid.remote())
-            os.kill(pid, signal.SIGKILL)
-            try:
-                for each, ref in enumerate([*refs, graph.execute(3)]):
-                    wrong += mray.get(ref, timeout=PATIENCE) != each
-                raise RuntimeError("the death of an actor was not noticed")
-            except RayError as error:
-                noticed.add(type(error).__name__)
-            graph.teardown()
-            del graph, other, maker, taker, root, value, refs, ref
-            free.append(settled(witness))
-    return {"rounds": scale.rounds, "noticed": sorted(noticed), "wrong": wrong, "free": free[1:], "total": work.memory()[1]}
+        # The first two rounds make what stays: contexts, pools.
+        rounds = [(death(witness, number), settled(witness)) for number in range(scale.rounds + 2)]
+    noticed = sorted({how for (how, _wrong), _free in rounds})
+    wrong = sum(wrong for (_how, wrong), _free in rounds)
+    return {"rounds": scale.rounds, "noticed": noticed, "wrong": wrong, "free": [free for _, free in rounds][1:], "total": work.memory()[1]}
+
+
+def death(witness: Any, number: int) -> tuple[str, int]:
+    """Kill the other end of an edge; as what it was noticed, and how many results were wrong."""
+    other = on_gpu(actors.Mortal, share=0.5)
+    maker, taker = (other, witness) if number % 2 else (witness, other)
+    wrong = 0
+    with InputNode() as value:
+        root = taker.take.bind(maker.make.bind(value))
+    graph = root.experimental_compile()
+    assert run(graph, 3) == [0, 1, 2]
+    refs = [graph.execute(each) for each in range(3)]
+    os.kill(mray.get(other.pid.remote()), signal.SIGKILL)
+    try:
+        for each, ref in enumerate([*refs, graph.execute(3)]):
+            wrong += mray.get(ref, timeout=PATIENCE) != each
+    except RayError as error:
+        return type(error).__name__, wrong
+    finally:
+        graph.teardown()
+    raise RuntimeError("the death of an actor was not noticed")
 
 
 def settled(witness: Any) -> int:

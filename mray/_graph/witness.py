@@ -2,52 +2,58 @@
 
 In the process that compiled a graph some of whose tensors stay on devices, or travel through NCCL. A stream that waits for what a process
 has queued goes on when that process dies, over memory that nobody has written; what is computed from it may arrive before the news of the
-death. So before a result is read, the kernel is asked whether all actors live: one system call. A result that came while they did is
-sound as far as the host is concerned; a tensor of a device whose producer dies before it is finished there has undefined contents. What
-comes later is left where it is; the news ends the graph.
+death. So before a result is read, the kernel is asked whether all actors live: one system call for each. A result that came while they
+did is sound as far as the host is concerned; a tensor of a device whose producer dies before it is finished there has undefined contents.
+What comes later is left where it is; the news ends the graph.
+
+A pidfd tells too late: it becomes readable when the last thread has ended, after the process has closed its files, the device's among
+them. The first thing that a dying thread lets go of is its address space, so a process whose first thread has none begins to die.
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
-import select
 from collections.abc import Iterable
 from typing import Any
 
 from mray._channel.base import NOTHING, ChannelReader, WrappedReader
 
+#: Files of a process in /proc that are empty once it has no address space, the quickest first; not every kernel has that one.
+_SIGNS = ("coredump_filter", "cmdline")
+
 
 class Witness:
-    """Knows at once whether one of these processes has died."""
+    """Knows at once whether one of these processes has begun to die."""
 
     def __init__(self, pids: Iterable[int]) -> None:
-        self._descriptors: list[int] = []
-        #: Not `select.poll`, which refuses two threads at once.
-        self._poll = select.epoll()
         self._is_broken = False
+        sign = next(sign for sign in _SIGNS if os.path.exists(f"/proc/self/{sign}"))
+        signs = []
         for pid in pids:
             try:
-                descriptor = os.pidfd_open(pid)
-            except ProcessLookupError:
+                signs.append(os.open(f"/proc/{pid}/{sign}", os.O_RDONLY | os.O_CLOEXEC))
+            except (FileNotFoundError, ProcessLookupError):
                 self._is_broken = True
-                continue
-            self._descriptors.append(descriptor)
-            self._poll.register(descriptor, select.EPOLLIN)
+        self._signs = tuple(signs)
 
     def someone_died(self) -> bool:
         """Whether not all of them live; after `close`, what was known then. Any thread."""
         if not self._is_broken:
-            with contextlib.suppress(ValueError):  # closed meanwhile
-                if self._poll.poll(0, 1):
+            for sign in self._signs:
+                try:
+                    alive = bool(os.pread(sign, 1, 0))
+                except OSError as error:
+                    alive = error.errno == errno.EBADF  # closed meanwhile
+                if not alive:
                     self._is_broken = True
         return self._is_broken
 
     def close(self) -> None:
         """Watch no more. Idempotent."""
-        self._poll.close()
-        while self._descriptors:
-            os.close(self._descriptors.pop())
+        signs, self._signs = self._signs, ()
+        for sign in signs:
+            os.close(sign)
 
 
 class WitnessedReader(WrappedReader):

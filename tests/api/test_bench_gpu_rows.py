@@ -17,7 +17,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_whatever_is_not_about_time_meets_its_target(run):
     assert run.figures["header"]["platform"] == "null", run.said
-    assert "FAILED" not in run.said, run.said
+    assert not [line for line in run.said.splitlines() if "FAILED" in line or "MISSED" in line], run.said
     assert run.status == 0, run.said
 
 

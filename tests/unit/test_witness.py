@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,34 @@ def test_who_is_dead_from_the_beginning_is_known_to_be(child: subprocess.Popen[b
     witness = Witness([child.pid])
     assert witness.someone_died()
     witness.close()
+
+
+#: Its first thread ends, as in a process that is killed: before the others, and so before its files are closed.
+FIRST_THREAD_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=[100]).start()
+input()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[__import__("platform").machine()], 0)
+"""
+
+
+def test_a_death_is_known_before_the_process_lets_go_of_what_it_shares() -> None:
+    with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdin=subprocess.PIPE) as child:
+        try:
+            witness = Witness([child.pid])
+            assert not witness.someone_died()
+            assert child.stdin is not None
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            stat = Path(f"/proc/{child.pid}/stat")
+            deadline = time.monotonic() + 60
+            while b") Z" not in stat.read_bytes():
+                assert time.monotonic() < deadline
+            assert child.poll() is None, "another of its threads lives"
+            assert witness.someone_died()
+            witness.close()
+        finally:
+            child.kill()
 
 
 def test_a_witness_of_nobody_sees_no_death() -> None:
