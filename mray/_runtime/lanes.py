@@ -36,6 +36,8 @@ from mray._runtime.thread_lane import ThreadLane
 from mray.exceptions import TaskCancelledError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mray._ipc.event_loop import MainLoop
     from mray._runtime.worker import Worker
 
@@ -99,7 +101,6 @@ class Lanes:
         self.worker.context.__class__ = LanesContext
         self.client._peer_words[m.CALL] = self._on_call
         self.client.reads_always = True
-        self._listen()
         return self._construct
 
     def _listen(self) -> None:
@@ -126,11 +127,15 @@ class Lanes:
             client._await_all = warn_and_await
 
     def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Run the constructor: of an async actor inside its loop."""
+        """Run the constructor: of an async actor inside its loop. SIGTERM ends a process that has no actor yet as it ends any."""
         if self.main is None:
             constructor(*args, **kwargs)
-            return
+        else:
+            self._construct_in(self.main.loop, constructor, args, kwargs)
+        self._listen()
 
+    @staticmethod
+    def _construct_in(loop: asyncio.AbstractEventLoop, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
         async def run() -> BaseException | None:
             try:
                 result = constructor(*args, **kwargs)
@@ -140,7 +145,7 @@ class Lanes:
                 return error
             return None
 
-        error = self.main.loop.run_until_complete(run())
+        error = loop.run_until_complete(run())
         if error is not None:
             raise error  # not through the loop, whose frames are not the user's
 

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,6 +171,29 @@ def test_exit_actor_and_sigterm_let_running_methods_finish(ray_session: Any) -> 
     assert ray.get([slow, actor.terminate.remote()], timeout=30) == ["finished", "told"]
     with pytest.raises(ray.exceptions.ActorDiedError, match="SIGTERM"):
         ray.get(actor.slow.remote(), timeout=30)
+
+
+@pytest.mark.only("mray")  # Ray waits for the constructor of an async actor; a simulated process has no such signal
+@pytest.mark.parametrize("is_async", [False, True])
+def test_sigterm_ends_an_actor_that_is_being_constructed(ray_session: Any, tmp_path: Path, is_async: bool) -> None:
+    ray = ray_session
+
+    class Actor:
+        def __init__(self, where: Path) -> None:
+            where.with_suffix(".new").write_text(str(os.getpid()))
+            where.with_suffix(".new").rename(where)
+            threading.Event().wait()
+
+    class AsyncActor(Actor):
+        async def __init__(self, where: Path) -> None:
+            super().__init__(where)
+
+    actor = ray.remote(max_concurrency=2)(AsyncActor if is_async else Actor).remote(tmp_path / "pid")
+    while not (tmp_path / "pid").exists():
+        time.sleep(0.01)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)
+    with pytest.raises(ray.exceptions.ActorDiedError, match="SIGTERM"):
+        ray.get(actor.__ray_ready__.remote(), timeout=30)
 
 
 def test_exit_actor_in_a_thread_that_a_method_started_ends_the_actor(ray_session: Any) -> None:

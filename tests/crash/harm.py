@@ -47,6 +47,13 @@ def _os_exit() -> None:
     os._exit(EXIT_CODE)
 
 
+def _become_another_program() -> None:
+    """Of no use to the session, and not dead: a worker's is to be ended by others; a driver's ends by itself, later than its session."""
+    backend = _backend()
+    seconds = 0.3 if backend is None or backend.client.role == "driver" else 600
+    os.execv(sys.executable, [sys.executable, "-S", "-c", f"import time; time.sleep({seconds}); raise SystemExit({EXIT_CODE})"])
+
+
 def _segfault() -> None:
     ctypes.string_at(0)
 
@@ -78,6 +85,7 @@ ORDERS: dict[str, Callable[[], None]] = {
     "raise": _raise,
     "sys.exit": _sys_exit,
     "os._exit": _os_exit,
+    "exec": _become_another_program,
     "SIGSEGV": _segfault,
     "memory": _exhaust_memory,
     "thread": _start_endless_thread,
@@ -117,9 +125,14 @@ def point(where: str) -> None:
 
 def _process() -> str:
     """The name of this process in its session; "" while it has none."""
-    current = sys.modules.get("mray._api.current")
-    backend: Any = None if current is None else current._backend
+    backend = _backend()
     return "" if backend is None else str(backend.client.process)
+
+
+def _backend() -> Any:
+    """What this process is in its session; None while it has none."""
+    current = sys.modules.get("mray._api.current")
+    return None if current is None else current._backend
 
 
 @contextlib.contextmanager

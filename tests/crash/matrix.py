@@ -13,23 +13,30 @@ from tests.crash.harm import EXIT_CODE, MESSAGE
 
 PHASES = (
     "pickle_argument", "unpickle_argument", "run", "pickle_result", "unpickle_result", "put", "get", "view", "spill", "construct",
-    "start_worker", "compile", "between", "read", "compute", "write", "collective", "teardown", "shutdown",
+    "construct_async", "start_worker", "compile", "between", "read", "compute", "write", "collective", "teardown", "shutdown",
 )  # fmt: skip
-MANNERS = ("raise", "sys.exit", "os._exit", "SIGSEGV", "SIGKILL", "SIGTERM", "SIGINT", "stopped", "memory", "thread", "files")
+MANNERS = ("raise", "sys.exit", "os._exit", "exec", "SIGSEGV", "SIGKILL", "SIGTERM", "SIGINT", "stopped", "memory", "thread", "files")
 SINGLE = ("worker", "actor", "driver", "node", "zygote")
 #: Two at once: both are stopped before either is killed, so that neither can look at the other's end.
 PAIRS = ("seat+zygote", "seat+node", "seat+driver", "node+driver", "node+zygote", "zygote+driver")
 VICTIMS = (*SINGLE, *PAIRS)
 
+CONSTRUCT = ("construct", "construct_async")
 GRAPH = ("compile", "between", "read", "compute", "write", "collective", "teardown")
 #: What only the process itself can do to itself.
-INNER = ("raise", "sys.exit", "os._exit", "memory", "thread", "files")
-#: What ends a process by itself while it runs its setup hook: with which exit code; and how that is told.
-ENDS_HOOK = {"sys.exit": EXIT_CODE, "os._exit": EXIT_CODE, "SIGINT": 1}
+INNER = ("raise", "sys.exit", "os._exit", "exec", "memory", "thread", "files")
+#: How an error's text tells that another program is executed.
+REPLACED = "executed another program in its place"
+#: What ends a setup hook that has not returned, but for what others do to its process; how an error's text tells each, and all of them.
+ENDS_HOOK = {
+    "sys.exit": f"exited with exit code {EXIT_CODE}", "os._exit": f"exited with exit code {EXIT_CODE}",
+    "exec": REPLACED, "SIGINT": "exited with exit code 1",
+}  # fmt: skip
 ENDED_HOOK = ("pid {pid}", "its worker_process_setup_hook did not return")
 #: How an error's text tells the end of a process.
 HOW = {
     "os._exit": f"exited with exit code {EXIT_CODE}",
+    "exec": REPLACED,
     "SIGSEGV": "was killed by SIGSEGV (signal 11)",
     "SIGKILL": "was killed by SIGKILL (signal 9)",
     "SIGTERM": "was killed by SIGTERM (signal 15)",
@@ -76,7 +83,8 @@ class Row(NamedTuple):
 #: The value of a phase that comes to its end, by the seat.
 VALUES: dict[str, Any] = {
     "pickle_argument": "rebuilt", "unpickle_argument": "rebuilt", "run": "done", "pickle_result": "rebuilt", "unpickle_result": "rebuilt",
-    "put": LARGE, "get": "late", "view": LARGE, "spill": LARGE, "construct": "done", "start_worker": "done", "shutdown": "done",
+    "put": LARGE, "get": "late", "view": LARGE, "spill": LARGE, "construct": "done",
+    "construct_async": "done", "start_worker": "done", "shutdown": "done",
 }  # fmt: skip
 OF_CALLER = {"compile": True, "between": True, "read": "rebuilt", "write": "rebuilt", "teardown": "done"}
 OF_MEMBER = {"compile": "same", "between": "same", "read": "rebuilt", "compute": "same", "write": "rebuilt", "teardown": "same"}
@@ -110,7 +118,7 @@ def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
     # A worker that dies before the task has reached it is replaced, and the other one does not die.
     instead = value.value if phase == "start_worker" else None
     if phase == "start_worker" and manner in ENDS_HOOK:
-        return (Told("RuntimeEnvSetupError", (*ENDED_HOOK, f"exited with exit code {ENDS_HOOK[manner]}"), instead),)
+        return (Told("RuntimeEnvSetupError", (*ENDED_HOOK, ENDS_HOOK[manner]), instead),)
     if manner in HOW:
         return (Told("WorkerCrashedError", (*who, HOW[manner]), instead),)
     if phase == "start_worker":
@@ -126,7 +134,8 @@ def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
 def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
     """An actor is in the phase: in a method, in its constructor, or as one of a graph. The second wait is for a call behind it."""
     value = value_of("actor", phase)
-    who = ("class_name: Seat", "pid: {pid}")
+    kind = "AsyncSeat" if phase == "construct_async" else "Seat"
+    who = (f"class_name: {kind}", "pid: {pid}")
     if phase in GRAPH:
         part = {"compile": (), "teardown": ()}.get(phase, ("It took part in a compiled graph",))
         alive, goes_on = Told(value="after"), manner == "thread"
@@ -143,17 +152,17 @@ def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
     if phase == "shutdown":
         return value, Told("ActorDiedError", (*who, "exit_actor() was called"))
     if goes_on:
-        return (value,) if phase in ("construct", "start_worker") else (value, alive)
+        return (value,) if phase in (*CONSTRUCT, "start_worker") else (value, alive)
     if phase == "start_worker" and manner in ENDS_HOOK:
-        return (Told("RuntimeEnvSetupError", (*ENDED_HOOK, f"exited with exit code {ENDS_HOOK[manner]}")),)
+        return (Told("RuntimeEnvSetupError", (*ENDED_HOOK, ENDS_HOOK[manner])),)
     if manner in HOW:
         dead = Told("ActorDiedError", (*who, HOW[manner]))
         if phase == "teardown":
             return value, dead
-        return (dead,) if phase in ("construct", "start_worker") else (Told("ActorDiedError", (*dead.words, *part)), dead)
+        return (dead,) if phase in (*CONSTRUCT, "start_worker") else (Told("ActorDiedError", (*dead.words, *part)), dead)
     if phase == "start_worker":
         return (Told("RuntimeEnvSetupError", ("its runtime_env could not be set up", *raised(manner, bare=True).words)),)
-    if phase == "construct":
+    if phase in CONSTRUCT:
         if manner == "sys.exit":
             return (Told("ActorDiedError", (*who, f"exited with exit code {EXIT_CODE}")),)
         text = "KeyboardInterrupt" if manner == "SIGINT" else raised(manner, bare=True).words[0]
@@ -172,24 +181,24 @@ def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
 
 def zygote_row(seat: str, phase: str) -> tuple[Told, ...]:
     """The zygote is harmed while somebody else is in the phase: nobody notices."""
-    after = {"construct": (), "start_worker": (), "shutdown": ()}.get(phase, (Told(value="after" if phase in GRAPH else "queued"),))
+    after = dict.fromkeys((*CONSTRUCT, "start_worker", "shutdown"), ()).get(phase, (Told(value="after" if phase in GRAPH else "queued"),))
     return (value_of(seat, phase), *(after if seat == "actor" else ()))
 
 
 #: Where the phase takes place when somebody else is the victim.
-SEATS = {phase: "actor" if phase in (*GRAPH, "construct") else "driver" if phase == "shutdown" else "worker" for phase in PHASES}
+SEATS = {phase: "actor" if phase in (*GRAPH, *CONSTRUCT) else "driver" if phase == "shutdown" else "worker" for phase in PHASES}
 #: Phases that a driver comes into itself.
 OF_DRIVER = (
     "pickle_argument", "run", "unpickle_result", "put", "get", "view", "spill",
     "compile", "between", "read", "write", "teardown", "shutdown",
 )  # fmt: skip
 #: How a driver's process ends.
-STATUS = {"sys.exit": EXIT_CODE, "os._exit": EXIT_CODE, "SIGSEGV": -11, "SIGKILL": -9, "SIGTERM": -15, "stopped": -9}
+STATUS = {"sys.exit": EXIT_CODE, "os._exit": EXIT_CODE, "exec": EXIT_CODE, "SIGSEGV": -11, "SIGKILL": -9, "SIGTERM": -15, "stopped": -9}
 
 
 def waits_of(seat: str, phase: str) -> int:
     """How many wait."""
-    return 2 if seat == "actor" and phase not in ("construct", "start_worker") else 1
+    return 2 if seat == "actor" and phase not in (*CONSTRUCT, "start_worker") else 1
 
 
 def driver_row(phase: str, manner: str) -> Row:
@@ -242,7 +251,7 @@ def excluded(victim: str, phase: str, manner: str) -> str:
     if victim in PAIRS:
         return "" if manner == "stopped" else ONE_AFTER_THE_OTHER
     if victim == "worker":
-        return NO_CONSTRUCTOR if phase == "construct" else NOT_A_MEMBER if phase in ("compute", "collective") else ""
+        return NO_CONSTRUCTOR if phase in CONSTRUCT else NOT_A_MEMBER if phase in ("compute", "collective") else ""
     if victim == "actor":
         return ONLY_THAT_THREAD if phase == "collective" and manner in ("raise", "sys.exit") else ""
     if victim == "driver" and phase in OF_DRIVER:

@@ -10,6 +10,7 @@ runner's business (see `tests.crash.harm`).
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import faulthandler
@@ -191,6 +192,15 @@ class Seat:
         return four_ones()
 
 
+class AsyncSeat(Seat):
+    """One whose constructor is a coroutine."""
+
+    async def __init__(self, where: str) -> None:
+        super().__init__()
+        await asyncio.sleep(0)
+        point(where)
+
+
 # ----------------------------------------------------------------------------------------------- one driver
 class Driver:
     """Plays rows."""
@@ -260,8 +270,9 @@ class Driver:
         options: dict[str, Any] = {**HOLDS, "max_restarts": 0}
         if phase == "start_worker":
             options["runtime_env"] = {"worker_process_setup_hook": lambda: point(where)}
-        victim = ray.remote(**options)(Seat).remote(*[where] if phase == "construct" else [])
-        if phase in ("construct", "start_worker"):
+        constructs = phase in ("construct", "construct_async")
+        victim = ray.remote(**options)(AsyncSeat if phase == "construct_async" else Seat).remote(*[where] if constructs else [])
+        if constructs or phase == "start_worker":
             yield self._wait(lambda: ray.get(victim.echo.remote("done"), timeout=PATIENCE))
             return
         if phase == "unpickle_argument":

@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 #: Seconds after which what should come about counts as never coming about.
 PATIENCE = 60.0
 #: Manners that end a process at once, and those that leave a process alive and of no use.
-DEADLY = ("os._exit", "SIGSEGV", "SIGKILL", "SIGTERM", "stopped")
+DEADLY = ("os._exit", "exec", "SIGSEGV", "SIGKILL", "SIGTERM", "stopped")
 SPOILS = ("memory", "files")
 
 
