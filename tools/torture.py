@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Torture mray: everything at once, while processes are killed, and every answer compared with what it must be.
 
-    tools/torture.py                               a minute: a kill every 200 ms on average, delays at points of the runtime
+    tools/torture.py                               a minute: a kill every 200 ms on average, delays and faults at points of the runtime
     tools/torture.py --seconds 3600 --seed 7       an hour
     tools/torture.py --sessions                    sessions whose driver, node or zygote is killed, too, one after the other
     tools/torture.py --only graphs puts            some of the stories
@@ -79,10 +79,12 @@ class Torture:
     def start(self) -> None:
         log = str(self.folder / "killed")
         rules: list[dict[str, Any]] = [{"chance": self.options.delays, "do": "delay", "seconds": 0.005}]
-        rules += [{"in": kind, "chance": self.options.deaths, "do": "SIGKILL", "log": log} for kind in ("worker", "actor")]
+        for kind in ("worker", "actor"):
+            rules.append({"in": kind, "chance": self.options.deaths, "do": "SIGKILL", "log": log})
+            rules.append({"in": kind, "at": "* heard *", "chance": self.options.faults, "do": "raise", "log": log})
         environ = {**os.environ, "MRAY_TMPDIR": str(self.sessions), MARK: self.mark, "PYTHONPATH": str(ROOT)}
         environ.pop("MRAY_POINTS", None)
-        if self.options.delays or self.options.deaths:
+        if self.options.delays or self.options.deaths or self.options.faults:
             environ["MRAY_POINTS"] = json.dumps({"seed": self.seed, "rules": rules})
         numbers = [str(self.seed), str(self.options.threads), str(self.seconds)]
         words = [sys.executable, str(WORK), str(self.folder), *numbers, *self.options.only]
@@ -360,6 +362,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=4, help="threads of the driver")
     parser.add_argument("--delays", type=float, default=0.002, help="chance of a delay at each point of the runtime")
     parser.add_argument("--deaths", type=float, default=0.00002, help="chance of a death at each point of a worker")
+    parser.add_argument("--faults", type=float, default=0.0001, help="chance that a worker fails at a message that it has read")
     parser.add_argument("--zygotes", type=float, default=0.01, help="share of the kills that meet the zygote")
     parser.add_argument("--takes", type=float, default=0.05, help="chance that with a kill names and files are taken away too")
     parser.add_argument("--sessions", action="store_true", help="many short sessions, each of whose driver, node or both are killed")

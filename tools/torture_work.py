@@ -44,6 +44,7 @@ from mray.exceptions import (
     NodeDiedError,
     ObjectLostError,
     RayError,
+    RaySystemError,
     RayTaskError,
     TaskCancelledError,
     WorkerCrashedError,
@@ -62,8 +63,9 @@ EVENTS = 300
 DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORTURE_DOOMED": "1"}}}
 #: Seconds that the node may take to say of somebody why it has ended.
 PATIENCE = 10.0
-#: What deaths explain.
-DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError)
+#: What deaths explain; and what a fault of a worker's own does, which such an error tells (see `mray._ipc.faults`).
+DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError, RaySystemError)
+FAULT = "raised at the point"
 
 
 class Violation(Exception):
@@ -315,6 +317,8 @@ class Torment:
             raise Over from error
         if not isinstance(error, DEATHS):
             raise Violation(f"an error that no death explains: {text}") from error
+        if isinstance(error, RaySystemError) and FAULT not in text:
+            raise Violation(f"an error that no fault explains: {text}") from error
         pids = pids_in(text)
         if not any(map(self.was_killed, pids)):
             if not self.follows_a_kill(text):
@@ -362,7 +366,7 @@ class Torment:
 
 
 def pids_in(text: str) -> set[int]:
-    return {int(pid) for pid in re.findall(r"pid:? (\d+)", text)}
+    return {int(pid) for pid in re.findall(r"(?:pid:?|failed in process) (\d+)", text)}
 
 
 class Thread(threading.Thread):
@@ -430,12 +434,12 @@ class Thread(threading.Thread):
         return self.actors[kind]
 
     def get(self, ref: Any) -> tuple[bool, Any]:
-        """Whether there is a value, and the value; a death must explain that there is none."""
+        """Whether there is a value, and the value or the error; a death must explain that there is none."""
         try:
             return True, ray.get(ref)
         except DEATHS as error:
             self.torment.explain(error)
-            return False, None
+            return False, error
 
     def expect(self, holds: bool, text: str) -> None:
         if not holds:
@@ -583,7 +587,7 @@ def counters(me: Thread, retries: int = 0, restarts: int = 0) -> None:
         if not retries:
             me.expect(told[number] <= 1, f"a call without retries ran {told[number]} times")
         if not there:
-            me.expect(not retries, "a call with retries without end was given up")
+            me.expect(not retries or isinstance(value, RaySystemError), "a call with retries without end was given up")
             continue
         life, before, total = value
         me.expect(before < number, f"call {number} ran after {before}")

@@ -96,6 +96,7 @@ TOLD = 46  # number, answer                              section -> (ok, rows or
 LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._scheduler.records.Demand`
 LEASE_CANCEL = 51  # request                               no more needed; a grant that crosses it is returned
 LEASE_RETURN = 52  # lease id
+LEASE_BREAK = 63  # lease id, text                        ... whose worker is to end: the conversation with it has broken, and why
 BLOCKED = 53  # -                                        this worker's task waits in get/wait: its CPUs are free
 UNBLOCKED = 54  # -
 ACTOR_CREATE = 55  # request, actor id, spec                  spec: a dict, see `mray._scheduler.records.ActorSpec`
@@ -108,7 +109,6 @@ QUERY = 61  # request, what, arguments                    what: "cluster_resourc
 #             from an observer: "snapshot", "stacks", "last calls"
 SHUTDOWN = 62  # -                                        a driver: end all of its work, and with a session of its own the session
 RENEW = 64  # -                                           a driver to its own session: end my work, hang up, and await me anew
-TRIM = 63  # -                                           store is full: ask everyone to give free segments back
 SPILLED = 69  # -                                        an object was written to disk: the session's table says how much is there
 GROUP_CREATE = 65  # request, placement group id, spec        spec: a dict, see `mray._scheduler.placement`; answered by ANSWER at once
 GROUP_AWAIT = 66  # request, placement group id               answered once it is created, is removed, or can never be created

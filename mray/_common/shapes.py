@@ -116,13 +116,15 @@ def _is_value(value: Any) -> bool:
 
 _is_refs = _check_of(_REFS)
 _is_place = row(str, int, str)
+#: A large argument that belongs to nobody but its call: the object that holds it, too.
+_is_own_place = row(str, int, str, bytes)
 
 
 def _fits_form(form: Any, payload: Any) -> bool:
     if form in (m.PICKLED, m.PACKED, m.FAILED):
         return payload.__class__ is bytes
     if form == m.SEGMENT:
-        return _is_place(payload)
+        return _is_place(payload) or _is_own_place(payload)
     return bool(form == m.TENSORS) and payload.__class__ in (tuple, list)
 
 
@@ -178,6 +180,7 @@ FIELDS: dict[int, tuple[Any, ...]] = {
     m.LEASE_REQUEST: (int, _DEMAND),
     m.LEASE_CANCEL: (int,),
     m.LEASE_RETURN: (int,),
+    m.LEASE_BREAK: (int, str),
     m.BLOCKED: (),
     m.UNBLOCKED: (),
     m.ACTOR_CREATE: (int, bytes, _ACTOR),
@@ -188,7 +191,6 @@ FIELDS: dict[int, tuple[Any, ...]] = {
     m.NAME_LOOKUP: (int, str, str),
     m.QUERY: (int, str, list),
     m.SHUTDOWN: (),
-    m.TRIM: (),
     m.RENEW: (),
     m.GROUP_CREATE: (int, bytes, _PLACEMENT),
     m.GROUP_AWAIT: (int, bytes),

@@ -253,8 +253,6 @@ class Node:
             self._apply(make_event(connection.process, *message[1:]))
         elif code == m.QUERY:
             self._query(connection, *message[1:])
-        elif code == m.TRIM:
-            self._ask_to_trim(connection.process)
         elif code == m.SPILLED:
             self._spilled()
         elif code == m.SETTING_UP and connection.role == m.ROLE_WORKER:

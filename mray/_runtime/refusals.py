@@ -41,10 +41,12 @@ def _on_refused(client: Client, connection: Connection, number: int, text: str) 
 
 
 def end_conversation(client: Client, connection: Connection, error: Exception) -> None:
-    """A peer that lives answers nothing of what was said to it; a worker whose lease this process has ends. Client's lock held."""
+    """A peer that lives answers nothing of what was said to it; a worker whose lease this process has is to end. Client's lock held."""
     lease = connection.facts.get("lease")
     if lease is not None and not lease.lost:
-        client.leases.forget(lease.lease_id)  # the node, too, is going to say that it is lost
+        client.leases.forget(lease.lease_id)
+        if not client.node.closed:  # the worker may not know of the lease
+            client.node.send((m.LEASE_BREAK, lease.lease_id, str(error)))
         lease.pool.lost(lease, (m.CAUSE_CRASH, str(error), connection.pid, None, None))
     end_calls(client, connection, error)
 

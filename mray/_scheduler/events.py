@@ -110,6 +110,17 @@ class LeaseReturned(Event):
         self.lease = lease
 
 
+class LeaseBroken(Event):
+    """The client and the leased worker do not understand each other; what the worker computes reaches nobody."""
+
+    __slots__ = ("lease", "process", "text")
+
+    def __init__(self, process: str, lease: int, text: str) -> None:
+        self.process = process
+        self.lease = lease
+        self.text = text
+
+
 class TaskBlocked(Event):
     """The task in this worker waits for values."""
 

@@ -98,6 +98,7 @@ class Scheduler:
             events.LeaseRequested: self._lease_requested,
             events.LeaseCancelled: self._lease_cancelled,
             events.LeaseReturned: self._lease_returned,
+            events.LeaseBroken: self._lease_broken,
             events.TaskBlocked: self._task_blocked,
             events.TaskUnblocked: self._task_unblocked,
             events.ActorRequested: self._actor_requested,
@@ -256,6 +257,12 @@ class Scheduler:
         if lease is None or lease.client.process != event.process:
             return  # its worker died meanwhile, or its request was taken back
         self._end_lease(lease)
+
+    def _lease_broken(self, event: events.LeaseBroken) -> None:
+        lease = self.leases.get(event.lease)
+        if lease is not None and lease.client.process == event.process and lease.worker is not None:
+            self.kill(lease, CAUSE_CRASH, event.text)
+            self._forget(lease)
 
     def _end_lease(self, lease: Lease) -> None:
         self._forget(lease)

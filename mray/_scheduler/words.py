@@ -12,6 +12,7 @@ EVENT_OF: dict[int, Callable[..., events.Event]] = {
     m.LEASE_REQUEST: lambda p, request, demand: events.LeaseRequested(p, request, demand),
     m.LEASE_CANCEL: lambda p, request: events.LeaseCancelled(p, request),
     m.LEASE_RETURN: lambda p, lease: events.LeaseReturned(p, lease),
+    m.LEASE_BREAK: lambda p, lease, text: events.LeaseBroken(p, lease, text),
     m.BLOCKED: lambda p: events.TaskBlocked(p),
     m.UNBLOCKED: lambda p: events.TaskUnblocked(p),
     m.ACTOR_CREATE: lambda p, request, actor, spec: events.ActorRequested(p, request, actor, spec),

@@ -31,6 +31,8 @@ from mray.util.testing import reset
 LARGE = 300_000
 #: Bytes that objects may take.
 STORE = 80 << 20
+#: Seconds that what was used may take to be free again.
+PATIENCE = 10.0
 
 
 @mray.remote
@@ -425,6 +427,19 @@ class Player:
         SCENES[scene](folder)
 
 
+def resources_are_back() -> bool:
+    """Whether everything is free again, soon; of a session that a fault has ended nobody asks."""
+    deadline = time.monotonic() + PATIENCE
+    try:
+        while mray.available_resources().get("CPU") != mray.cluster_resources().get("CPU"):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+    except mray.exceptions.RayError:
+        pass
+    return True
+
+
 def main() -> None:
     wanted, folder = sys.argv[1:]
     if wanted == "devices":
@@ -457,6 +472,10 @@ def main() -> None:
         print("error" if started else "init", json.dumps("\n".join(parts)), flush=True)
     else:
         print("value", flush=True)
+    try:
+        # A task whose cancellation was lost sleeps on.
+        if started and scene != "cancels" and not resources_are_back():
+            print("leaked", mray.available_resources(), mray.cluster_resources(), flush=True)
     finally:
         Path(folder, "begun").touch()  # else no session has begun
         mray.shutdown()

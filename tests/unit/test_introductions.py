@@ -79,9 +79,9 @@ def test_two_processes_get_an_end_each_and_the_pid_of_the_other(node: Node) -> N
     sock, pid = second.to(NODE)
     with sock:
         assert pid == os.getpid()
-        sock.sendall(encode((m.TRIM,)))
+        sock.sendall(encode((m.UNBLOCKED,)))
         assert sock.recv(1) == b""
-    assert node.heard == [(m.TRIM,)]
+    assert node.heard == [(m.UNBLOCKED,)]
     first.close()
     second.close()
 

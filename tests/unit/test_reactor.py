@@ -255,9 +255,9 @@ def test_a_message_at_which_its_receiver_fails_ends_the_conversation_and_both_en
 
     sender = reactor.register(left, lambda _c, message: told.append(message), lambda _c: None)
     receiver = reactor.register(right, dispatch, ended.append)
-    left.send(b"".join(encode((word,)) for word in (m.TRIM, m.RENEW, m.SAVE)))
+    left.send(b"".join(encode((word,)) for word in (m.UNBLOCKED, m.RENEW, m.SAVE)))
     assert reactor.wait_until(lambda: sender.closed, 5)
-    assert got == [m.TRIM]  # what follows was said in the belief that what had come before was done
+    assert got == [m.UNBLOCKED]  # what follows was said in the belief that what had come before was done
     assert ended == [receiver]
     assert repr(receiver.cause) == "ValueError('a bug')"
     ((code, text),) = told

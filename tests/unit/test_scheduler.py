@@ -233,6 +233,21 @@ def test_the_death_of_a_client_ends_the_workers_it_leased_and_forgets_its_reques
     assert not stage.scheduler.leases
 
 
+def test_a_lease_whose_conversation_is_broken_ends_its_worker_and_is_free_again():
+    stage = Stage()
+    stage.ask(CPU=1)
+    [(_, lease, worker, _, _)] = stage.grants()
+    stage(events.LeaseBroken("somebody else", lease, "why"))
+    assert not stage.killed
+    stage(events.LeaseBroken("driver", lease, "why"))
+    assert stage.killed == [worker]
+    stage(events.LeaseBroken("driver", lease, "why"))
+    stage.join_all()
+    stage.die(worker)
+    assert stage.available() == {"CPU": 2.0}
+    assert not stage.scheduler.leases
+
+
 def test_workers_belong_to_their_environment():
     stage = Stage(env={"A": "1"})
     stage.ask(CPU=1)
