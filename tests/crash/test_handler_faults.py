@@ -136,7 +136,7 @@ NOT_HEARD = {
     "NOT_INTRODUCED": "as INTRODUCED",
     "TOLD": "comes to observers, which read it themselves and raise what they meet",
     "SAVE": "comes to workers whose lines are counted, which die at once",
-    "LEASE_BREAK": "comes after a fault; the scheduler's books are test_scheduler's, and each row asks whether what was leased is free again",
+    "LEASE_BREAK": "comes after a fault: each row asks whether what was leased is free again",
 }
 #: Seconds in which a scene must have ended.
 BOUND = 60.0

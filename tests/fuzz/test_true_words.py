@@ -65,7 +65,8 @@ def test_everything_that_a_session_says_fits_its_shape(tmp_path: Path, program: 
         "large": ["-c", LARGE],
         "torture": [str(ROOT / "tools" / "torture_work.py"), str(folder), "5", "3", "8"],
     }
-    done = subprocess.run([sys.executable, *words[program]], env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    command = [sys.executable, *words[program]]
+    done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     heard = {path.name: path.read_text() for path in said.iterdir()}
     assert {str(code) for code in (m.CALL, m.TASK, m.REPLY)} <= heard.keys()
