@@ -7,9 +7,6 @@ of.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-
-from tests.house.source import modules
 
 #: What is called where bytes are taken apart.
 _READ = {"loads", "load", "unpack", "unpack_from", "frombuffer", "from_buffer", "from_buffer_copy", "recv_fds", "b85decode"}
@@ -139,20 +136,8 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
 }
 
 
-def places() -> Iterator[str]:
-    """Those in the source."""
-    for name, tree in modules().items():
-        module = name.removeprefix("mray/").removesuffix(".py").replace("/", ".")
-        yield from (f"{module}:{where}" for where in _within(tree, ()))
-
-
-def _within(node: ast.AST, path: tuple[str, ...]) -> Iterator[str]:
-    for child in ast.iter_child_nodes(node):
-        inner = (*path, child.name) if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else path
-        if isinstance(child, ast.Attribute):
-            reads = child.attr in _READ | _DECODE - {"decode"}  # (decode is a method of bytes, too)
-        else:
-            reads = isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id in _READ | _DECODE
-        if reads:
-            yield ".".join(path)
-        yield from _within(child, inner)
+def reads(node: ast.AST) -> bool:
+    """Whether this very node takes bytes apart."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in _READ | _DECODE - {"decode"}  # (decode is a method of bytes, too)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READ | _DECODE

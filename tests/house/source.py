@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +30,22 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef 
     for found in ast.walk(tree):
         if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             yield found
+
+
+def places(sought: Callable[[ast.AST], bool]) -> Iterator[str]:
+    """``_ipc.ring:Ring.read`` for every node of the package that is `sought`: module below mray, and function."""
+    for name, tree in modules().items():
+        module = name.removeprefix("mray/").removesuffix(".py").replace("/", ".")
+        yield from (f"{module}:{where}" for where in places_in(tree, sought))
+
+
+def places_in(node: ast.AST, sought: Callable[[ast.AST], bool], path: tuple[str, ...] = ()) -> Iterator[str]:
+    """As `places`, of one tree, which lies at `path`."""
+    for child in ast.iter_child_nodes(node):
+        if sought(child):
+            yield ".".join(path)
+        inner = (*path, child.name) if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else path
+        yield from places_in(child, sought, inner)
 
 
 def top_package(module: str) -> str:

@@ -7,9 +7,8 @@ waits for the kernel, in a poll, asks nobody.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from tests.house.source import modules
+from tests.house.source import places, places_in
 
 #: Sets a timer. (`InterruptGuard.later` is the reactor's `call_later`.)
 TIMER = {"call_later", "later"}
@@ -101,23 +100,8 @@ def _asks(node: ast.AST) -> bool:
     return isinstance(node, ast.While) and any(_name(each.func) in PAUSE for each in ast.walk(node) if isinstance(each, ast.Call))
 
 
-def places() -> Iterator[str]:
-    """Those in the source."""
-    for name, tree in modules().items():
-        module = name.removeprefix("mray/").removesuffix(".py").replace("/", ".")
-        yield from (f"{module}:{where}" for where in _within(tree, ()))
-
-
-def _within(node: ast.AST, path: tuple[str, ...]) -> Iterator[str]:
-    for child in ast.iter_child_nodes(node):
-        inner = (*path, child.name) if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else path
-        if _asks(child):
-            yield ".".join(path)
-        yield from _within(child, inner)
-
-
 def test_whatever_asks_again_is_listed_with_its_bound_or_condition() -> None:
-    found = set(places())
+    found = set(places(_asks))
     assert sorted(found - BOUNDS.keys()) == []
     assert sorted(BOUNDS.keys() - found) == []
     assert all(BOUNDS.values())
@@ -126,4 +110,4 @@ def test_whatever_asks_again_is_listed_with_its_bound_or_condition() -> None:
 def test_a_loop_that_asks_again_is_seen() -> None:
     timer = "def f(self):\n    self.reactor.call_later(1, self.f)\n"
     loop = "def g(self):\n    while True:\n        sock.connect(path)\n"
-    assert list(_within(ast.parse(timer + loop), ())) == ["f", "g"]
+    assert list(places_in(ast.parse(timer + loop), _asks)) == ["f", "g"]
