@@ -18,6 +18,11 @@ _pickles: dict[str, bytes] = {}
 _managers: dict[str, Any] = {}
 
 
+def forget_pickles() -> None:
+    """A session begins, which takes code as it is when it is first needed in it."""
+    _pickles.clear()
+
+
 def word_of(transport: TensorTransport) -> Word:
     """What the other processes are told."""
     if transport.custom is None:

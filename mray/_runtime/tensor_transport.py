@@ -47,7 +47,7 @@ from mray._objects.store import mapped, read
 from mray._runtime.calls import INLINE_BYTES, freeze_value
 from mray._runtime.deaths import actor_error, lost_error, owner_error, tensors_error
 from mray._runtime.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of, with_outputs
-from mray._runtime.own_transports import Prepared, Word, name_of, receive, transport_of, word_of
+from mray._runtime.own_transports import Prepared, Word, forget_pickles, name_of, receive, transport_of, word_of
 from mray._runtime.requests import Answer
 from mray.exceptions import GetTimeoutError, OwnerDiedError
 
@@ -107,6 +107,8 @@ class TensorStore:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        if client.role == m.ROLE_DRIVER:
+            forget_pickles()
         self._held: dict[bytes, Held] = {}
         #: How many objects have a tensor, by its `id`; all of them are alive.
         self._objects: dict[int, int] = {}

@@ -763,6 +763,55 @@ def test_the_driver_puts_by_a_transport_of_its_own(rdt, files, eventually):
 
 
 @pytest.mark.only("mray")
+def test_a_transport_of_the_programs_own_is_taken_as_it_is_when_a_session_first_needs_it(run_program):
+    assert run_program(AS_IT_IS).stdout.split() == ["1", "1", "2"]
+
+
+#: Receivers see a factor that is changed twice: within a session, and before the next one.
+AS_IT_IS = """
+import numpy as np
+import mray as ray
+from mray import experimental
+
+factor = 1
+
+class Multiplying(experimental.TensorTransportManager):
+    tensor_transport_backend = lambda self: "MULTIPLYING"
+    is_one_sided = staticmethod(lambda: True)
+    can_abort_transport = staticmethod(lambda: False)
+    actor_has_tensor_transport = lambda self, actor: True
+    get_communicator_metadata = lambda self, source, target, backend=None: experimental.CommunicatorMetadata()
+    garbage_collect = send_multiple_tensors = abort_transport = lambda self, *_: None
+
+    def extract_tensor_transport_metadata(self, obj_id, tensors):
+        shapes = [(array.shape, array.dtype) for array in tensors]
+        return experimental.TensorTransportMetadata(tensor_meta=shapes, tensor_device="cpu")
+
+    def recv_multiple_tensors(self, obj_id, metadata, _communicator, target_buffers=None):
+        return [np.full(shape, factor, dtype) for shape, dtype in metadata.tensor_meta]
+
+@ray.remote(enable_tensor_transport=True)
+class Actor:
+    def make(self):
+        return np.ones(1, dtype=int)
+
+    def read(self, array):
+        return int(array[0])
+
+def read():
+    sender, receiver = Actor.remote(), Actor.remote()
+    return ray.get(receiver.read.remote(sender.make.options(tensor_transport="multiplying").remote()))
+
+experimental.register_tensor_transport("multiplying", ["cpu"], Multiplying, np.ndarray)
+print(read())
+factor = 2
+print(read())
+ray.shutdown()
+print(read())
+"""
+
+
+@pytest.mark.only("mray")
 def test_transports_of_two_sides_are_refused(rdt, files):
     ray, _, _ = rdt
     manager = type("Both", (ray.experimental.TensorTransportManager,), {"is_one_sided": staticmethod(lambda: False)})
