@@ -38,7 +38,10 @@ def test_every_demand_for_shared_memory_that_is_full_is_refused_and_granted_once
 def test_with_every_number_of_free_pages_a_demand_is_refused_or_granted(scene: str) -> None:
     if scene in WITH_TORCH:
         pytest.importorskip("torch")
-    check(small_places.run(PROGRAM, "refuse", "full", scene, places=ROOM, seconds=1400), [scene])
+    lines = small_places.run(PROGRAM, "refuse", "full", scene, places=ROOM, seconds=1400)
+    assert lines[-1] == "nothing left"
+    # How often depends on what processes let go of meanwhile.
+    assert failures(lines).keys() == {scene} and failures(lines)[scene] > 0, lines
 
 
 def test_objects_go_to_disk_whatever_room_is_left_in_memory() -> None:
