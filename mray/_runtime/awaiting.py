@@ -16,7 +16,6 @@ import contextlib
 import weakref
 from collections import deque
 from collections.abc import Generator
-from functools import partial
 from os import sched_yield
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,20 @@ MOST_VAIN = 20
 VAIN_SECONDS = 1e-3
 
 
+class _Waiter:
+    """A future of a value, told when the value comes."""
+
+    __slots__ = ("_refs", "future", "ref")
+
+    def __init__(self, refs: AwaitedRefs, future: asyncio.Future[Any], ref: ObjectRef) -> None:
+        self._refs = refs
+        self.future = future
+        self.ref = ref
+
+    def __call__(self, _entry: Entry) -> None:
+        self._refs._arrived(self)
+
+
 class AwaitedRefs:
     """Of one event loop. For the loop's thread, except `_arrived`."""
 
@@ -41,8 +54,8 @@ class AwaitedRefs:
         self._client = client
         self._reactor = client.reactor
         self._loop = weakref.ref(loop)
-        #: Values that have arrived and of which the futures do not know; and whether the loop has been told.
-        self._arrivals: deque[tuple[asyncio.Future[Any], ObjectRef]] = deque()
+        #: Whose values have arrived, which the futures do not know; and whether the loop has been told.
+        self._arrivals: deque[_Waiter] = deque()
         self._told = False
         #: Futures that wait.
         self._count = 0
@@ -61,8 +74,7 @@ class AwaitedRefs:
         loop = self._loop()
         assert loop is not None
         future = loop.create_future()
-        if not self._wait(ref, partial(self._arrived, future, ref), loop):
-            self._settle_one(future, ref)
+        self._settle_or_wait(_Waiter(self, future, ref), loop)
         return future
 
     def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
@@ -73,8 +85,8 @@ class AwaitedRefs:
         loop = self._loop()
         assert loop is not None
         future = loop.create_future()
-        waiter = partial(self._arrived, future, ref)
-        if not self._wait(ref, waiter, loop):
+        waiter = _Waiter(self, future, ref)
+        if not self._wait(waiter, loop):
             return self._value(ref)
         try:
             return (yield from future)
@@ -84,9 +96,9 @@ class AwaitedRefs:
                     entry.remove_waiter(waiter)
                     self._count -= entry.form is None
 
-    def _wait(self, ref: ObjectRef, waiter: Any, loop: asyncio.AbstractEventLoop) -> bool:
+    def _wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> bool:
         """Have `waiter` called when the value comes; False when it is there."""
-        client = self._client
+        client, ref = self._client, waiter.ref
         entry = ref._entry
         client.borrowing.check(ref)
         with client.lock:
@@ -115,9 +127,9 @@ class AwaitedRefs:
         self._reactor.flush()
 
     # ------------------------------------------------------------------------------------ arriving
-    def _arrived(self, future: asyncio.Future[Any], ref: ObjectRef, _entry: Entry) -> None:
+    def _arrived(self, waiter: _Waiter) -> None:
         """The thread that reads, with the client's lock."""
-        self._arrivals.append((future, ref))
+        self._arrivals.append(waiter)
         loop = self._loop()
         if self._told or loop is None:
             return
@@ -131,14 +143,19 @@ class AwaitedRefs:
 
     def _settle(self) -> None:
         self._told = False
-        arrivals = self._arrivals
+        arrivals, loop = self._arrivals, self._loop()
+        assert loop is not None
         while arrivals:
-            future, ref = arrivals.popleft()
+            waiter = arrivals.popleft()
             self._count -= 1
-            if not future.done():
-                self._settle_one(future, ref)
+            if not waiter.future.done():
+                self._settle_or_wait(waiter, loop)
 
-    def _settle_one(self, future: asyncio.Future[Any], ref: ObjectRef) -> None:
+    def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
+        """Settle the future, unless the value is still to come, or to come once more: what has come may have been lost meanwhile."""
+        future, ref = waiter.future, waiter.ref
+        if ref._entry.form in (None, m.SEGMENT) and self._wait(waiter, loop):
+            return
         try:
             value = self._value(ref)
         except StopIteration as error:

@@ -123,6 +123,8 @@ class Call:
             if entry.form == SEGMENT or entry.form == TENSORS:
                 # Views of it may outlive the call: the worker borrows the object.
                 values.append((entry.form, entry.payload, ref._id, client.borrowing.export(ref)))
+            elif entry.form is None:  # it is being made again: where it lay the worker finds nothing, and asks the owner
+                values.append((SEGMENT, entry.payload, ref._id, client.borrowing.export(ref)))
             else:
                 values.append((entry.form, entry.payload))
         return values

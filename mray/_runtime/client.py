@@ -525,13 +525,13 @@ class Client:
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], soon: bool = True) -> None:
         """Call back once, from the reading thread and without the lock, when the value is there. For `soon` see `Backend.on_ready`."""
         entry = ref._entry
-        defer = self.reactor.defer
         with self.lock:
             revive(self, entry)
             if entry.form is None:
                 if entry.owner is not None:
                     self.borrowing.fetch(entry)
-                if entry.add_waiter(lambda _entry: defer(callback)):
+                # What comes may have been lost meanwhile.
+                if entry.add_waiter(lambda _entry: self.reactor.defer(partial(self.on_ready, ref, callback, soon))):
                     if soon:
                         self.reactor.want_relief()
                     return

@@ -18,8 +18,8 @@ EXITED = (m.CAUSE_EXIT, "exit_actor() was called.")
 
 
 def exit_status(error: SystemExit) -> int:
-    """The status of a process that ends with this."""
-    return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+    """The status of a process that ends with this; of larger numbers the system takes the last eight bits."""
+    return error.code & 0xFF if isinstance(error.code, int) else 0 if error.code is None else 1
 
 
 def cause_of(error: SystemExit, name: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ import pytest
 
 #: On Ray nobody who waits for an async actor that has raised SystemExit is ever answered.
 KINDS = ["sync", "threaded", pytest.param("async", marks=pytest.mark.only("mray", "local"))]
-DEATHS = [(1,), (), ("text",), (3,), (True,)]
+DEATHS = [(1,), (), ("text",), (3,), (True,), (2**40 + 1,)]
 
 
 @pytest.fixture

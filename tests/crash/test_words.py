@@ -7,8 +7,12 @@ import os
 import resource
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +42,17 @@ def do(what: Callable[[], None]) -> None:
 
 @mray.remote(num_cpus=0)
 class Doer:
+    def __init__(self, construction_seconds: float = 0.0) -> None:
+        time.sleep(construction_seconds)
+
+    def length(self, value: bytes) -> int:
+        return len(value)
+
+    def lose(self) -> list[mray.ObjectRef]:
+        self.kept = mray.put(bytes(1 << 20))
+        memory_of(self.kept).unlink()
+        return [self.kept]
+
     def do(self, what: Callable[[], None]) -> None:
         what()
 
@@ -201,3 +216,57 @@ def test_an_awaited_object_whose_memory_is_gone_is_named(session: None) -> None:
     with pytest.raises(ObjectLostError) as caught:
         asyncio.run(wait())
     assert caught.value.object_ref_hex == ref.hex()
+
+
+@pytest.mark.parametrize("how", ["get", "await", "future", "callback"])
+def test_an_object_that_is_lost_before_its_borrower_has_it_is_named_however_it_is_waited_for(session: None, how: str) -> None:
+    owner = Doer.remote()
+    for _ in range(5):
+        (ref,) = mray.get(owner.lose.remote())
+        with pytest.raises(ObjectLostError) as caught:
+            WAITS[how](ref)
+        assert caught.value.object_ref_hex == ref.hex()
+
+
+async def awaited(ref: mray.ObjectRef) -> Any:
+    return await ref
+
+
+def called_back(ref: mray.ObjectRef) -> Any:
+    outcome: Future[Any] = Future()
+    ref._on_completed(outcome.set_result)
+    raise outcome.result(30)
+
+
+WAITS: dict[str, Callable[[mray.ObjectRef], Any]] = {
+    "get": lambda ref: mray.get(ref, timeout=30),
+    "await": lambda ref: asyncio.run(awaited(ref)),
+    "future": lambda ref: ref.future().result(30),
+    "callback": called_back,
+}
+
+
+@mray.remote
+def length_of(*values: bytes) -> int:
+    return sum(map(len, values))
+
+
+@mray.remote
+def made_slowly() -> bytes:
+    time.sleep(0.5)
+    return bytes(1 << 20)
+
+
+def test_a_call_waits_for_an_argument_that_is_being_made_again(session: None) -> None:
+    ref = made_slowly.remote()
+    mray.wait([ref])
+    doer = Doer.options(num_cpus=0).remote(construction_seconds=1.0)
+    call = doer.length.remote(ref)
+    memory_of(ref).unlink()
+    again = threading.Thread(target=mray.get, args=[ref])
+    again.start()
+    assert mray.get(call, timeout=30) == 1 << 20
+    again.join()
+    memory_of(ref).unlink()
+    del again
+    assert mray.get([length_of.remote(ref) for _ in range(20)], timeout=60) == [1 << 20] * 20
