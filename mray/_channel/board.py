@@ -20,7 +20,10 @@ have one writer each, the board's member, except the readers' words of the rings
 
 REFUSED counts the collectives that the member was refused before they began (a shape that is wrong, an array that is read-only). Who
 waits for a member that was refused more than it was itself waits for one that does not come; where all are refused the same, nothing has
-happened. NOT_SENT and NOT_RECEIVED count so what was for, or from, one of the others. The reason is the text of the last error.
+happened. The reason is the text of the last error.
+
+NOT_SENT and NOT_RECEIVED say so of messages for, or from, one of the others, and where: ``after << PLACE | count``, refused `count` times
+after so many messages (its SENT, its RECEIVED). A member that has sent or received since is not refused any more.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from mray._ipc.ring import RingWriter
 from mray._ipc.segment import PAGE, Ask, Segment, round_up
 
 #: Changes with any change of the layout.
-BOARD_VERSION = 3
+BOARD_VERSION = 4
 
 # ------------------------------------------------------------------------------------------------ facts
 VERSION = 0
@@ -59,12 +62,14 @@ HERE, DESTROYED, BROKEN, LOST = range(4)
 #: PARTNER[r]: the nonce of the board that this member has opened as that of rank r.
 PARTNER = 2 * LINE_WORDS
 
-#: After the partners, what a member has queued on streams (`mray._channel.stream_group`): words of it, and words for each of the others.
+#: After the partners, what a member has sent or queued on streams (`mray._channel.stream_group`): words of it, and for each of the others.
 DONE, COLLECTIVES = range(2)
-#: NOT_SENT, NOT_RECEIVED: messages that the member was refused.
+#: SENT, RECEIVED: messages. NOT_SENT, NOT_RECEIVED: those that the member was refused, see above.
 SENT, RECEIVED, LAST, NOT_SENT, NOT_RECEIVED = range(5)
 _QUEUED = 2
 _QUEUED_FOR = 5
+#: A refusal: the place above these bits, and how many times there in them.
+PLACE = 24
 
 #: Bytes of the text that says why the member was refused a call, or broke off.
 REASON_BYTES = 1024

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from mray._api.communicator import ReduceOp
 from mray._channel.base import NOTHING, Failed
-from mray._channel.board import ALIGN, BLOCK, LEFT, NOT_RECEIVED, NOT_SENT, RING, SIGNATURE, SIGNATURES
+from mray._channel.board import ALIGN, BLOCK, LEFT, RECEIVED, RING, SENT, SIGNATURE, SIGNATURES
 from mray._channel.collective_ops import check_same_dtype, check_tensors, is_contiguous, library_of, reduce_into
-from mray._channel.group import ALL, Group, GroupHost, Machine
+from mray._channel.group import ALL, GRACE, Group, GroupHost, Machine
 from mray._channel.rendezvous import Member, new_nonce
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._ipc import segment
@@ -343,9 +343,8 @@ class SharedMemoryGroup(Group):
             # numpy arrays are the quickest message; what numpy has no name for goes as bytes.
             message = flat if library_of(flat) == "numpy" else (dtype_name(flat), _bytes_of(flat))
             while not writer.try_write(message):
-                self._host.wait_until(lambda: writer.has_room() or self._gone(sent=peer), None, spin=True)
-                if self._gone(sent=peer) and not writer.has_room():
-                    self._raise_loss_of(sent=peer)
+                self._wait_for_half(writer.has_room, sent=peer)
+            self._board.words[self._board.queued_for(peer) + SENT] += 1
         finally:
             self._exit("send")
 
@@ -378,24 +377,28 @@ class SharedMemoryGroup(Group):
 
     def _receive(self, reader: ShmReader, peer: int) -> Any:
         while (message := reader.try_read()) is NOTHING:
-            self._host.wait_until(lambda: reader.ready() or self._gone(received=peer), None, spin=True)
-            if self._gone(received=peer) and not reader.ready():
-                self._raise_loss_of(received=peer)
+            self._wait_for_half(reader.ready, received=peer)
+        self._board.words[self._board.queued_for(peer) + RECEIVED] += 1
         if message.__class__ is Failed:
             raise RayChannelError(f"What {self._members[peer]} sent in the group '{self.name}' is lost: it has left.")
         return message
 
-    def _gone(self, sent: int = -1, received: int = -1) -> bool:
-        """Whether the other half of a message to or from a rank may never come."""
-        return self._ended() or bool(self._boards[max(sent, received)].words[LEFT]) or self.is_refused(sent, received)
-
-    def _raise_loss_of(self, sent: int = -1, received: int = -1) -> NoReturn:
-        peer, board = max(sent, received), self._board
-        if self._ended() or self._boards[peer].words[LEFT]:
+    def _wait_for_half(self, ready: Callable[[], bool], sent: int = -1, received: int = -1) -> None:
+        """Wait until a message to or from a rank can go on. RayChannelError when that member has left, or is refused and calls no more."""
+        peer, wait_until = max(sent, received), self._host.wait_until
+        wait_until(lambda: ready() or self._gone(peer) or self.is_refused(sent, received), None, spin=True)
+        if self.is_refused(sent, received):
+            wait_until(lambda: ready() or self._gone(peer), GRACE)
+        if self._gone(peer) and not ready():
             self._raise_loss()
-        # Neither member has done its half: what comes next is the same for both again.
-        board.words[board.queued_for(peer) + (NOT_SENT if sent >= 0 else NOT_RECEIVED)] += 1
-        raise self.refused_by([peer])
+        if self.is_refused(sent, received) and not ready():
+            error = self.refused_by([peer])
+            # Neither member has done its half: what comes next is the same for both again.
+            self.refuse(error, sent, received)
+            raise error
+
+    def _gone(self, peer: int) -> bool:
+        return self._ended() or bool(self._boards[peer].words[LEFT])
 
 
 GroupKind = TypeVar("GroupKind", bound=SharedMemoryGroup)

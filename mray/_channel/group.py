@@ -25,7 +25,10 @@ from mray._channel.board import (
     NOT_RECEIVED,
     NOT_SENT,
     PARTNER,
+    PLACE,
+    RECEIVED,
     REFUSED,
+    SENT,
     SIGNATURE,
     SIGNATURES,
     Board,
@@ -50,6 +53,9 @@ ALL = -1
 PATIENCE = 30.0
 #: ... and after which it looks again though nobody has rung: files that say who waits may have been removed.
 LOOK = 1.0
+#: Seconds that a member that was refused its half of what others wait for has to call again, with what fits.
+GRACE = 2.0
+
 
 class GroupHost(Protocol):
     """What a group uses of its process; `mray._graph.host.GraphHost` and more."""
@@ -70,6 +76,15 @@ class GroupHost(Protocol):
     def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
 
     def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
+
+
+def _refusals(refusal: int, place: int) -> int:
+    """How many times a member was refused at a place."""
+    return refusal % (1 << PLACE) if refusal >> PLACE == place else 0
+
+
+def _count_refusal(words: memoryview, index: int, place: int) -> None:
+    words[index] = place << PLACE | _refusals(words[index], place) + 1
 
 
 class Refusing:
@@ -267,7 +282,7 @@ class Group:
             return True
         for peer, words, _bell in self._peers:
             if rank in (ALL, peer) and (words[LEFT] or words[REFUSED] > self._refused):
-                # SYNC POINT refused: the reason and ARRIVED, fence, count of refusals | read that, fence, read ARRIVED or the reason.
+                # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
                 # SYNC POINT left: ARRIVED and PARTNER, fence, LEFT | read LEFT, fence, read ARRIVED or PARTNER.
                 trust_fence()
                 if words[ARRIVED] < step:
@@ -295,31 +310,35 @@ class Group:
                 return
             board = self._board
             board.tell_reason(repr(error))
-            # SYNC POINT refused: the reason and ARRIVED, fence, count of refusals | read that, fence, read ARRIVED or the reason.
+            # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
             publish_fence()
             peers = {sent, received} - {-1}
             if not peers:
                 self._refused = board.words[REFUSED] = self._refused + 1
             if sent in self._bells:
-                board.words[board.queued_for(sent) + NOT_SENT] += 1
+                _count_refusal(board.words, board.queued_for(sent) + NOT_SENT, board.words[board.queued_for(sent) + SENT])
             if received in self._bells:
-                board.words[board.queued_for(received) + NOT_RECEIVED] += 1
+                _count_refusal(board.words, board.queued_for(received) + NOT_RECEIVED, board.words[board.queued_for(received) + RECEIVED])
             for rank, bell in self._bells.items():
                 if not peers or rank in peers:
                     bell.ring()
 
     def is_refused(self, sent: int = -1, received: int = -1) -> bool:
-        """Whether the other half of a message to or from a rank was refused to that member, and this half was not to this one."""
-        words = self._board.words
-        if sent >= 0:
-            theirs = self._boards[sent]
-            return bool(theirs.words[theirs.queued_for(self.rank) + NOT_RECEIVED] > words[self._board.queued_for(sent) + NOT_SENT])
-        theirs = self._boards[received]
-        return bool(theirs.words[theirs.queued_for(self.rank) + NOT_SENT] > words[self._board.queued_for(received) + NOT_RECEIVED])
+        """Whether a member was refused to receive, or send, what it would next of this one, and this one was not refused its half."""
+        peer, done, refused, own = (sent, RECEIVED, NOT_RECEIVED, NOT_SENT) if sent >= 0 else (received, SENT, NOT_SENT, NOT_RECEIVED)
+        theirs = self._boards[peer]
+        place = theirs.queued_for(self.rank)
+        refusal = theirs.words[place + refused]
+        if not refusal:
+            return False
+        # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
+        trust_fence()
+        after = theirs.words[place + done]
+        return bool(_refusals(refusal, after) > _refusals(self._board.words[self._board.queued_for(peer) + own], after))
 
     def refused_by(self, ranks: list[int]) -> RayChannelError:
         """The error of a call that other members were refused."""
-        # SYNC POINT refused: the reason and ARRIVED, fence, count of refusals | read that, fence, read ARRIVED or the reason.
+        # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
         trust_fence()
         who = ", ".join(str(self._members[rank]) for rank in ranks)
         return RayChannelError(f"In the group '{self.name}' {who} did not take part, for the call was refused{self.reasons_of(ranks)}.")

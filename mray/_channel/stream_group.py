@@ -162,7 +162,7 @@ class StreamGroup(SharedMemoryGroup):
         refused = theirs[REFUSED] > self._refused
         if not (refused or self.is_refused(sent=rank) or self.is_refused(received=rank)):
             return False
-        # SYNC POINT refused: the reason and ARRIVED, fence, count of refusals | read that, fence, read ARRIVED or the reason.
+        # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
         trust_fence()
         place, ours = self._boards[rank].queued_for(self.rank), self._board.queued_for(rank)
         return bool(

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,75 @@ def test_a_message_that_one_side_is_refused_is_an_error_for_the_other_that_waits
         again = first.call.remote("recv")
         mray.get(second.__ray_call__.remote(refused, lambda c: c.send(np.ones(3), 0)))
         mray.get(again)
+
+
+def send_all(member: Member, *values: int) -> list[int]:
+    """In an actor: messages to the other one of two; says when the last is about to be sent."""
+    for value in values:
+        if value == values[-1]:
+            member.begin("send")
+        member.collective.send(np.full(3, value), 1 - member.collective.get_rank())
+    return list(values)
+
+
+def receive_all(member: Member, *values: int) -> list[int]:
+    """In an actor: as many messages of the other one; says when the last is about to be received."""
+    array = np.zeros(3, np.int64)
+    received = []
+    for value in values:
+        if value == values[-1]:
+            member.begin("recv")
+        member.collective.recv(array, 1 - member.collective.get_rank())
+        received.append(int(array[0]))
+    return received
+
+
+def send_when_awaited(member: Member, path: Path) -> None:
+    """In an actor: refused to send, and send what fits once the other one waits."""
+    refused(member, lambda c: c.send([1], 1))
+    while not path.exists():
+        time.sleep(0.001)
+    send_all(member, 0)
+
+
+def test_a_refusal_to_send_is_over_with_the_next_message(make, tmp_path, eventually):
+    first, second = make(2)
+    mray.get(first.__ray_call__.remote(refused, lambda c: c.send([1], 1)))
+    mray.get(first.__ray_call__.remote(send_all, 0))
+    ref = second.__ray_call__.remote(receive_all, 0, 1)
+    eventually(lambda: (tmp_path / "recv").exists())
+    mray.get(first.__ray_call__.remote(send_all, 1))
+    assert mray.get(ref) == [0, 1]
+
+
+def test_a_refusal_to_receive_is_over_with_the_next_message(make, tmp_path, eventually):
+    first, second = make(2)
+    mray.get(second.__ray_call__.remote(refused, lambda c: c.recv(_read_only(), 0)))
+    mray.get([first.__ray_call__.remote(send_all, 0), second.__ray_call__.remote(receive_all, 0)])
+    (tmp_path / "send").unlink()
+    # One more than fit between them.
+    ref = first.__ray_call__.remote(send_all, *range(1, 10))
+    eventually(lambda: (tmp_path / "send").exists())
+    assert mray.get(second.__ray_call__.remote(receive_all, *range(1, 10))) == mray.get(ref) == list(range(1, 10))
+
+
+def test_who_is_refused_to_send_may_do_it_yet_while_the_other_one_waits(make, tmp_path):
+    first, second = make(2)
+    ref = first.__ray_call__.remote(send_when_awaited, tmp_path / "recv")
+    assert mray.get(second.__ray_call__.remote(receive_all, 0)) == [0]
+    mray.get(ref)
+
+
+def test_who_is_told_a_refusal_of_an_earlier_message_tells_its_own_to_who_waits(make, tmp_path):
+    first, second = make(2)
+    mray.get(second.__ray_call__.remote(refused, lambda c: c.recv(_read_only(), 0)))
+    with pytest.raises(RayChannelError, match="rank 1 .* did not take part, for the call was refused: ValueError.*read-only"):
+        mray.get(first.__ray_call__.remote(send_all, *range(9)))
+    assert mray.get(second.__ray_call__.remote(receive_all, *range(8))) == list(range(8))
+    with pytest.raises(RayChannelError, match="rank 0 .* did not take part, for the call was refused: RayChannelError.*read-only"):
+        mray.get(second.__ray_call__.remote(receive_all, 8))
+    mray.get(first.__ray_call__.remote(send_all, 8))
+    assert mray.get(second.__ray_call__.remote(receive_all, 8)) == [8]
 
 
 @pytest.mark.parametrize("what", ["allreduce", "recv", "send", "allreduces"])
