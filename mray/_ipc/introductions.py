@@ -12,6 +12,9 @@ Each process has two channels to the node for this, beside their conversation: o
 are pairs of packet sockets that come with the node's WELCOME, as descriptors. Asking blocks the thread that asks, for as long as the node
 takes: it runs no user code and answers at once, and if it dies the channel hangs up.
 
+No lock is held meanwhile: a handler of a signal, or a finalizer, runs in the thread that asks, and may ask as well or want a lock of one
+who does. Each thread takes its own answer; one that stays in front belongs to a thread that is held up so, and is laid aside for it.
+
 Who has no channels (an observer) is handed over instead: it connects to the node by name, says PASS_ON, and the node gives its very
 connection to the process that it names.
 
@@ -22,15 +25,18 @@ names in the abstract namespace, which are open to every user.
 from __future__ import annotations
 
 import errno
+import itertools
 import marshal
 import os
+import select
 import socket
-import threading
 from collections.abc import Callable
+from time import sleep
 
 from mray._common import messages as m
 from mray._ipc.connection import Message, peer_is_ours, receive_fds
 from mray._ipc.frames import decode_message
+from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.limits import exhausted
 
 #: Stands for the node in the place of a process.
@@ -41,18 +47,23 @@ NODE_SOCKET = "node.sock"
 _WELCOME_FDS = 3
 _PACKET = 4096
 _HEADER_BYTES = 4
+#: Seconds after which a thread looks again whether it has been answered, and whether another has taken its answer.
+_LOOK_SECONDS = 0.01
+_MOMENT = 0.001
 
 
 class Introductions:
     """The channels of this process, and how it asks for the others. Thread-safe."""
 
-    def __init__(self, channel: socket.socket, door: socket.socket, find: Callable[[OSError], Exception]) -> None:
+    def __init__(self, channel: socket.socket, door: socket.socket, guard: InterruptGuard, find: Callable[[OSError], Exception]) -> None:
         """`door` is the other channel, which a reactor watches; `find`: what to raise when this one fails (see `mray._ipc.torn`)."""
         self._channel = channel
         self._door = door
         self._find = find
-        self._lock = threading.Lock()
-        self._number = 0
+        self._guard = guard
+        self._numbers = itertools.count(1)
+        #: By question that somebody waits with: the answer and its descriptors, once they are there.
+        self._answers: dict[int, list[tuple[Message, list[int]]]] = {}
 
     def to(self, process: str) -> tuple[socket.socket, int]:
         """A connection to a process, or to the `NODE`, and its pid.
@@ -78,26 +89,54 @@ class Introductions:
         return True
 
     def _ask(self, process: str, connect: bool) -> tuple[int, list[int]]:
-        with self._lock:
-            self._number += 1
-            try:
-                self._channel.send(marshal.dumps((m.INTRODUCE, self._number, process, connect)))
-                while True:
-                    packet, fds, _cut = receive_fds(self._channel, _PACKET, 1)
-                    answer = decode_message(packet) if packet else ()
-                    if not answer or answer[1] == self._number:
-                        break
-                    for fd in fds:  # of one who was interrupted while he waited
-                        os.close(fd)
-            except ConnectionError:
-                answer = ()
-            except OSError as error:
-                raise self._find(error) from error
+        number = next(self._numbers)
+        answers = self._answers[number] = []
+        try:
+            self._channel.send(marshal.dumps((m.INTRODUCE, number, process, connect)))
+            in_front = 0
+            while not answers:
+                in_front = self._read(number, in_front)
+            answer, fds = answers.pop()
+        except ConnectionError:
+            answer = ()
+        except OSError as error:
+            raise self._find(error) from error
+        finally:
+            del self._answers[number]
+            for _answer, unwanted in answers:  # an interrupt came with it
+                _close(unwanted)
         if not answer:
             raise ConnectionResetError(errno.ECONNRESET, "the node process has ended")
         if answer[0] == m.INTRODUCED:
             return answer[2], fds
         raise OSError(*answer[2:])
+
+    def _read(self, number: int, in_front: int) -> int:
+        """Wait a moment, and take the answer that is in front unless another thread is about to; `in_front`: which one was, last time.
+
+        Returns which one is. ConnectionResetError when the node is dead.
+        """
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        if not poll.poll(_LOOK_SECONDS * 1000):
+            return 0
+        was_held = self._guard.enter()  # an answer is not lost between the channel and its place
+        try:
+            of = _number(self._channel.recv(_PACKET, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+            if of in (number, in_front) or of not in self._answers:
+                packet, fds, _cut = receive_fds(self._channel, _PACKET, 1, socket.MSG_DONTWAIT)
+                answers = self._answers.get(_number(packet))
+                if answers is None:  # of one who was interrupted while he waited
+                    _close(fds)
+                else:
+                    answers.append((decode_message(packet), fds))
+                return 0
+        except BlockingIOError:  # another thread was quicker
+            return 0
+        finally:
+            self._guard.leave(was_held)
+        sleep(_MOMENT)
+        return of
 
     def close(self) -> None:
         """The process leaves its session. Closing twice is safe."""
@@ -119,10 +158,22 @@ def receive_welcome(sock: socket.socket) -> tuple[Message, list[int]]:
     head += _exactly(sock, _HEADER_BYTES - len(head))
     message = decode_message(_exactly(sock, int.from_bytes(head, "little")))
     if message[0] == m.WELCOME and len(fds) != _WELCOME_FDS:
-        for fd in fds:
-            os.close(fd)
+        _close(fds)
         raise exhausted(OSError(errno.EMFILE, ""), "There are none for the session's table and the channels to the node.")
     return message, fds
+
+
+def _number(packet: bytes) -> int:
+    """Which question it answers."""
+    if not packet:
+        raise ConnectionResetError(errno.ECONNRESET, "")
+    number: int = decode_message(packet)[1]
+    return number
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _exactly(sock: socket.socket, size: int) -> bytes:

@@ -150,7 +150,7 @@ class Client:
 
     def admit(self, asking: socket.socket, door: socket.socket) -> None:
         """The channels to the node for introductions are there."""
-        self.introductions = Introductions(asking, door, self.reactor.tear.found)
+        self.introductions = Introductions(asking, door, self.reactor.guard, self.reactor.tear.found)
         self.reactor.serve(door, f"Process {self.process}", self._on_peer_message, self._on_peer_hangup)
 
     def connect(self, process: str) -> socket.socket:

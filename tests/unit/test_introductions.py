@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from mray._common import messages as m
 from mray._ipc.connection import Connection, encode
 from mray._ipc.frames import decode_message
+from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.introductions import NODE, Introductions
 from mray._ipc.reactor import Reactor
 from mray._runtime.introducer import Introducer
@@ -47,7 +49,7 @@ class Node:
 
     def member(self, name: str, pid: int) -> tuple[Introductions, socket.socket]:
         asking, door = self.introducer.admit(name, pid)
-        return Introductions(asking, door, lambda error: error), door
+        return Introductions(asking, door, InterruptGuard(), lambda error: error), door
 
 
 @pytest.fixture
@@ -145,13 +147,82 @@ def test_an_answer_that_nobody_waits_for_any_more_is_passed_over(node: Node, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mray._ipc.introductions.receive_fds", interrupted)
+        patch.setattr(first, "_read", interrupted)
         with pytest.raises(KeyboardInterrupt):
             first.to("b")
     node.start()
     assert not first.know("c"), "the answer is that to this question"
     with taken(door) as other:
         assert other.recv(1) == b"", "the end that nobody waited for is closed"
+    first.close()
+    second.close()
+
+
+def test_a_handler_of_a_signal_asks_while_its_thread_does(node: Node) -> None:
+    """Another thread asks with a lock that the handler wants."""
+    first, _door = node.member("a", 11)
+    second, _other_door = node.member("b", 22)
+    lock, asks = threading.Lock(), threading.Event()
+    told = []
+
+    def ask_with_lock() -> None:
+        with lock:
+            asks.set()
+            told.append(first.know("b"))
+
+    def handle(*_args: object) -> None:
+        node.start()
+        told.append(first.know("b"))
+        with lock:
+            told.append(first.know("c"))
+
+    def interrupt() -> None:
+        while not first._answers:
+            pass
+        other.start()
+        asks.wait()
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, handle)
+    other, interrupter = threading.Thread(target=ask_with_lock), threading.Thread(target=interrupt)
+    try:
+        interrupter.start()
+        first.to("b")[0].close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        interrupter.join()
+        other.join()
+    assert sorted(told) == [False, True, True]
+    first.close()
+    second.close()
+
+
+def test_threads_that_ask_at_once_get_their_own_answers(node: Node) -> None:
+    first, _door = node.member("a", 11)
+    second, door = node.member("b", 22)
+    node.start()
+    wrong: list[str] = []
+
+    def ask(number: int) -> None:
+        for _ in range(50):
+            if first.know("c") or not first.know("b"):
+                wrong.append("known")
+            sock, _pid = first.to("b")
+            with sock:
+                sock.sendall(b"%d" % number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    heard = []
+    for _ in range(200):
+        with taken(door) as other:
+            heard.append(other.recv(10))
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert [heard.count(b"%d" % number) for number in range(4)] == [50] * 4
     first.close()
     second.close()
 
