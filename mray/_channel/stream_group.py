@@ -16,7 +16,7 @@ and a member whose work waits for somebody who has left without queuing the othe
 (`mray._channel.nccl_member`). A death is told by the runtime, at once.
 
 A member that is refused a call queues nothing and counts it, as in all groups; who has queued the other half aborts, as for one that left,
-unless it queues its half after all.
+unless it calls again within `GRACE`.
 
 Joining, and the few facts that members tell each other before the library knows them, go as in all groups over shared memory.
 """
@@ -30,15 +30,14 @@ from typing import Any
 
 from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, REFUSED, SENT
 from mray._channel.cpu_communicator import SharedMemoryGroup
-from mray._channel.group import GroupHost
+from mray._channel.group import GRACE, GroupHost
 from mray._channel.rendezvous import Member
 from mray._ipc.memory_order import trust_fence
 from mray.exceptions import RayChannelError
 
 #: Most bytes that a member tells the others.
 _MOST = 4096
-#: Seconds that a member who finds another one to have broken off waits to hear of the death that it broke off for; and that one who was
-#: refused a call has to call again, with what fits: nobody's stream is the worse for that.
+#: Seconds that a member who finds another one to have broken off waits to hear of the death that it broke off for.
 PATIENCE = 1.0
 
 
@@ -201,7 +200,7 @@ class StreamGroup(SharedMemoryGroup):
             self._refused_at = None
         elif self._refused_at is None:
             self._refused_at = monotonic()
-        elif monotonic() > self._refused_at + PATIENCE:
+        elif monotonic() > self._refused_at + GRACE:
             who = ", ".join(self.label(rank) for rank in refusing)
             self._refusal = f"{who} did not take part, for the call was refused{self.reasons_of(refusing)}"
             return self._refusal

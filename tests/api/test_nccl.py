@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from mray._api.communicator import ReduceOp
+from mray._channel.group import GRACE
 from mray._channel.nccl import NcclCommunicator, nccl_group
 from mray._device import null
 from mray._device.platform import forget_platform, platform
@@ -546,6 +548,36 @@ def test_who_has_queued_its_half_of_a_call_that_another_one_is_refused_is_told_w
 
     text = on_all(ray, members, work)[0]
     assert re.search(r"rank 1 \(actor .*\) did not take part, for the call was refused: ValueError\(.*NCCL moves tensors of GPUs", text)
+    on_all(ray, members, destroy)
+
+
+@pytest.mark.parametrize("what", ["send", "recv"])
+def test_a_message_that_was_refused_and_then_done_is_not_held_against_later_ones(ray, machine, group, what):
+    machine(2)
+    members = group(2)
+
+    def work(member: Any) -> Any:
+        communicator = member.communicator
+        host = np.ones(4)
+        late = communicator.get_self_rank() == 1
+
+        def move(number: int) -> Any:
+            if (what == "send") is late:
+                return communicator.recv((4,), "float32", 1 - communicator.get_self_rank()).tolist()
+            return communicator.send(null.full((4,), number), 1 - communicator.get_self_rank())
+
+        if late:
+            with pytest.raises(ValueError, match="NCCL moves tensors of GPUs"):
+                if what == "send":
+                    communicator.recv((4,), "float32", 0, lambda shape, dtype: host)
+                else:
+                    communicator.send(host, 0)
+        first = move(1)
+        if late:
+            time.sleep(2 * GRACE)
+        return first, move(2)
+
+    assert [each for each in on_all(ray, members, work) if each != (None, None)] == [([1.0] * 4, [2.0] * 4)]
     on_all(ray, members, destroy)
 
 
