@@ -175,7 +175,7 @@ class Supervisor:
         self._reactor.call_later(_FIRST_PAUSE * 2 ** (self._zygote_starts - 1), self._start_zygote)
 
     def _zygote_spoke(self, _events: int) -> None:
-        while True:
+        while self._zygote.fileno() >= 0:  # else there is none for a while
             try:
                 packet = self._zygote.recv(PACKET)
             except BlockingIOError:
@@ -209,10 +209,9 @@ class Supervisor:
                 self._trouble(f"preload: module {message[1]!r} {message[2]}\n")
 
     def _zygote_ended(self, status: int) -> None:
-        if self._zygote.fileno() >= 0:
-            self._zygote_spoke(0)  # what it had still reported
-            self._reactor.remove_fd(self._zygote.fileno())
-            self._zygote.close()
+        self._zygote_spoke(0)  # what it had still reported
+        self._reactor.remove_fd(self._zygote.fileno())
+        self._zygote.close()
         self._zygote_failures += 1
         how = processes.describe_exit(status)
         if self._zygote_failures > _ZYGOTE_ATTEMPTS:
@@ -417,7 +416,7 @@ class Supervisor:
         if worker is not None and not worker.pid and process in self._under_way:
             self._zygote_spoke(0)  # the news of its birth is still in the other socket
         # Its pid is its own until we are told that it was reaped.
-        if worker is not None and worker.pid:
+        if worker is not None and worker.pid in self._by_pid:
             processes.kill(worker.pid)
 
     # ------------------------------------------------------------------------------------ ends
@@ -525,6 +524,8 @@ class Supervisor:
         """One read of what a worker prints."""
         if not worker.pid:
             self._zygote_spoke(0)  # the news of its birth is still in the other socket
+            if stream.fd < 0:  # and that of its death
+                return
         try:
             data = os.read(stream.fd, _READ_BYTES)
         except BlockingIOError:
