@@ -437,10 +437,11 @@ class Node:
 
     def _worker_died(self, process: str, work: str, pid: int, status: int | None, last_lines: bytes) -> None:
         self._memory.gone(process)
-        connection = self._connections.pop(process, None)
+        connection = self._connections.get(process)
         if connection is not None:
-            connection.read_rest()
+            connection.read_rest()  # it may have said why it leaves
             connection.close()
+            self._connections.pop(process, None)
         # POINT death heard
         self._forget_process(process)
         self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))

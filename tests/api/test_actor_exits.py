@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -427,3 +428,32 @@ def test_leaving_in_a_graph_is_the_end(ray_session, leave, engine):
         ray.get(graph.execute(1), timeout=60)
     with pytest.raises(ray.exceptions.ActorDiedError):
         ray.get(actor.ping.remote(), timeout=60)
+
+
+@pytest.mark.only("mray")
+def test_exit_actor_is_the_end_although_the_death_is_heard_of_first(ray_session, eventually):
+    ray = ray_session
+    from mray._api.current import current_backend
+
+    @ray.remote(num_cpus=0, max_restarts=3)
+    class A:
+        def pid(self):
+            return os.getpid()
+
+        def leave(self):
+            ray.actor.exit_actor()
+
+    other, actor = A.remote(), A.remote()
+    pids = ray.get([other.pid.remote(), actor.pid.remote()])
+    node = current_backend().client.facts["node_pid"]
+    os.kill(node, signal.SIGSTOP)
+    try:
+        # The node comes to the actor's end behind that of another, before it reads what the actor has said.
+        for pid, end in zip(pids, (lambda: os.kill(pids[0], signal.SIGKILL), lambda: actor.leave.remote()), strict=True):
+            left = end()
+            eventually(lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
+    finally:
+        os.kill(node, signal.SIGCONT)
+    for ref in (left, actor.pid.remote()):
+        with pytest.raises(ray.exceptions.ActorDiedError, match="exit_actor"):
+            ray.get(ref, timeout=60)
