@@ -458,6 +458,7 @@ class Node:
         return events.WorkerLeft(process, kind, text)
 
     def _worker_refused(self, process: str, work: str, text: str) -> None:
+        self._forget_process(process)
         self._apply(events.MemberDied(process, (m.CAUSE_REFUSED, text, 0, None, None)))
         self._look_at_work(process, work)
 

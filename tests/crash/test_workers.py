@@ -164,3 +164,34 @@ until(lambda: not any(map(alive, pids)))
 mray.shutdown()
 """,
     )
+
+
+def test_workers_that_cannot_be_started_leave_the_node_no_descriptor(tmp_path: Path):
+    run(
+        tmp_path,
+        """
+from mray._api.current import current_backend
+
+def refused():
+    path = f"{sys.argv[0]}.{os.urandom(4).hex()}"
+    with open(path, "w") as file:
+        file.write("#!/no/such/program\\n")
+    os.chmod(path, 0o700)
+    f = mray.remote(max_retries=0, runtime_env={"py_executable": path})(lambda: 1)
+    try:
+        mray.get(f.remote())
+    except mray.exceptions.RuntimeEnvSetupError:
+        pass
+    else:
+        raise SystemExit("no error")
+
+mray.init(num_cpus=1)
+node = current_backend().client.facts["node_pid"]
+count = lambda: len(os.listdir(f"/proc/{node}/fd"))
+before = count()
+for _ in range(20):
+    refused()
+until(lambda: count() <= before + 10)
+mray.shutdown()
+""",
+    )
