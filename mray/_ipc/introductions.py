@@ -61,6 +61,7 @@ class Introductions:
         self._door = door
         self._find = find
         self._guard = guard
+        self._left = False
         self._numbers = itertools.count(1)
         #: By question that somebody waits with: the answer and its descriptors, once they are there.
         self._answers: dict[int, list[tuple[Message, list[int]]]] = {}
@@ -100,6 +101,8 @@ class Introductions:
         except ConnectionError:
             answer = ()
         except OSError as error:
+            if self._left:
+                raise ConnectionResetError(errno.ECONNRESET, "this process has left its session") from None
             raise self._find(error) from error
         finally:
             del self._answers[number]
@@ -116,10 +119,12 @@ class Introductions:
 
         Returns which one is. ConnectionResetError when the node is dead.
         """
-        poll = select.poll()
-        poll.register(self._channel, select.POLLIN)
-        if not poll.poll(_LOOK_SECONDS * 1000):
-            return 0
+        fd = self._channel.fileno()
+        if fd >= 0:  # else reading says that it is closed
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            if not poll.poll(_LOOK_SECONDS * 1000):
+                return 0
         was_held = self._guard.enter()  # an answer is not lost between the channel and its place
         try:
             of = _number(self._channel.recv(_PACKET, socket.MSG_PEEK | socket.MSG_DONTWAIT))
@@ -140,11 +145,13 @@ class Introductions:
 
     def close(self) -> None:
         """The process leaves its session. Closing twice is safe."""
+        self._left = True
         self._channel.close()
         self._door.close()
 
     def abandon(self) -> None:
         """In a forked child, whose reactor has closed what it watched."""
+        self._left = True
         self._channel.close()
         self._door.detach()
 

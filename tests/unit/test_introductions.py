@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -225,6 +225,28 @@ def test_threads_that_ask_at_once_get_their_own_answers(node: Node) -> None:
     assert [heard.count(b"%d" % number) for number in range(4)] == [50] * 4
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("leave", [Introductions.close, Introductions.abandon])
+def test_who_has_left_its_session_can_ask_no_more(node: Node, leave: Callable[[Introductions], None]) -> None:
+    first, door = node.member("a", 11)
+    fd = door.fileno()
+
+    def leave_meanwhile() -> None:
+        while not first._answers:
+            pass
+        leave(first)
+
+    leaver = threading.Thread(target=leave_meanwhile)
+    leaver.start()
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError, match="this process has left its session"):
+            first.to("b")
+    leaver.join()
+    assert not first.know("a")
+    if leave is Introductions.abandon:
+        os.close(fd)
+    node.start()
 
 
 def test_an_observer_speaks_with_whom_it_names_over_its_own_connection(node: Node) -> None:
