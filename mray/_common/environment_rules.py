@@ -76,6 +76,15 @@ def _check_variables(variables: Any) -> None:
             raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], but the key {key} is of type {type(key)}")
         if not isinstance(text, str):
             raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], but the value {text} is of type {type(text)}")
+        if not _can_be_set(key, text):
+            raise ValueError(f"runtime_env['env_vars'] has the variable {key!r}, which no process can have with such a name and value")
+
+
+def _can_be_set(name: str, value: str) -> bool:
+    try:
+        return bool(name) and "=" not in name and b"\0" not in os.fsencode(name + value)
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_folder(folder: Any) -> None:

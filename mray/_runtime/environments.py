@@ -24,7 +24,7 @@ from mray._runtime.folders import ARCHIVES, unpacked
 from mray._runtime.packages import interpreter_of, reduce_packages
 from mray._runtime.profilers import wrapper_of
 from mray._scheduler.jobs import WORK_VARIABLE
-from mray._scheduler.policy import INTERPRETER_VARIABLE, WRAPPER_VARIABLE
+from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE
 
 #: Carries the rest of an environment among a worker's variables.
 VARIABLE = "MRAY_WORKER_SETUP"
@@ -99,7 +99,11 @@ def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
 
     RuntimeEnvSetupError when the environment wants a profiler or an interpreter that is not there.
     """
-    variables = {key: os.path.expandvars(value) if "${" in value else value for key, value in (environment.get("env_vars") or {}).items()}
+    variables = {
+        key: os.path.expandvars(value) if "${" in value else value
+        for key, value in (environment.get("env_vars") or {}).items()
+        if not key.startswith(PRIVATE_VARIABLES)  # a program may pass on all variables of its own process
+    }
     path = processes.expand(variables.get("PATH", "${PATH}"), os.environ)
     wrapper = wrapper_of(environment, path)
     if wrapper is not None:

@@ -74,7 +74,7 @@ class Interpreters:
         if build is None:
             try:
                 build = self._start(recipe, environment)
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 text = f"the packages cannot be installed: {error}"
                 self._reactor.call_later(0, lambda: refuse(text))
                 return

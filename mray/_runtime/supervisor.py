@@ -332,6 +332,10 @@ class Supervisor:
                 )
             else:
                 self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0, interpreter)
+        except ValueError as error:
+            impossible = f"no process can have such variables or arguments: {error}"
+            self._reactor.call_later(0, lambda: self._refuse(worker, impossible))
+            return
         except OSError as error:
             if is_passing(error):
                 text = f"the node (pid {os.getpid()}) could not start its interpreter: {advice(error)}"

@@ -46,6 +46,9 @@ WRONG = [
     ({"env_vars": {"A": 1}}, TypeError, "must be of type Dict.str, str.*the value 1 is of type <class 'int'>"),
 ]
 
+#: Variables that no process can have. On Ray whoever asks for them waits for ever.
+IMPOSSIBLE = [{"": "a"}, {"A=B": "c"}, {"A\0": "b"}, {"A": "b\0c"}, {"A": "\ud800"}, {"\ud800": "a"}]
+
 
 @pytest.mark.parametrize(("fields", "error", "text"), WRONG)
 def test_a_wrong_field_is_refused_where_it_is_written(RuntimeEnv, fields, error, text):
@@ -61,6 +64,15 @@ def test_a_dict_is_checked_like_the_object(ray, fields, error, text):
         ray.remote(runtime_env=fields)(function)
     with pytest.raises(error, match=text):
         ray.remote(function).options(runtime_env=fields)
+
+
+@pytest.mark.only("mray")
+@pytest.mark.parametrize("variables", IMPOSSIBLE, ids=ascii)
+def test_variables_that_no_process_can_have_are_refused(ray, RuntimeEnv, variables):
+    with pytest.raises(ValueError, match="no process can have"):
+        RuntimeEnv(env_vars=variables)
+    with pytest.raises(ValueError, match="no process can have"):
+        ray.remote(function).options(runtime_env={"env_vars": variables})
 
 
 @pytest.mark.only("mray")

@@ -146,6 +146,34 @@ mray.shutdown()
     )
 
 
+def test_what_no_process_can_be_started_with_is_an_error_of_its_task_alone(tmp_path: Path):
+    run(
+        tmp_path,
+        """
+mray.init(num_cpus=1)
+for environment in (
+    {"py_executable": "env A=\\0 python"},
+    {"py_executable": "env A=\\ud800 python"},
+    {"profiler": ["env", "A=\\0"]},
+    {"profiler": ["env", "A=\\ud800"]},
+):
+    f = mray.remote(runtime_env=environment)(lambda: 1)
+    try:
+        mray.get(f.remote())
+    except mray.exceptions.RuntimeEnvSetupError as error:
+        assert "no process can have such variables or arguments" in str(error), error
+    else:
+        raise SystemExit("no error")
+    assert mray.get(mray.remote(lambda: 2).remote()) == 2
+
+variables = {"MRAY_WORKER_INTERPRETER": "x", "MRAY_WORKER_WRAPPER": "x", "PLAIN": "y"}
+f = mray.remote(runtime_env={"env_vars": variables})(lambda name: os.environ.get(name))
+assert mray.get([f.remote("PLAIN"), f.remote("MRAY_WORKER_INTERPRETER")]) == ["y", None]
+mray.shutdown()
+""",
+    )
+
+
 def test_hundreds_of_workers_start_and_end(tmp_path: Path):
     run(
         tmp_path,
