@@ -355,6 +355,8 @@ class Supervisor:
             self._close_theirs(worker)
 
     def _never_started(self, worker: WorkerProcess) -> None:
+        if worker.process not in self.workers:
+            return
         self._forget(worker)
         self._on_died(worker.process, worker.work, 0, 127, b"")
 

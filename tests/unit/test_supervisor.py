@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mray._common.messages import REAPED, SPAWNED
+from mray._common.messages import NOT_SPAWNED, REAPED, SPAWNED
 from mray._ipc import process as processes
 from mray._ipc.reactor import Reactor
 from mray._runtime.launch import OPTIONS, PACKET, new_channel
@@ -113,3 +113,15 @@ def test_while_there_is_no_zygote_what_a_worker_prints_is_taken_and_nobody_is_ki
     scene.supervisor.take_output()
     assert scene.output == ["words\n"]
     assert scene.killed == []
+
+
+def test_a_worker_that_is_killed_as_it_is_refused_ends_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mray._runtime.supervisor._START_ATTEMPTS", 0)
+    refused: list[Any] = []
+    scene.supervisor.on_refused = lambda *fields: refused.append(fields)
+    scene.zygote.send(marshal.dumps((NOT_SPAWNED, PROCESS, "no process")))
+    scene.supervisor._zygote_spoke(0)
+    scene.supervisor.kill(PROCESS)
+    scene.reactor.turn(0)
+    assert scene.faults == []
+    assert len(refused) + len(scene.died) == 1
