@@ -31,7 +31,7 @@ import os
 import select
 import socket
 from collections.abc import Callable
-from time import sleep
+from time import monotonic, sleep
 
 from mray._common import messages as m
 from mray._ipc.connection import Message, peer_is_ours, receive_fds
@@ -66,13 +66,14 @@ class Introductions:
         #: By question that somebody waits with: the answer and its descriptors, once they are there.
         self._answers: dict[int, list[tuple[Message, list[int]]]] = {}
 
-    def to(self, process: str) -> tuple[socket.socket, int]:
+    def to(self, process: str, timeout: float | None = None) -> tuple[socket.socket, int]:
         """A connection to a process, or to the `NODE`, and its pid.
 
-        ConnectionRefusedError when there is no such process (any more); ConnectionResetError when the node is dead; another OSError when
-        this process or the node has no descriptor for it.
+        ConnectionRefusedError when there is no such process (any more); ConnectionResetError when the node is dead; TimeoutError when it
+        has not answered after `timeout` seconds (None: it is waited for); another OSError when this process or the node has no
+        descriptor for it.
         """
-        pid, fds = self._ask(process, True)
+        pid, fds = self._ask(process, True, timeout)
         if not fds:
             raise exhausted(OSError(errno.EMFILE, ""), f"There is none for a connection to {_named(process)}.")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fds[0])
@@ -89,17 +90,24 @@ class Introductions:
             return False
         return True
 
-    def _ask(self, process: str, connect: bool) -> tuple[int, list[int]]:
+    def _ask(self, process: str, connect: bool, timeout: float | None = None) -> tuple[int, list[int]]:
+        deadline = monotonic() + (timeout or 0)
         number = next(self._numbers)
         answers = self._answers[number] = []
         try:
+            if timeout is not None and not self._is_ready(select.POLLOUT, timeout):  # full of questions that it has not read
+                raise _too_late(timeout)
             self._channel.send(marshal.dumps((m.INTRODUCE, number, process, connect)))
             in_front = 0
             while not answers:
+                if timeout is not None and monotonic() > deadline:
+                    raise _too_late(timeout)
                 in_front = self._read(number, in_front)
             answer, fds = answers.pop()
         except ConnectionError:
             answer = ()
+        except TimeoutError:
+            raise
         except OSError as error:
             if self._left:
                 raise ConnectionResetError(errno.ECONNRESET, "this process has left its session") from None
@@ -119,12 +127,8 @@ class Introductions:
 
         Returns which one is. ConnectionResetError when the node is dead.
         """
-        fd = self._channel.fileno()
-        if fd >= 0:  # else reading says that it is closed
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            if not poll.poll(_LOOK_SECONDS * 1000):
-                return 0
+        if not self._is_ready(select.POLLIN, _LOOK_SECONDS):
+            return 0
         was_held = self._guard.enter()  # an answer is not lost between the channel and its place
         try:
             of = _number(self._channel.recv(_PACKET, socket.MSG_PEEK | socket.MSG_DONTWAIT))
@@ -142,6 +146,15 @@ class Introductions:
             self._guard.leave(was_held)
         sleep(_MOMENT)
         return of
+
+    def _is_ready(self, event: int, seconds: float) -> bool:
+        """Wait for the channel to be. One that is closed is: using it says so."""
+        fd = self._channel.fileno()
+        if fd < 0:
+            return True
+        poll = select.poll()
+        poll.register(fd, event)
+        return bool(poll.poll(seconds * 1000))
 
     def close(self) -> None:
         """The process leaves its session. Closing twice is safe."""
@@ -168,6 +181,10 @@ def receive_welcome(sock: socket.socket) -> tuple[Message, list[int]]:
         _close(fds)
         raise exhausted(OSError(errno.EMFILE, ""), "There are none for the session's table and the channels to the node.")
     return message, fds
+
+
+def _too_late(timeout: float) -> TimeoutError:
+    return TimeoutError(f"the node process has not answered within {timeout:g} s")
 
 
 def _number(packet: bytes) -> int:

@@ -153,9 +153,9 @@ class Client:
         self.introductions = Introductions(asking, door, self.reactor.guard, self.reactor.tear.found)
         self.reactor.serve(door, f"Process {self.process}", self._on_peer_message, self._on_peer_hangup)
 
-    def connect(self, process: str) -> socket.socket:
+    def connect(self, process: str, timeout: float | None = None) -> socket.socket:
         """A connection of one's own to a process (`NODE`: to the node). Errors as `Introductions.to`. Any thread."""
-        return self.introductions.to(process)[0]
+        return self.introductions.to(process, timeout)[0]
 
     def _connect_peer(self, process: str) -> Connection:
         sock, pid = self.introductions.to(process)

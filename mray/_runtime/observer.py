@@ -124,7 +124,9 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
         return here(what)
     deadline = monotonic() + timeout
     try:
-        sock = _connect(directory)
+        sock = _connect(directory, timeout)
+    except TimeoutError:
+        raise _too_late(directory, timeout) from None
     except OSError as error:
         if is_exhausted(error):
             if error.strerror != os.strerror(error.errno or 0):
@@ -139,7 +141,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
         while reader.message is None:
             left = deadline - monotonic()
             if left <= 0:
-                raise TimeoutError(f"the node of {directory} did not answer within {timeout:g} s")
+                raise _too_late(directory, timeout)
             sock.settimeout(left)
             try:
                 data = sock.recv(1 << 20)
@@ -172,7 +174,7 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                 told[process] = here
                 continue
             try:
-                sock = stack.enter_context(_connect(directory))
+                sock = stack.enter_context(_connect(directory, max(deadline - monotonic(), _LEAST_WAIT)))
                 sock.settimeout(max(deadline - monotonic(), _LEAST_WAIT))
                 sock.sendall(encode((m.PASS_ON, process)))
             except TimeoutError:
@@ -217,10 +219,14 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
     return told
 
 
-def _connect(directory: str) -> socket.socket:
-    """A connection to the node of a session."""
+def _connect(directory: str, timeout: float) -> socket.socket:
+    """A connection to the node of a session. TimeoutError when a process of the session waits for it for longer."""
     client = client_here(directory)
-    return connect(os.path.join(directory, NODE_SOCKET)) if client is None else client.connect(NODE)
+    return connect(os.path.join(directory, NODE_SOCKET)) if client is None else client.connect(NODE, timeout)
+
+
+def _too_late(directory: str, timeout: float) -> TimeoutError:
+    return TimeoutError(f"the node of {directory} did not answer within {timeout:g} s")
 
 
 def _no_answer(directory: str, error: OSError) -> str:

@@ -417,6 +417,21 @@ def test_a_task_may_ask_too(session: ModuleType, state: ModuleType) -> None:
 
 
 @pytest.mark.only("mray")
+def test_a_node_that_does_not_answer_is_waited_for_no_longer_than_was_said(session: ModuleType, state: ModuleType) -> None:
+    from mray._api.current import current_backend
+    from mray.util.state.exception import RayStateApiException
+
+    node = current_backend().client.facts["node_pid"]
+    os.kill(node, signals.SIGSTOP)
+    try:
+        with pytest.raises(RayStateApiException, match="did not answer within 1 s"):
+            state.list_actors(timeout=1)
+    finally:
+        os.kill(node, signals.SIGCONT)
+    assert state.list_actors() == []
+
+
+@pytest.mark.only("mray")
 def test_a_stopped_process_costs_its_own_rows_only(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
     from mray.util.state.exception import RayStateApiException
 

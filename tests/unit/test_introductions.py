@@ -249,6 +249,21 @@ def test_who_has_left_its_session_can_ask_no_more(node: Node, leave: Callable[[I
     node.start()
 
 
+def test_who_has_no_more_time_goes_on_without_an_answer(node: Node) -> None:
+    first, _door = node.member("a", 11)
+    second, door = node.member("b", 22)
+    for _ in range(500):  # more than the channel has room for
+        with pytest.raises(TimeoutError, match=r"has not answered within 0\.001 s"):
+            first.to("b", 0.001)
+    node.start()
+    assert first.know("b")
+    with taken(door) as other:
+        assert other.recv(1) == b"", "the end that came too late is closed"
+    first.to("b", 60)[0].close()
+    first.close()
+    second.close()
+
+
 def test_an_observer_speaks_with_whom_it_names_over_its_own_connection(node: Node) -> None:
     second, door = node.member("b", 22)
     observers = [socket.socketpair() for _ in range(2)]
