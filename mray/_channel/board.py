@@ -18,12 +18,11 @@ somebody who still compares its SIGNATURE: those are kept for four.
 NEED says what a member waits for (before it sleeps), so that a member that arrives rings only those whose wait that ends. The words
 have one writer each, the board's member, except the readers' words of the rings.
 
-REFUSED counts the collectives that the member was refused before they began (a shape that is wrong, an array that is read-only). Who
-waits for a member that was refused more than it was itself waits for one that does not come; where all are refused the same, nothing has
-happened. The reason is the text of the last error.
-
-NOT_SENT and NOT_RECEIVED say so of messages for, or from, one of the others, and where: ``after << PLACE | count``, refused `count` times
-after so many messages (its SENT, its RECEIVED). A member that has sent or received since is not refused any more.
+REFUSED says that the member was refused a collective before it began (a shape that is wrong, an array that is read-only), and where:
+``after << PLACE | count``, refused `count` times after so many steps (on streams: so many collectives). Who waits for a member that was
+refused more there than it was itself waits for one that comes only if it calls again, and does so for `mray._channel.group.GRACE`; where
+all are refused the same, nothing has happened, and a member that has gone on since is not refused any more. NOT_SENT and NOT_RECEIVED say
+so of messages for, or from, one of the others: after so many (SENT, RECEIVED). The reason is the text of the last error.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ LEFT = LINE_WORDS + 2
 #: What the member calls in step k, for ``k % SIGNATURES``.
 SIGNATURE = LINE_WORDS + 3
 SIGNATURES = 4
-#: Collectives that the member was refused.
+#: The last collective that the member was refused, see above.
 REFUSED = LINE_WORDS + 7
 
 #: Values of LEFT. LOST: destroyed, with work on streams that others may wait for.

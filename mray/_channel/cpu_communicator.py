@@ -105,8 +105,9 @@ class SharedMemoryGroup(Group):
     """The collectives of a group, for one of its members. One at a time; from any thread.
 
     What is received or reduced is written into the tensors given. A wait has no time limit: it ends with RayChannelError when a member dies
-    or leaves, or this one does, and when a member is refused the call (its ValueError is in the text). After an error in the middle of a
-    collective the group cannot be used any more, for its members no longer agree on what comes next; what all are refused breaks nothing.
+    or leaves, or this one does, and when a member is refused the call (its ValueError is in the text) and does not call again. After an
+    error in the middle of a collective the group cannot be used any more, for its members no longer agree on what comes next; what all are
+    refused breaks nothing.
     """
 
     def __init__(self, host: GroupHost, name: str, own: Member) -> None:
@@ -390,7 +391,7 @@ class SharedMemoryGroup(Group):
         if self.is_refused(sent, received):
             wait_until(lambda: ready() or self._gone(peer), GRACE)
         if self._gone(peer) and not ready():
-            self._raise_loss()
+            self._check_members()
         if self.is_refused(sent, received) and not ready():
             error = self.refused_by([peer])
             # Neither member has done its half: what comes next is the same for both again.

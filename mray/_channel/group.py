@@ -4,8 +4,8 @@
     _run       drives a collective, a generator that yields what it waits for: ``(step, rank)``
     destroy    LEFT on the own board, a ring for everybody; the memory goes with the last member's mapping
 
-A wait ends with the step it waits for, with a death that the runtime reports, or with LEFT or REFUSED on a board that will never arrive
-there: never by itself. What is computed is `mray._channel.cpu_communicator`'s.
+A wait ends with the step it waits for, with a death that the runtime reports, with LEFT on a board that will never arrive there, or with
+REFUSED on one that does not within `GRACE`: never by itself. What is computed is `mray._channel.cpu_communicator`'s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mray._channel.board import (
     ARRIVED,
@@ -124,8 +124,6 @@ class Group:
         self._peers: list[tuple[int, memoryview, Doorbell]] = []
         #: Steps that this member has arrived at.
         self._step = 0
-        #: Collectives that this member was refused.
-        self._refused = 0
         self._refusing = Refusing(self, -1, -1)
         self._lock = threading.Lock()
         #: What threads are doing in the group right now; memory is let go of when nobody does anything.
@@ -276,12 +274,12 @@ class Group:
         if self._failure is not None:
             raise RayChannelError(*self._failure.args) from self._failure.__cause__
 
-    def _lost(self, step: int, rank: int) -> bool:
-        """Whether the wait for this can never end."""
+    def _lost(self, step: int, rank: int, *, refusals: bool = True) -> bool:
+        """Whether the wait for this can never end, or ends only if who was refused it calls again."""
         if self._ended():
             return True
         for peer, words, _bell in self._peers:
-            if rank in (ALL, peer) and (words[LEFT] or words[REFUSED] > self._refused):
+            if rank in (ALL, peer) and (words[LEFT] or (refusals and self.is_refused_collective(peer))):
                 # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
                 # SYNC POINT left: ARRIVED and PARTNER, fence, LEFT | read LEFT, fence, read ARRIVED or PARTNER.
                 trust_fence()
@@ -289,11 +287,11 @@ class Group:
                     return True
         return False
 
-    def _raise_loss(self) -> NoReturn:
+    def _check_members(self) -> None:
         self._check()
         gone = [rank for rank, words, _bell in self._peers if words[LEFT]]
         if not gone:
-            raise self.refused_by([rank for rank, words, _bell in self._peers if words[REFUSED] > self._refused])
+            return
         broken = [rank for rank in gone if self._boards[rank].words[LEFT] == BROKEN]
         how = f"broke off a collective{self.reasons_of(broken)}" if broken else "destroyed the group"
         raise RayChannelError(f"The group '{self.name}' has ended: {', '.join(str(self._members[rank]) for rank in gone)} {how}.")
@@ -314,7 +312,7 @@ class Group:
             publish_fence()
             peers = {sent, received} - {-1}
             if not peers:
-                self._refused = board.words[REFUSED] = self._refused + 1
+                _count_refusal(board.words, REFUSED, self._collectives(board))
             if sent in self._bells:
                 _count_refusal(board.words, board.queued_for(sent) + NOT_SENT, board.words[board.queued_for(sent) + SENT])
             if received in self._bells:
@@ -322,6 +320,21 @@ class Group:
             for rank, bell in self._bells.items():
                 if not peers or rank in peers:
                     bell.ring()
+
+    def _collectives(self, board: Board) -> int:
+        """How far a member is in the collectives that it may be refused."""
+        return board.words[ARRIVED]
+
+    def is_refused_collective(self, rank: int) -> bool:
+        """Whether a member was refused what would be its next collective, and this one was not."""
+        theirs = self._boards[rank]
+        refusal = theirs.words[REFUSED]
+        if not refusal:
+            return False
+        # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
+        trust_fence()
+        place = self._collectives(theirs)
+        return _refusals(refusal, place) > _refusals(self._board.words[REFUSED], place)
 
     def is_refused(self, sent: int = -1, received: int = -1) -> bool:
         """Whether a member was refused to receive, or send, what it would next of this one, and this one was not refused its half."""
@@ -389,8 +402,8 @@ class Group:
         with self._lock:
             self._check()
             # Those who broke off because of a refusal stand at the step that this member comes to only now.
-            if self._refused and any(words[LEFT] == BROKEN for _rank, words, _bell in self._peers):
-                self._raise_loss()
+            if self._board.words[REFUSED] and any(words[LEFT] == BROKEN for _rank, words, _bell in self._peers):
+                self._check_members()
             if what in self._doing:
                 raise RuntimeError(f"Another thread of {self._own} is in a {what} of the group '{self.name}'.")
             self._doing.add(what)
@@ -430,10 +443,19 @@ class Group:
         words[NEED] = step << 16 | rank + 1
         try:
             self._host.wait_until(lambda: self._met(step, rank) or self._lost(step, rank), None, spin=True)
+            while not self._met(step, rank):
+                self._check_members()
+                self._wait_for_refused(step, rank)
+                self._host.wait_until(lambda: self._met(step, rank) or self._lost(step, rank), None, spin=True)
         finally:
             words[NEED] = 0
-        if not self._met(step, rank):
-            self._raise_loss()
+
+    def _wait_for_refused(self, step: int, rank: int) -> None:
+        """Who was refused what this member waits for may call again; RayChannelError when it does not."""
+        if not self._host.wait_until(lambda: not self._lost(step, rank) or self._lost(step, rank, refusals=False), GRACE):
+            refused = [peer for peer in self._bells if self.is_refused_collective(peer)]
+            if refused:
+                raise self.refused_by(refused)
 
     def _begin(self) -> Machine:
         """Before writing the own half of the step (A1)."""

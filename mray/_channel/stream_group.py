@@ -28,7 +28,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, REFUSED, SENT
+from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT, Board
 from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import GRACE, GroupHost
 from mray._channel.rendezvous import Member
@@ -155,10 +155,13 @@ class StreamGroup(SharedMemoryGroup):
         takes = sent != rank or theirs[place + RECEIVED] > words[ours + SENT]
         return bool(takes and (received != rank or theirs[place + SENT] > words[ours + RECEIVED]))
 
+    def _collectives(self, board: Board) -> int:
+        return board.words[self._base + COLLECTIVES]
+
     def _refuses(self, rank: int) -> bool:
         """Whether another member was refused its half of what this one has queued."""
         theirs, words = self._boards[rank].words, self._board.words
-        refused = theirs[REFUSED] > self._refused
+        refused = self.is_refused_collective(rank)
         if not (refused or self.is_refused(sent=rank) or self.is_refused(received=rank)):
             return False
         # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.

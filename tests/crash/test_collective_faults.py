@@ -16,6 +16,7 @@ import pytest
 
 import mray
 from mray._api.current import current_backend
+from mray._channel.group import GRACE
 from mray.exceptions import ActorDiedError, RayChannelError
 
 LARGE = 4 << 20
@@ -211,6 +212,47 @@ def test_what_one_member_is_refused_the_others_are_told_with_the_reason(make, tm
     mray.get([member.destroy.remote() for member in members])
     mray.get([member.join.remote(3, rank) for rank, member in enumerate(members)])
     assert mray.get([member.sum.remote() for member in members]) == [3.0] * 3
+
+
+def sum_when_awaited(member: Member, path: Path) -> float:
+    """In an actor: refused a collective, and call it with what fits once the others are in it."""
+    refused(member, lambda c: c.allreduce(_read_only()))
+    while not path.exists():
+        time.sleep(0.001)
+    return member.sum()
+
+
+def sum_all(member: Member, count: int) -> list[float]:
+    """In an actor: says when the last of so many collectives begins."""
+    sums = [member.sum() for _ in range(count - 1)]
+    member.begin(f"sums {count}")
+    return [*sums, member.sum()]
+
+
+def test_who_is_refused_a_collective_may_do_it_yet_while_the_others_are_in_it(make, tmp_path, eventually):
+    members = make(3)
+    calls = [member.__ray_call__.remote(sum_all, 1) for member in members[:2]]
+    last = members[2].__ray_call__.remote(sum_when_awaited, tmp_path / "sums 1")
+    assert mray.get([*calls, last]) == [[3.0], [3.0], 3.0]
+    # That is over: who waits for it now waits for one that may be late.
+    calls = [member.__ray_call__.remote(sum_all, 2) for member in members[:2]]
+    mray.get(members[2].sum.remote())
+    eventually(lambda: (tmp_path / "sums 2").exists())
+    time.sleep(2 * GRACE)
+    mray.get(members[2].sum.remote())
+    assert mray.get(calls) == [[3.0, 3.0]] * 2
+
+
+def test_a_refusal_that_was_taken_back_does_not_hide_one_of_another_member(make, tmp_path, eventually):
+    first, second = make(2)
+    ref = first.__ray_call__.remote(sum_all, 1)
+    mray.get(second.__ray_call__.remote(sum_when_awaited, tmp_path / "sums 1"))
+    mray.get(ref)
+    ref = second.call.remote("barrier")
+    eventually(lambda: (tmp_path / "barrier").exists())
+    mray.get(first.__ray_call__.remote(refused, lambda c: c.allreduce(_read_only())))
+    with pytest.raises(RayChannelError, match="rank 0 .* did not take part, for the call was refused: ValueError.*read-only"):
+        mray.get(ref)
 
 
 def test_what_all_members_are_refused_breaks_nothing(make):

@@ -16,7 +16,7 @@ step. Mutants: edits of the real code, each of which some scenario must find.
     partner             two members find each other, meet, part, and once more                test_finding, crash, x86-64, weak; mutants
     queued              work on streams: who leaves, or dies, before all is done              test_queueing, crash, x86-64, weak; mutants
     left                a member leaves while others wait                                     test_groups, x86-64, weak; mutants
-    refused             a member is refused a collective that others wait in                  test_groups, x86-64, weak; mutants
+    refused             a member is refused what others wait in, and may call it again        test_groups, x86-64, weak; mutants
 
 What is explored in the weak order: one writer and one reader, or two members (two readers with MRAY_TEST_FULL=1, which also has two members
 that find each other, work on streams, and all that takes longer than some seconds).

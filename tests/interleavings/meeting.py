@@ -109,7 +109,9 @@ class _Host:
         #: What the actor knows, when it waits (see `Run.mark`).
         self.known: Callable[[], Any] = lambda: None
 
-    def wait_until(self, predicate: Callable[[], bool], _timeout: float | None, *, spin: bool = False) -> bool:
+    def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
+        if timeout is not None:  # it may be over at once
+            return predicate()
         self._process.wait_until(predicate, self.known())
         return True
 
@@ -139,7 +141,7 @@ class Together:
 class Meeting(Together):
     """Members that do `work`, names of collectives. `leaves`: after so many they destroy the group, by rank; the others never do.
 
-    `refuses`: after so many they are refused the next one, and do nothing more.
+    `refuses`: after so many they are refused the next one, and do nothing more, or it `again`, with what fits.
 
     (Who leaves rings everybody, which would hide that somebody was not rung before.)
     """
@@ -151,6 +153,7 @@ class Meeting(Together):
         numbers: int = 1,
         leaves: dict[int, int] | None = None,
         refuses: dict[int, int] | None = None,
+        again: bool = False,
     ) -> None:
         self.work = work
         self.members = members
@@ -158,7 +161,7 @@ class Meeting(Together):
         self.leaves = leaves or {}
         self.refuses = refuses or {}
         #: After how many collectives a member does no more.
-        self.ends = {**self.leaves, **self.refuses}
+        self.ends = {**self.leaves, **({} if again else self.refuses)}
         self.names = [f"member {rank}" for rank in range(members)]
 
     def own(self, rank: int, number: int) -> list[int]:
@@ -206,6 +209,8 @@ class Meeting(Together):
         why = ""
         try:
             for number, kind in enumerate(self.work[: self.ends.get(rank, len(self.work))]):
+                if self.refuses.get(rank) == number:
+                    mine.refuse(ValueError())
                 source, out = Numbers(self.own(rank, number)), Numbers([0] * self.numbers)
                 process.mark(number, mine._step, results, mine._failure is None)
                 if kind == "barrier":
@@ -228,7 +233,7 @@ class Meeting(Together):
                 results.append(list(out))
         except RayChannelError as error:
             why = str(error)
-        if rank in self.refuses and not why:
+        if rank in self.refuses and rank in self.ends and not why:
             mine.refuse(ValueError())
         if rank in self.leaves:
             mine.destroy()
@@ -246,7 +251,8 @@ class Meeting(Together):
                 for number, result in enumerate(results):
                     assert result == self.result(rank, number), f"{name} has {result} of {self.work[number]}"
                 assert why or len(results) == self.ends.get(rank, len(self.work))
-                assert crashed or len(results) >= min([len(self.work), *self.ends.values()]), f"{name} has lost what was brought: {why}"
+                least = min([len(self.work), *self.ends.values(), *self.refuses.values()])
+                assert crashed or len(results) >= least, f"{name} has lost what was brought: {why}"
 
     @contextlib.contextmanager
     def in_place(self, order: str) -> Iterator[None]:

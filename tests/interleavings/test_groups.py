@@ -50,6 +50,11 @@ def test_a_member_may_be_refused_what_the_others_wait_in(order: str) -> None:
     Meeting("all", "all", refuses={1: 1}).explore(order)
 
 
+@pytest.mark.parametrize("order", [SEQUENTIAL, TOTAL, WEAK])
+def test_a_member_that_was_refused_may_call_again(order: str) -> None:
+    Meeting("barrier", "all", refuses={1: 1}, again=True).explore(order)
+
+
 @pytest.mark.parametrize("work", ["barrier", "all"])
 @pytest.mark.parametrize("order", [TOTAL, WEAK])
 def test_accesses_to_boards_may_pass_each_other_between_fences(work: str, order: str) -> None:
@@ -70,7 +75,7 @@ MUTANTS = [
     pytest.param(Group._arrive, "<= (step if", "< (step if", ["barrier"], SEQUENTIAL, id="rings too late"),
     pytest.param(Group._leave, "bell.ring()", "pass", ["all", "all"], SEQUENTIAL, id="leaves in silence"),
     pytest.param(Group._lost, "words[LEFT]", "False", ["all", "all"], SEQUENTIAL, id="waits for who has left"),
-    pytest.param(Group._lost, "words[REFUSED] > self._refused", "False", ["all", "all"], SEQUENTIAL, id="waits for who is refused"),
+    pytest.param(Group._lost, "self.is_refused_collective(peer)", "False", ["all", "all"], SEQUENTIAL, id="waits for who is refused"),
     pytest.param(Group.refuse, "bell.ring()", "pass", ["all", "all"], SEQUENTIAL, id="is refused in silence"),
     pytest.param(Group._on_death, "self._failure = self._broken(", "self._broken(", ["all"], SEQUENTIAL, id="waits for the dead"),
     pytest.param(Group._arrive, "    fence()", "    pass", ["barrier"], TOTAL, id="arrives, no fence, looks at who waits"),
@@ -85,7 +90,7 @@ MUTANTS = [
 @pytest.mark.parametrize(("function", "old", "new", "work", "order"), MUTANTS)
 def test_a_group_with_one_fault_is_caught(function: Any, old: str, new: str, work: list[str], order: str) -> None:
     victim = "member 0" if function is Group._on_death else None
-    leaves = {1: 1} if function in (Group._leave, Group._lost) and "REFUSED" not in old else None
-    refuses = {1: 1} if function is Group.refuse or "REFUSED" in old else None
+    leaves = {1: 1} if function in (Group._leave, Group._lost) and "refused" not in old else None
+    refuses = {1: 1} if function is Group.refuse or "refused" in old else None
     with mutated(function, old, new), pytest.raises(Violation):
         Meeting(*work, leaves=leaves, refuses=refuses).explore(order, victim)

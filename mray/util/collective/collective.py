@@ -9,8 +9,8 @@ Every member of a group calls the same collectives in the same order, each with 
 Or the driver declares the actors of a group beforehand (`create_collective_group`), and they join at their first collective.
 
 Whatever waits for others ends when one of them dies, destroys the group or is refused the call that they are in (a wrong shape, an array
-that is read-only), with RayChannelError that says so, and only joining has a time limit. A collective that others were in is the last of
-its group then; one that all members were refused was none.
+that is read-only) and does not call again within two seconds, with RayChannelError that says so, and only joining has a time limit. A
+collective that others were in is the last of its group then; one that all members were refused was none.
 """
 
 from __future__ import annotations
