@@ -21,7 +21,7 @@ from mray._common.shapes import misfit
 from mray._ipc.connection import Connection
 from mray._ipc.frames import decode_message
 from mray._ipc.introductions import NODE
-from mray._ipc.limits import above_limit, advice
+from mray._ipc.limits import above_limit, advice, is_exhausted
 from mray._ipc.reactor import Reactor
 
 _PACKET = 4096
@@ -152,7 +152,12 @@ class Introducer:
             except OSError as error:
                 self._refuse(member, number, error)
                 return
-            socket.send_fds(member.asks, [answer], [theirs.fileno()])
+            try:
+                socket.send_fds(member.asks, [answer], [theirs.fileno()])
+            except OSError as error:
+                if not is_exhausted(error):
+                    raise
+                self._refuse(member, number, error)
 
     @staticmethod
     def _refuse(member: _Member, number: int, error: OSError) -> None:

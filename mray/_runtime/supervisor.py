@@ -162,7 +162,7 @@ class Supervisor:
             self._no_zygote(error)
             return
         self.adopt_zygote(pid, ours)
-        for process, packet in self._under_way.items():
+        for process, packet in tuple(self._under_way.items()):
             self._send_spawn(process, packet)
 
     def _no_zygote(self, error: OSError) -> None:
@@ -306,9 +306,15 @@ class Supervisor:
             self._send_spawn(process, packet)
 
     def _send_spawn(self, process: str, packet: bytes) -> None:
-        # On an error the zygote is dead, and the next one is asked again.
-        with contextlib.suppress(OSError):
-            socket.send_fds(self._zygote, [packet], self.workers[process].theirs)
+        worker = self.workers[process]
+        try:
+            socket.send_fds(self._zygote, [packet], worker.theirs)
+        except OSError as error:
+            if is_passing(error):
+                del self._under_way[process]
+                text = f"the node (pid {os.getpid()}) could not ask for its process: {advice(error)}"
+                self._pause(worker, text, lambda: self._wait_for_zygote(process, packet))
+            # Else the zygote is dead, and the next one is asked again.
 
     def _exec(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
         """Start an interpreter of its own: these variables come too late for a forked process, or it stands behind a wrapper."""

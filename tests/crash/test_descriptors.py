@@ -148,3 +148,53 @@ def test_what_a_worker_prints_is_shown_where_no_log_file_can_be_opened_and_is_ke
     assert run.wait() == 0, run.output()
     assert run.said()["LOGGED"] == "['with']"
     run.assert_nothing_left()
+
+
+IN_FLIGHT = """
+import ctypes, os, resource, socket, sys
+
+CAP_SYS_ADMIN, CAP_SYS_RESOURCE, PR_CAPBSET_DROP = 21, 24, 24
+if sys.argv[-1] != "again":  # with these rights nobody is counted
+    for right in (CAP_SYS_ADMIN, CAP_SYS_RESOURCE):
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, right, 0, 0, 0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    os.execv(sys.executable, [sys.executable, __file__, "again"])
+
+import mray
+
+def fill():
+    try:
+        for _ in range(10):
+            socket.send_fds(ours, [b"x"], [0] * 100)
+    except OSError as error:
+        print("FULL", error, flush=True)
+
+mray.init(num_cpus=2, logging_level="ERROR")
+
+@mray.remote(num_cpus=0)
+class A:
+    def pid(self):
+        return os.getpid()
+
+mray.get(A.remote().pid.remote())
+ours, theirs = socket.socketpair()
+fill()
+actors = [A.remote() for _ in range(3)]
+refs = [actor.pid.remote() for actor in actors]
+print("MEANWHILE", len(mray.wait(refs, num_returns=3, timeout=0.3)[0]), flush=True)
+ours.close()
+theirs.close()
+later = A.remote()
+print("DIFFERENT", len(set(mray.get([actor.pid.remote() for actor in (*actors, later)], timeout=60))), flush=True)
+mray.shutdown()
+"""
+
+
+def test_as_many_descriptors_on_their_way_as_there_may_be_keep_workers_waiting_until_there_are_fewer(run_text):
+    run = run_text(IN_FLIGHT)
+    assert run.wait() == 0, run.output()
+    said = run.said()
+    assert "Too many references" in said["FULL"]
+    assert int(said["MEANWHILE"]) < 3
+    assert said["DIFFERENT"] == "4"
+    run.assert_nothing_left()
