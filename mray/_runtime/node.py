@@ -38,7 +38,7 @@ from mray._device.topology import read_topology
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, NonsenseError, peer_pid
 from mray._ipc.faults import fault, fault_text, word_name
-from mray._ipc.limits import advice
+from mray._ipc.limits import advice, is_exhausted
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import hold, is_published, keep_young, remove_session, segment_prefix, session_of, unlink_owned, withdraw
 from mray._ipc.segment import new_nonce
@@ -286,8 +286,7 @@ class Node:
         try:
             channels = self._introducer.admit(process, pid)
         except OSError as error:
-            text = f"{advice(error)}. The node process (pid {os.getpid()}) has no file descriptor left for process {process}."
-            connection.send((m.REFUSED, error.errno or errno.EMFILE, text))
+            self._refuse(connection, process, error)
             connection.close()
             return
         connection.role, connection.process, connection.pid = role, process, pid
@@ -300,11 +299,18 @@ class Node:
             self._table.set_rows_in_use(self._rows)
         self._row_of[process] = row
         job = self._admit(connection, wishes) if role == m.ROLE_DRIVER else self.jobs.by_id[job_of(self._supervisor.workers[process].work)]
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # it has died since
+        with contextlib.ExitStack() as stack:
             facts = {**self._facts, **job.facts, "process": process, "row": row}
             fds = [stack.enter_context(each).fileno() for each in channels]
             assert self._table.segment.descriptor is not None
-            connection.send_with((m.WELCOME, facts), [self._table.segment.descriptor.fd, *fds])
+            try:
+                connection.send_with((m.WELCOME, facts), [self._table.segment.descriptor.fd, *fds])
+            except OSError as error:
+                if is_exhausted(error):  # else it has died since
+                    self._refuse(connection, process, error)
+                    if role == m.ROLE_WORKER:  # it will end, as one that has never been there
+                        connection.close()
+                        return
         if role == m.ROLE_DRIVER:
             for message in self._held_output:
                 connection.post(message)
@@ -314,6 +320,11 @@ class Node:
         self._apply(events.MemberJoined(process, pid, job.id))
         if role == m.ROLE_DRIVER and wishes is not None and wishes["eager_install"]:
             self._apply(events.PrestartAllowed(job.id, wishes["env"]))
+
+    @staticmethod
+    def _refuse(connection: Connection, process: str, error: OSError) -> None:
+        text = f"{advice(error)}. The node process (pid {os.getpid()}) has no file descriptor left for process {process}."
+        connection.send((m.REFUSED, error.errno or errno.EMFILE, text))
 
     # ------------------------------------------------------------------------------------ drivers
     def _admit(self, connection: Connection, wishes: dict[str, Any] | None) -> Job:

@@ -169,6 +169,14 @@ def fill():
     except OSError as error:
         print("FULL", error, flush=True)
 
+ours, theirs = socket.socketpair()
+fill()
+try:
+    mray.init(num_cpus=2, logging_level="ERROR")
+except mray.exceptions.RaySystemError as error:
+    print("INIT", str(error).replace("\\n", " "), flush=True)
+ours.close()
+theirs.close()
 mray.init(num_cpus=2, logging_level="ERROR")
 
 @mray.remote(num_cpus=0)
@@ -190,11 +198,12 @@ mray.shutdown()
 """
 
 
-def test_as_many_descriptors_on_their_way_as_there_may_be_keep_workers_waiting_until_there_are_fewer(run_text):
+def test_as_many_descriptors_on_their_way_as_there_may_be_are_told_at_init_and_keep_workers_waiting_until_there_are_fewer(run_text):
     run = run_text(IN_FLIGHT)
     assert run.wait() == 0, run.output()
     said = run.said()
     assert "Too many references" in said["FULL"]
+    assert "ulimit -n" in said["INIT"]
     assert int(said["MEANWHILE"]) < 3
     assert said["DIFFERENT"] == "4"
     run.assert_nothing_left()
