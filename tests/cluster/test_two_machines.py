@@ -186,6 +186,9 @@ def test_executing_a_graph_tells_which_actor_has_died(ray, worker, compiled):
         graph = compiled(actor.add_one.bind(given))
     assert ray.get(graph.execute(1)) == 2
     ray.kill(actor)
+    with pytest.raises(ray.exceptions.ActorDiedError):  # Ray returns before it is dead
+        while True:
+            in_the_end(lambda: ray.get(actor.add_one.remote(1)))
     # By the second time Ray has closed the graph.
     for _ in range(2):
         with pytest.raises(ray.exceptions.ActorDiedError):

@@ -43,7 +43,7 @@ def tell(key: str, act: Callable[[], object]) -> None:
         text = repr(act())
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-    print(key, " ".join(text.split()), flush=True)
+    print(f"{key} {' '.join(text.split())}\n", end="", flush=True)  # at once: threads tell at the same time
 
 
 def later(act: Callable[[], None]) -> None:
