@@ -120,13 +120,13 @@ class Call:
         values: list[tuple[Any, ...]] = []
         for ref in self.arguments:
             entry = ref._entry
-            if entry.form == SEGMENT or entry.form == TENSORS:
+            # None: it is being made again. Where it lay the worker finds nothing, and asks the owner.
+            form = SEGMENT if entry.form is None else entry.form
+            if form in (SEGMENT, TENSORS):
                 # Views of it may outlive the call: the worker borrows the object.
-                values.append((entry.form, entry.payload, ref._id, client.borrowing.export(ref)))
-            elif entry.form is None:  # it is being made again: where it lay the worker finds nothing, and asks the owner
-                values.append((SEGMENT, entry.payload, ref._id, client.borrowing.export(ref)))
+                values.append((form, entry.payload, ref._id, client.borrowing.export(ref)))
             else:
-                values.append((entry.form, entry.payload))
+                values.append((form, entry.payload))
         return values
 
     def use_retry(self) -> None:

@@ -51,6 +51,13 @@ class Node:
         asking, door = self.introducer.admit(name, pid)
         return Introductions(asking, door, InterruptGuard(), lambda error: error), door
 
+    def two(self) -> tuple[Introductions, Introductions, socket.socket]:
+        """The node runs, with the members `a` (pid 11) and `b` (pid 22); the socket is `b`'s, where it is wanted."""
+        first, _door = self.member("a", 11)
+        second, door = self.member("b", 22)
+        self.start()
+        return first, second, door
+
 
 @pytest.fixture
 def node() -> Iterator[Node]:
@@ -70,9 +77,7 @@ def taken(door: socket.socket) -> socket.socket:
 
 
 def test_two_processes_get_an_end_each_and_the_pid_of_the_other(node: Node) -> None:
-    first, _door = node.member("a", 11)
-    second, door = node.member("b", 22)
-    node.start()
+    first, second, door = node.two()
     sock, pid = first.to("b")
     with sock, taken(door) as other:
         assert pid == 22
@@ -89,9 +94,7 @@ def test_two_processes_get_an_end_each_and_the_pid_of_the_other(node: Node) -> N
 
 
 def test_who_is_not_there_any_more_is_told_from_who_is(node: Node) -> None:
-    first, _door = node.member("a", 11)
-    second, door = node.member("b", 22)
-    node.start()
+    first, second, door = node.two()
     assert first.know("b") and not first.know("c")
     with pytest.raises(ConnectionRefusedError, match="no process c in this session any more"):
         first.to("c")
@@ -108,9 +111,7 @@ def test_who_is_not_there_any_more_is_told_from_who_is(node: Node) -> None:
 
 
 def test_those_who_want_one_that_does_not_read_wait_there_in_order_and_see_its_end(node: Node) -> None:
-    first, _door = node.member("a", 11)
-    second, door = node.member("b", 22)
-    node.start()
+    first, second, door = node.two()
     many = [first.to("b")[0] for _ in range(1000)]
     for number, sock in enumerate(many[:500]):
         sock.sendall(b"%d" % number)
@@ -199,9 +200,7 @@ def test_a_handler_of_a_signal_asks_while_its_thread_does(node: Node) -> None:
 
 
 def test_threads_that_ask_at_once_get_their_own_answers(node: Node) -> None:
-    first, _door = node.member("a", 11)
-    second, door = node.member("b", 22)
-    node.start()
+    first, second, door = node.two()
     wrong: list[str] = []
 
     def ask(number: int) -> None:
