@@ -34,10 +34,8 @@ from mray._runtime.session import Session, start_session
 from mray._runtime.streams import listener, new_stream
 from mray.exceptions import (
     ActorAlreadyExistsError,
-    ActorUnschedulableError,
     PendingCallsLimitExceeded,
     RaySystemError,
-    TaskUnschedulableError,
 )
 
 if TYPE_CHECKING:
@@ -235,7 +233,7 @@ class NativeBackend(PlacementCalls, Backend):
             raise client.fatal
         pack_arguments(client, call, args, kwargs, f"{function.module}.{function.name}")
         with client.lock:
-            if call.arguments is not None and client.await_arguments(call, plan.pool):
+            if call.arguments is not None and plan.pool.awaits_arguments and client.await_arguments(call, plan.pool):
                 call.source = plan.pool
             else:
                 plan.pool.submit(call)
@@ -247,8 +245,6 @@ class NativeBackend(PlacementCalls, Backend):
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
         place = place_of(options, self._context.placement, function.name, resources, resources)
-        if place is None:
-            self._refuse_impossible(resources, f"The task {label}", TaskUnschedulableError)
         merged = merge_environments(environment, options["runtime_env"])
         retriable = options["max_retries"] != 0
         demand: dict[str, Any] = {
@@ -273,7 +269,7 @@ class NativeBackend(PlacementCalls, Backend):
             demand["options"]["placement"] = place[1]
         if options["cpu_affinity"] is not None:
             demand["affinity"] = affinity = affinity_of(options, self.client.facts)
-        refused = refusal(options, self.client.facts)
+        refused = refusal(self.client, options, f"The task {label}", resources if place is None else None)
         where = (group, place and place[1][1], repr(affinity))
         key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable, where)
         with self.client.lock:
@@ -304,14 +300,6 @@ class NativeBackend(PlacementCalls, Backend):
             code = exports["code"] = (hashlib.sha1(pickled, usedforsecurity=False).digest(), pickled)
         return code
 
-    def _refuse_impossible(self, resources: dict[str, float], what: str, error: type[Exception]) -> None:
-        """At once: waiting for what this machine does not have would be for ever."""
-        there = self.client.facts["resources"]
-        for name, amount in resources.items():
-            if amount > there.get(name, 0.0):
-                has = ", ".join(f"{key}: {value:g}" for key, value in sorted(there.items()) if not key.startswith("node:"))
-                raise error(f"{what} asks for {name}: {amount:g}, and this machine has {{{has}}}. Ask for less, or declare more in init().")
-
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         self.client.cancelling.cancel(ref, force, recursive)
 
@@ -324,8 +312,6 @@ class NativeBackend(PlacementCalls, Backend):
         concurrency = concurrency_of(blueprint.is_async, options, blueprint.groups())
         placement, resources = option_rules.actor_resources(options)
         place = place_of(options, self._context.placement, blueprint.name, resources, placement)
-        if place is None:
-            self._refuse_impossible(placement, f"The actor {blueprint.class_name}", ActorUnschedulableError)
         namespace = options["namespace"] or client.facts["namespace"]
         if options["get_if_exists"]:
             existing = self._named(options["name"], namespace)
@@ -359,7 +345,7 @@ class NativeBackend(PlacementCalls, Backend):
             "max_task_retries": options["max_task_retries"],
             "public": pickle.dumps((blueprint.wire(), options), 5) if options["name"] else b"",
             "affinity": affinity_of(options, client.facts),
-            "refusal": refusal(options, client.facts),
+            "refusal": refusal(client, options, f"The actor {blueprint.class_name}", placement if place is None else None),
         }
         if place is not None:
             spec["group"], spec["current_group"] = place

@@ -13,7 +13,6 @@ from mray._api.placement_group import PlacementGroup
 from mray._common import messages as m
 from mray._common.ids import PlacementGroupID, new_object_id, new_placement_group_id
 from mray._common.labels import selects
-from mray._common.log import logger
 from mray._common.placement import NODE_ID_LABEL, check_fit, is_group_strategy, why_no_node
 from mray._objects.remote_error import pickle_error
 from mray._runtime.calls import freeze_value
@@ -50,7 +49,9 @@ class PlacementCalls:
             "impossible": impossible,
         }
         # Answered before this returns: whoever is told of the group finds it at the node.
-        client.ask(m.GROUP_CREATE, group_id, spec)
+        impossible = client.ask(m.GROUP_CREATE, group_id, spec)
+        if impossible is not None:
+            client.unschedulable.tell(impossible)
         return group_id
 
     def remove_placement_group(self, group_id: bytes) -> None:
@@ -90,7 +91,7 @@ class PlacementCalls:
         if isinstance(error, TaskPlacementGroupRemoved):
             raise Exception(f"Placement group {PlacementGroupID(group_id)} does not exist.")  # Ray's class
         if isinstance(error, TaskUnschedulableError):
-            logger.warning(error.error_message)
+            client.unschedulable.tell(error.error_message)
             return False
         raise error
 
@@ -106,7 +107,9 @@ def _group_error(error: BaseException) -> BaseException:
 
 
 class Refused:
-    """Stands for the queue of tasks that can run nowhere: they fail as they are submitted."""
+    """Stands for the queue of tasks that can run nowhere: they fail as they are submitted, whatever has become of their arguments."""
+
+    awaits_arguments = False
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -114,24 +117,31 @@ class Refused:
     def submit(self, call: Call) -> None:
         call.fail(TaskUnschedulableError(self._text))
 
-    def ready(self, call: Call) -> None:
-        if call.waiting == 0:
-            self.submit(call)
-
-    def cancel(self, _call: Call) -> bool:
-        return False
-
 
 def labels_of(facts: Mapping[str, Any]) -> dict[str, str]:
     """The labels of the node."""
     return {NODE_ID_LABEL: str(facts["node_id"]), **(facts.get("labels") or {})}
 
 
-def refusal(options: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
-    """Why the node does not do for these complete options, or ``None``."""
+def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mapping[str, float] | None) -> str | None:
+    """Why the node can never do for `what`, a task or actor of these complete options, or ``None``; whoever reads stderr is told.
+
+    `wanted` is what it takes from the machine itself, ``None`` when that comes from a placement group.
+    """
+    facts = client.facts
+    there = facts["resources"]
+    for name, amount in () if wanted is None else wanted.items():
+        if amount > there.get(name, 0.0):
+            has = ", ".join(f"{key}: {value:g}" for key, value in sorted(there.items()) if not key.startswith("node:"))
+            text = f"{what} asks for {name}: {amount:g}, and this machine has {{{has}}}. Ask for less, or declare more in init()."
+            client.unschedulable.tell(text)
+            return text
     if options["scheduling_strategy"] is None and options["label_selector"] is None:
         return None
-    return why_no_node(options, str(facts["node_id"]), labels_of(facts))
+    why = why_no_node(options, str(facts["node_id"]), labels_of(facts))
+    if why is not None:
+        client.unschedulable.tell(f"{what} can never be scheduled: {why}")
+    return why
 
 
 def place_of(

@@ -16,7 +16,7 @@ from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._common.concurrency import runs_out_of_order
 from mray._common.ids import TaskID
-from mray._common.messages import CALL, FAILED, REPLIES, REPLY, SEGMENT, TENSORS
+from mray._common.messages import CALL, CAUSE_REFUSED, FAILED, REPLIES, REPLY, SEGMENT, TENSORS
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
@@ -339,6 +339,8 @@ class ActorCaller:
                 # The connection ends with the process, which may stay while others hold what it owns.
                 self.connection = None
             if state == "dead":
+                if cause is not None and cause[0] == CAUSE_REFUSED and self.pins is not None:  # who created it tells, and nobody else
+                    self.client.unschedulable.hear(cause[1])
                 self.pins = None
                 self._fail_all([*lost, *self.queue])
                 self.queue.clear()

@@ -48,6 +48,7 @@ from mray._runtime.remaking import read_value, revive, revive_all
 from mray._runtime.requests import Answer, Requests
 from mray._runtime.storing import OwnSegments, store_value
 from mray._runtime.tensor_transport import TensorStore
+from mray._runtime.unschedulable import Unschedulable
 from mray._runtime.welcome import await_welcome
 from mray.exceptions import GetTimeoutError, ObjectLostError, RaySystemError
 
@@ -81,6 +82,7 @@ class Client:
         self.descriptors = Descriptors(self)
         self.bells = Bells(self)
         self.cancelling = Cancelling(self)
+        self.unschedulable = Unschedulable(self.reactor.defer)
         self.store: SegmentStore
         self.segments = OwnSegments(self)
         #: Objects of this process whose refs have been pickled: others may ask for them.

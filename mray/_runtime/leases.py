@@ -96,6 +96,8 @@ class Lease:
 class Pool:
     """The tasks of one scheduling class. All methods want the client's lock."""
 
+    awaits_arguments = True
+
     def __init__(self, client: Client, key: Any, demand: dict[str, Any], single: bool) -> None:
         self.client = client
         self.key = key
@@ -429,6 +431,7 @@ class LeasePools:
         if pool is None:
             return
         pool.requests.discard(number)
+        self._client.unschedulable.hear(text)
         pool.refuse(text)
 
     def on_lost(self, _node: Connection, lease_id: int, cause: tuple[Any, ...]) -> None:

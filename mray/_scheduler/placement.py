@@ -238,8 +238,8 @@ class Groups:
         if group.name:
             self._names[group.namespace, group.name] = group
         self.records[group_id] = group
-        floor.tell(process, (ANSWER, request, True, None))
         group.impossible = self._why_impossible(group, spec)
+        floor.tell(process, (ANSWER, request, True, group.impossible))
         if group.impossible is None:
             floor.enqueue(group)
 

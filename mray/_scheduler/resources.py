@@ -88,7 +88,7 @@ class ResourcePool:
         """Why these amounts can never be given, or ``None`` when they can."""
         for name, units in amounts.items():
             if units > self.total.get(name, 0):
-                return f"it has {describe(self.total)}, and of {name!r} only {from_units(self.total.get(name, 0))}"
+                return f"it has {describe(self._declared())}, and of {name!r} only {from_units(self.total.get(name, 0))}"
         gpus = amounts.get(GPU, 0)
         if gpus > UNIT and gpus % UNIT:
             return "more than one GPU must be asked for in whole numbers"
@@ -105,7 +105,7 @@ class ResourcePool:
         empty = ResourcePool({})
         empty._fill(dict(self.total), self.gpu_ids, self.device_total)
         outcome = empty.try_take_all(wanted)
-        return None if isinstance(outcome, list) else f"it has {describe(self.total)}, not enough {outcome} for all of them"
+        return None if isinstance(outcome, list) else f"it has {describe(self._declared())}, not enough {outcome} for all of them"
 
     def lacking(self, amounts: Mapping[str, int]) -> str | None:
         """The name of a resource of which not enough is free now, or ``None``."""
@@ -120,7 +120,11 @@ class ResourcePool:
 
     def quantities(self) -> dict[str, float]:
         """What the machine has."""
-        return {name: from_units(units) for name, units in self.total.items() if name != FREE}
+        return to_quantities(self._declared())
+
+    def _declared(self) -> dict[str, int]:
+        """All there is, without what is counted here only."""
+        return {name: units for name, units in self.total.items() if name != FREE}
 
     def available(self) -> dict[str, float]:
         """What is free; a resource that is used up is absent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -163,8 +164,15 @@ def test_memory_is_a_resource(ray_session):
     assert ray.get(f.remote()) == 100 * 1024 * 1024
 
 
-@pytest.mark.differs("Ray waits for ever for what this machine can never give; mray says at once what was asked and what there is")
-@pytest.mark.parametrize("request_", [{"num_cpus": 100}, {"num_gpus": 3}, {"resources": {"custom": 3}}, {"resources": {"absent": 1}}])
+NEVER = [{"num_cpus": 100}, {"num_gpus": 3}, {"resources": {"custom": 3}}, {"resources": {"absent": 1}}]
+
+
+def named(request):
+    return {"num_cpus": "CPU", "num_gpus": "GPU"}.get(next(iter(request))) or next(iter(request["resources"]))
+
+
+@pytest.mark.differs("Ray waits for ever for what this machine can never give; mray's refs are ready, with an error")
+@pytest.mark.parametrize("request_", NEVER)
 def test_a_task_that_can_never_run(ray_session, engine, request_):
     ray = ray_session
 
@@ -172,18 +180,109 @@ def test_a_task_that_can_never_run(ray_session, engine, request_):
     def f():
         return 1
 
-    name = {"num_cpus": "CPU", "num_gpus": "GPU"}.get(next(iter(request_))) or next(iter(request_["resources"]))
+    ref = f.options(**request_).remote()
     if engine == "ray":
-        ref = f.options(**request_).remote()
         assert ray.wait([ref], timeout=0.2) == ([], [ref])
         ray.cancel(ref)
     else:
-        with pytest.raises((ray.exceptions.TaskUnschedulableError, ValueError), match=name):
-            ray.get(f.options(**request_).remote())
+        assert ray.wait([ref], timeout=0) == ([ref], [])
+        ray.cancel(ref)  # it is over
+        for _ in range(2):
+            with pytest.raises(ray.exceptions.TaskUnschedulableError, match=f"The task f asks for {named(request_)}: "):
+                ray.get(ref)
 
 
-@pytest.mark.differs("Ray waits for ever; mray raises at once")
-@pytest.mark.parametrize("request_", [{"num_cpus": 100}, {"num_gpus": 3}, {"resources": {"absent": 1}}])
+@pytest.mark.differs("Ray waits for ever; mray's refs are ready, with an error")
+@pytest.mark.filterwarnings("ignore:num_returns='dynamic' is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("returns", [0, 2, "streaming", "dynamic"])
+def test_whatever_a_task_that_can_never_run_returns_is_its_error(ray_session, engine, returns):
+    ray = ray_session
+
+    @ray.remote(num_cpus=100)
+    def items():
+        yield 1
+        yield 2
+
+    made = items.options(num_returns=returns).remote()
+    if returns == 0:
+        assert made is None
+        return
+    refs = list(made) if isinstance(made, list) else [made]
+    if engine == "ray":
+        assert ray.wait(refs, num_returns=len(refs), timeout=0.2) == ([], refs)
+        for ref in refs:
+            ray.cancel(ref)
+        return
+    assert ray.wait(refs, num_returns=len(refs), timeout=0) == (refs, [])
+    if returns == "streaming":
+        assert made.next_ready()
+        refs = [made.completed(), *made]
+        assert len(refs) == 2
+        assert made.is_finished()
+    for ref in refs:
+        with pytest.raises(ray.exceptions.TaskUnschedulableError, match="asks for CPU: 100"):
+            ray.get(ref)
+
+
+@pytest.mark.differs("Ray waits for ever; in mray the error is there")
+def test_what_depends_on_what_can_never_run(ray_session, engine):
+    ray = ray_session
+
+    @ray.remote
+    def f(value=None):
+        return value
+
+    never = f.options(num_cpus=100)
+    if engine == "ray":
+        ref = f.remote(never.remote())
+        assert ray.wait([ref], timeout=0.2) == ([], [ref])
+        ray.cancel(ref)
+        return
+    with pytest.raises(ray.exceptions.TaskUnschedulableError, match="asks for CPU: 100"):
+        ray.get(f.remote(never.remote()))
+    with pytest.raises(ray.exceptions.TaskUnschedulableError, match="asks for CPU: 100"):
+        ray.get(never.bind().execute())
+    with pytest.raises(ray.exceptions.TaskUnschedulableError, match="asks for CPU: 100"):
+        never.remote().future().result()
+
+    async def awaited():
+        return await never.remote()
+
+    with pytest.raises(ray.exceptions.TaskUnschedulableError, match="asks for CPU: 100"):
+        asyncio.run(awaited())
+
+    @ray.remote
+    def asks():
+        ref = never.remote()
+        return ray.wait([ref], timeout=0)[0] == [ref]
+
+    assert ray.get(asks.remote())
+
+
+@pytest.mark.differs("Ray waits for ever; in mray the error is there before the arguments are")
+def test_what_can_never_run_waits_for_no_arguments(ray_session, engine, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote(num_cpus=0)
+    def late(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.003)
+
+    @ray.remote
+    def f(value):
+        return value
+
+    argument = late.remote(gate)
+    ref = f.options(num_cpus=100, retry_exceptions=True).remote(argument)
+    assert ray.wait([ref], timeout=0) == (([], [ref]) if engine == "ray" else ([ref], []))
+    ray.cancel(ref)
+    ray.get(gate.send.remote())
+    assert ray.get(argument) is None
+
+
+@pytest.mark.differs("Ray waits for ever; in mray the first call has an error")
+@pytest.mark.parametrize("request_", NEVER)
 def test_an_actor_that_can_never_start(ray_session, engine, request_):
     ray = ray_session
 
@@ -192,15 +291,87 @@ def test_an_actor_that_can_never_start(ray_session, engine, request_):
         def f(self):
             return 1
 
-    name = {"num_cpus": "CPU", "num_gpus": "GPU"}.get(next(iter(request_))) or next(iter(request_["resources"]))
+        def items(self):
+            yield 1
+
+    actor = A.options(**request_).remote()
+    ref = actor.f.remote()
     if engine == "ray":
-        actor = A.options(**request_).remote()
-        ref = actor.f.remote()
         assert ray.wait([ref], timeout=0.2) == ([], [ref])
-        ray.kill(actor)
     else:
-        with pytest.raises((ray.exceptions.RayError, ValueError), match=name):
-            ray.get(A.options(**request_).remote().f.remote())
+        text = f"The actor A asks for {named(request_)}: "
+        with pytest.raises(ray.exceptions.ActorUnschedulableError, match=text):
+            ray.get(ref)
+        with pytest.raises(ray.exceptions.ActorUnschedulableError, match=text):
+            ray.get(actor.f.remote())
+        with pytest.raises(ray.exceptions.ActorUnschedulableError, match=text):
+            ray.get(next(actor.items.remote()))
+    ray.kill(actor)
+
+
+@pytest.mark.differs("Ray keeps the name of an actor that can never start, and waits; in mray it is free, and calls have an error")
+def test_a_named_actor_that_can_never_start(ray_session, engine):
+    ray = ray_session
+
+    @ray.remote(num_cpus=100)
+    class A:
+        def f(self):
+            return 1
+
+    actor = A.options(name="never").remote()
+    again = A.options(name="never", get_if_exists=True).remote()
+    if engine == "ray":
+        assert again == actor == ray.get_actor("never")
+        assert ray.wait([actor.f.remote()], timeout=0.2)[0] == []
+    else:
+        for handle in (actor, again):
+            with pytest.raises(ray.exceptions.ActorUnschedulableError, match="The actor A asks for CPU: 100"):
+                ray.get(handle.f.remote())
+        with pytest.raises(ValueError, match="Failed to look up actor with name 'never'"):
+            ray.get_actor("never")
+        # A pool that has nothing but such actors fails as it is asked.
+        with pytest.raises(ray.exceptions.ActorUnschedulableError, match="The actor A asks for CPU: 100"):
+            next(ray.util.ActorPool([A.remote()]).map(lambda actor, _: actor.f.remote(), [1]))
+    ray.kill(actor)
+
+
+NEVER_PROGRAM = """
+    import ENGINE as ray
+    from ENGINE.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray.init(num_cpus=1)
+
+    @ray.remote
+    def f():
+        return 1
+
+    @ray.remote(num_cpus=100)
+    class A:
+        pass
+
+    never = f.options(num_cpus=100)
+    for _ in range(3):
+        never.remote()
+        f.options(num_cpus=100).remote()
+        A.remote()
+        f.options(scheduling_strategy=NodeAffinitySchedulingStrategy("ab" * 28, False)).remote()
+    group = ray.util.placement_group([{"CPU": 100}])
+    assert not group.wait(0.1)
+    assert ray.get(f.remote()) == 1
+"""
+
+
+@pytest.mark.only("mray", "local")
+def test_what_can_never_be_scheduled_is_told_once_and_disturbs_nobody(run_program):
+    lines = [line for line in run_program(NEVER_PROGRAM).stderr.splitlines() if "Started a local" not in line]
+    texts = [line.partition(" -- ")[2] for line in lines]
+    assert len(texts) == 4, lines
+    assert texts[0].startswith("The task f asks for CPU: 100, and this machine has {CPU: 1, ")
+    assert texts[1].startswith("The actor A asks for CPU: 100, and this machine has {CPU: 1, ")
+    assert texts[2].startswith("The task f can never be scheduled: The node specified via NodeAffinitySchedulingStrategy doesn't exist")
+    assert "can never be created: this machine has {'CPU': 1.0, 'memory'" in texts[3]
+    assert "_free_lease" not in texts[3]
+    assert all(text.endswith("Whoever waits for it is told so.") for text in texts)
 
 
 def test_nodes_describe_this_host(ray_session):
@@ -291,7 +462,7 @@ def test_memory_bounds_how_many_run_at_once(fresh, init, tmp_path, eventually):
     assert ray.get(ref)
 
 
-@pytest.mark.differs("mray says at once what can never be given; Ray waits for ever and warns")
+@pytest.mark.differs("in mray the error is there at once; Ray waits for ever and warns")
 def test_more_memory_than_there_is(fresh, init, engine):
     ray = fresh
     init(num_cpus=1, _memory=500 * 1024 * 1024, object_store_memory=100 * 1024 * 1024)
@@ -302,6 +473,6 @@ def test_more_memory_than_there_is(fresh, init, engine):
 
     if engine == "mray":
         with pytest.raises(ray.exceptions.TaskUnschedulableError, match="memory: 5.25"):
-            task.remote()
+            ray.get(task.remote())
     else:
         assert ray.wait([ref := task.remote()], timeout=1) == ([], [ref])
