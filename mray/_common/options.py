@@ -318,8 +318,8 @@ def _named(options: Mapping[str, Any]) -> dict[str, float]:
     amounts: dict[str, float] = {str(name): float(amount) for name, amount in (options["resources"] or {}).items() if amount}
     if options["num_gpus"]:
         amounts["GPU"] = float(options["num_gpus"])
-    if options["memory"]:
-        amounts["memory"] = float(options["memory"])
+    if memory := int(options["memory"] or 0):  # whole bytes
+        amounts["memory"] = float(memory)
     if options["accelerator_type"]:
         amounts[f"accelerator_type:{options['accelerator_type']}"] = 0.001
     return amounts
@@ -386,6 +386,8 @@ class SessionOptions:
 
 
 _MINIMUM_STORE = 75 * 1024 * 1024
+#: Of the amounts that a session has: to whole bytes.
+_ROUNDED_DOWN = ("memory", "object_store_memory")
 
 
 def _check_amounts(amounts: Mapping[str, Any]) -> None:
@@ -394,7 +396,7 @@ def _check_amounts(amounts: Mapping[str, Any]) -> None:
             raise TypeError(f"The quantity of resource {name} must be a number, but received type {type(amount)}")
         if amount < 0:
             raise ValueError(f"Resource quantities must be nonnegative. Violated by resource '{name}' in {dict(amounts)}.")
-        if amount != int(amount):
+        if amount != int(amount) and name not in _ROUNDED_DOWN:
             raise ValueError(f"Resource quantities must all be whole numbers. Violated by resource '{name}' in {dict(amounts)}.")
 
 

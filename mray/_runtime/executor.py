@@ -299,7 +299,7 @@ class Executor:
             if self._interrupts.active:
                 self._interrupts.begin(task_id)
             function = self._function(function_id, name)
-            context.function_name = f"{function.__module__}.{name}"
+            context.function_name = f"{function.__module__}.{name.rpartition('.')[2]}"
             args, kwargs = self._unpack(connection, form, payload, arguments)
             # POINT task unpacked
             guard.admit()

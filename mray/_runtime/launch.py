@@ -182,7 +182,7 @@ def launch(
     where = os.path.join(session_dir, OPTIONS)
     if options >= 0:
         where, descriptors = str(_OPTIONS_FD), {**descriptors, _OPTIONS_FD: options}
-    arguments = _arguments(role, session_dir, process, (interpreter, *_flags()), where)
+    arguments = _arguments(role, session_dir, process, (interpreter, *_flags(interpreter)), where)
     return spawn(arguments[0], arguments, environment, descriptors)
 
 
@@ -201,22 +201,32 @@ def launch_wrapped(
     """
     output_dir = os.path.join(session_dir, "logs", wrapper.folder)
     os.makedirs(output_dir, 0o700, exist_ok=True)
-    if interpreter and wrapper.inside:
-        wrapper = wrapper._replace(command=(*interpreter, *wrapper.command[1:]))
-    words = interpreter if interpreter and not wrapper.inside else (sys.executable,)
+    words = (*(interpreter or (sys.executable,)), *_site_flags("" if interpreter else sys.executable))
+    if wrapper.inside:
+        wrapper, words = wrapper._replace(command=(*words, *wrapper.command[1:])), words[:1]
     command = wrapper.wrap(_arguments("worker", session_dir, process, words, f"/proc/{os.getpid()}/fd/{options}"), output_dir)
     return spawn(command[0], command, {**environment, PROCESS_VARIABLE: process}, descriptors, new_session=True)
 
 
-def _flags() -> tuple[str, ...]:
+def _flags(interpreter: str) -> tuple[str, ...]:
     """Of the interpreter. Where its folder is gone, Python 3.13.0 fails while it says that a module lacks a name: unless it need not look
     whether something in that folder stands in the module's place.
     """
+    flags = _site_flags(interpreter)
     try:
         os.getcwd()
     except FileNotFoundError:
-        return ("-P",) if sys.version_info >= (3, 11) else ()
-    return ()
+        return (*flags, "-P") if sys.version_info >= (3, 11) else flags
+    return flags
+
+
+def _site_flags(interpreter: str) -> tuple[str, ...]:
+    """What the driver, and so this process, was told of folders with packages: each process hands it on to those that it starts.
+
+    An interpreter of the worker's own needs the packages that lie beside it, which ``-S`` would hide.
+    """
+    no_site = sys.flags.no_site and interpreter == sys.executable
+    return (*(("-s",) if sys.flags.no_user_site else ()), *(("-S",) if no_site else ()))
 
 
 def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[str], options: str) -> list[str]:

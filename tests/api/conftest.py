@@ -21,7 +21,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -215,7 +215,7 @@ def signal(ray: ModuleType) -> Callable[[], Any]:
 def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a driver program in a process of its own; ``ENGINE`` in its text stands for the module under test.
 
-    Returns the completed process; checks that it ended with 0 unless ``check=False``.
+    `flags` are its interpreter's. Returns the completed process; checks that it ended with 0 unless ``check=False``.
     """
 
     def run(
@@ -225,6 +225,7 @@ def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
         stdin: bool = False,
         check: bool = True,
         name: str = "program.py",
+        flags: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
         source = textwrap.dedent(text).replace("ENGINE", MODULE)
         environment = program_environment(env or {})
@@ -234,7 +235,7 @@ def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
         else:
             path = tmp_path / name
             path.write_text(source)
-            command, given = [sys.executable, str(path), *words], None
+            command, given = [sys.executable, *flags, str(path), *words], None
         done = subprocess.run(
             command,
             input=given,

@@ -162,6 +162,23 @@ def test_memory_is_a_resource(ray_session):
         return ray.get_runtime_context().get_assigned_resources()["memory"]
 
     assert ray.get(f.remote()) == 100 * 1024 * 1024
+    assert ray.get(f.options(memory=2.9).remote()) == 2
+
+
+def test_memory_is_asked_for_in_whole_bytes(ray_session):
+    ray = ray_session
+
+    @ray.remote(memory=0.9)
+    def f():
+        return ray.get_runtime_context().get_assigned_resources()
+
+    @ray.remote(memory=1.9)
+    class A:
+        def held(self):
+            return ray.get_runtime_context().get_assigned_resources()
+
+    assert ray.get(f.remote()) == {"CPU": 1}
+    assert ray.get(A.remote().held.remote()) == {"memory": 1}
 
 
 NEVER = [{"num_cpus": 100}, {"num_gpus": 3}, {"resources": {"custom": 3}}, {"resources": {"absent": 1}}]
@@ -440,8 +457,9 @@ def test_memory_bounds_how_many_run_at_once(fresh, init, tmp_path, eventually):
     """A number of bytes that tasks and actors share, whatever they really take."""
     ray = fresh
     total = 1000 * 1024 * 1024
-    init(num_cpus=4, _memory=total, object_store_memory=100 * 1024 * 1024)
+    init(num_cpus=4, _memory=total + 0.9, object_store_memory=100 * 1024 * 1024 + 0.5)
     assert ray.cluster_resources()["memory"] == total
+    assert ray.cluster_resources()["object_store_memory"] == 100 * 1024 * 1024
     part = 400 * 1024 * 1024
 
     @ray.remote(num_cpus=0, memory=part)

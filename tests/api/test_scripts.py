@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 QUIET = 'ray.init(num_cpus=2, logging_level="ERROR", include_dashboard=False)'
@@ -404,3 +408,23 @@ def test_a_script_that_imports_ray_runs_unchanged(tmp_path, launcher, run_progra
     assert lines[0].startswith("3 ")
     assert lines[0].endswith("['one', '--two']")
     assert lines[1] == "ImportError True"
+
+
+@pytest.mark.processes("workers are interpreters of their own")
+def test_workers_look_for_packages_where_the_driver_does(run_program):
+    """An interpreter that was told to leave folders of packages out has workers that leave them out."""
+    program = f"""
+    import sys, ENGINE as ray
+    {QUIET}
+
+    @ray.remote
+    class Flags:
+        def read(self):
+            return sys.flags.no_user_site, sys.flags.no_site
+
+    own = Flags.options(runtime_env={{"env_vars": {{"PYTHONHASHSEED": "1"}}}}).remote()
+    print("flags", ray.get([Flags.remote().read.remote(), own.read.remote()]))
+    """
+    packages = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *(path for path in sys.path if path.endswith("site-packages"))])
+    told = run_program(program, flags=["-s", "-S", "-W", "ignore"], env={"PYTHONPATH": packages}).stdout
+    assert "flags [(1, 1), (1, 1)]" in told
