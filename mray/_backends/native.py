@@ -14,7 +14,7 @@ from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
 from mray._backends.graph_door import make_host
-from mray._backends.placement import PlacementCalls, Refused, affinity_of, place_of, refusal
+from mray._backends.placement import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._common import messages as m
 from mray._common import options as option_rules
@@ -269,8 +269,10 @@ class NativeBackend(PlacementCalls, Backend):
             demand["options"]["placement"] = place[1]
         if options["cpu_affinity"] is not None:
             demand["affinity"] = affinity = affinity_of(options, self.client.facts)
+        if hasty := is_hasty(options):
+            demand["hasty"] = True
         refused = refusal(self.client, options, f"The task {label}", resources if place is None else None)
-        where = (group, place and place[1][1], repr(affinity))
+        where = (group, place and place[1][1], repr(affinity), hasty)
         key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable, where)
         with self.client.lock:
             pool: Any = self.client.leases.pool(key, demand, single) if refused is None else Refused(refused)
@@ -345,6 +347,7 @@ class NativeBackend(PlacementCalls, Backend):
             "max_task_retries": options["max_task_retries"],
             "public": pickle.dumps((blueprint.wire(), options), 5) if options["name"] else b"",
             "affinity": affinity_of(options, client.facts),
+            "hasty": is_hasty(options),
             "refusal": refusal(client, options, f"The actor {blueprint.class_name}", placement if place is None else None),
         }
         if place is not None:

@@ -144,6 +144,12 @@ def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mappi
     return why
 
 
+def is_hasty(options: Mapping[str, Any]) -> bool:
+    """Whether these complete options ask for an error, instead of a wait, when the node is full."""
+    strategy = options["scheduling_strategy"]
+    return type(strategy).__name__ == "NodeAffinitySchedulingStrategy" and bool(strategy._fail_on_unavailable)
+
+
 def place_of(
     options: Mapping[str, Any],
     current: Current | None,

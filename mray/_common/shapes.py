@@ -82,7 +82,7 @@ _AFFINITY = (NoneType, str, [int])
 #: Ids with the processes that own them.
 _REFS = (NoneType, [row(bytes, str)])
 _CAUSE = (NoneType, row(str, str, int, (int, NoneType), (bytes, NoneType)))
-_DEMAND = facts({"resources": _RESOURCES}, {"env": _ENV, "label": str, "group": _GROUP, "affinity": _AFFINITY})
+_DEMAND = facts({"resources": _RESOURCES}, {"env": _ENV, "label": str, "group": _GROUP, "affinity": _AFFINITY, "hasty": bool})
 _ACTOR = facts(
     {},
     {
@@ -92,6 +92,7 @@ _ACTOR = facts(
         "label": str,
         "group": _GROUP,
         "affinity": _AFFINITY,
+        "hasty": bool,
         "name": _MAYBE_TEXT,
         "namespace": _MAYBE_TEXT,
         "max_restarts": (int, NoneType),

@@ -53,7 +53,7 @@ from mray._runtime.renewal import Renewal
 from mray._runtime.supervisor import Supervisor
 from mray._runtime.waits import Waits
 from mray._scheduler import events
-from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
+from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._scheduler.jobs import job_of
 from mray._scheduler.policy import GRAVE_BYTES, GRAVES, LAST_CALL_BYTES, LAST_CALLERS
 from mray._scheduler.records import environment_of
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 #: How long the creation of an actor may be under way in another socket when somebody asks for it, in seconds.
 _CREATION_GRACE = 1.0
+#: How long leases that are idle may be on their way back, in seconds.
+_PLACE_GRACE = 0.2
 #: Unsent bytes of output for a driver that does not read; what comes above them stays in the log files only.
 _OUTPUT_BACKLOG = 8 << 20
 #: How often the session's files are touched, in seconds: whoever removes what is old waits for a day at least.
@@ -515,6 +517,9 @@ class Node:
         elif isinstance(instruction, AwaitCreation):
             actor = instruction.actor
             self.reactor.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
+        elif isinstance(instruction, AwaitPlace):
+            tenant = instruction.tenant
+            self.reactor.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))
 
     # ------------------------------------------------------------------------------------ output
     def _printed(self, work: str, pid: int, stream: int, name: str, text: str) -> None:

@@ -166,6 +166,15 @@ class WatchExpired(Event):
         self.actor = actor
 
 
+class PlaceExpired(Event):
+    """The time is over in which idle leases come back for a tenant (a lease's number, an actor's id) that does not wait for busy ones."""
+
+    __slots__ = ("tenant",)
+
+    def __init__(self, tenant: int | bytes) -> None:
+        self.tenant = tenant
+
+
 class HandlesHeld(Event):
     __slots__ = ("actors", "number", "process")
 

@@ -63,6 +63,18 @@ class RemoveObjects(Instruction):
         return f"RemoveObjects({self.owner!r})"
 
 
+class AwaitPlace(Instruction):
+    """Report `PlaceExpired` for this tenant (a lease's number, an actor's id) a little later: idle leases may be on their way back."""
+
+    __slots__ = ("tenant",)
+
+    def __init__(self, tenant: int | bytes) -> None:
+        self.tenant = tenant
+
+    def __repr__(self) -> str:
+        return f"AwaitPlace({self.tenant!r})"
+
+
 class AwaitCreation(Instruction):
     """Report `WatchExpired` for this actor a little later: its creation may be in another socket."""
 

@@ -10,13 +10,14 @@ A *demand* (`mray._common.messages.LEASE_REQUEST`) is a dict:
 ``retriable``  whether its tasks are tried again when their worker is ended
 ``group``      absent, or (placement group id, index of the bundle or -1)
 ``affinity``   absent, "auto", or a list of CPUs (see `mray._scheduler.affinity`)
+``hasty``      absent or true: it is refused when what it asks for is not free
 
 An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and passes everything to the worker as it is:
 
 ``label``          the class's name, for texts
 ``resources``      name to float: held while the actor lives
 ``placement``      name to float: must be free when it is placed (defaults to `resources`)
-``env, group, affinity``  as in a demand
+``env, group, affinity, hasty``  as in a demand
 ``name, namespace``  ``name`` is ``None`` for an anonymous actor
 ``get_if_exists``  answer with the actor that has the name instead of refusing
 ``detached``       lives until the session ends or it is killed
@@ -95,10 +96,31 @@ class Tenant:
     no worker), or a worker's `tenant` (holding and worker); an actor that is only announced is in none.
     """
 
-    __slots__ = ("affinity", "amounts", "began", "cpus", "environment", "holding", "key", "label", "over", "placement", "site", "worker")
+    __slots__ = (
+        "affinity",
+        "amounts",
+        "began",
+        "cpus",
+        "environment",
+        "hasty",
+        "holding",
+        "key",
+        "label",
+        "over",
+        "placement",
+        "site",
+        "worker",
+    )
 
     def __init__(
-        self, amounts: Amounts, placement: Amounts, environment: Environment, label: str, site: Site | None = None, affinity: Any = None
+        self,
+        amounts: Amounts,
+        placement: Amounts,
+        environment: Environment,
+        label: str,
+        site: Site | None = None,
+        affinity: Any = None,
+        hasty: bool = False,
     ) -> None:
         #: Held while it lives.
         self.amounts = amounts
@@ -111,12 +133,14 @@ class Tenant:
         #: "auto", a tuple of CPUs, or ``None``; and the CPUs that its worker is pinned to while it has one.
         self.affinity = tuple(affinity) if isinstance(affinity, list) else affinity
         self.cpus: tuple[int, ...] = ()
+        #: It does not wait for resources: it is refused when they are not free.
+        self.hasty = hasty
         #: Its scheduling class: tenants with equal keys are interchangeable.
         self.key: ClassKey = (
             tuple(sorted(amounts.items())),
             tuple(sorted(placement.items())),
             environment,
-            (site.key if site is not None else None, self.affinity),
+            (site.key if site is not None else None, self.affinity, hasty),
         )
         self.holding: Holding | None = None
         self.worker: WorkerRecord | None = None
@@ -152,7 +176,7 @@ class Lease(Tenant):
         amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
         environment = stamped(environment_of(demand.get("env"), default), client.work)
         label = str(demand.get("label", "a task"))
-        super().__init__(amounts, amounts, environment, label, site, demand.get("affinity"))
+        super().__init__(amounts, amounts, environment, label, site, demand.get("affinity"), bool(demand.get("hasty")))
         self.id = number
         self.client = client
         self.request = request
@@ -196,6 +220,7 @@ class ActorRecord(Tenant):
             str(spec.get("label", "an actor")),
             site,
             spec.get("affinity"),
+            bool(spec.get("hasty")),
         )
         self.id = actor
         self.owner = owner

@@ -32,7 +32,7 @@ from mray._common.messages import (
 from mray._scheduler import events
 from mray._scheduler.actors import Actors
 from mray._scheduler.affinity import CpuLoads, Topology
-from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
+from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._scheduler.jobs import stamped, work_of
 from mray._scheduler.listings import listing_of
 from mray._scheduler.placement import GroupRecord, Groups
@@ -57,6 +57,8 @@ from mray._scheduler.resources import CPU, FREE, GpuId, Holding, ResourcePool, d
 from mray._scheduler.workers import WorkerPool
 from mray._scheduler.works import Works
 from mray.exceptions import describe_status
+
+_FULL = "The node specified via NodeAffinitySchedulingStrategy is full, and _fail_on_unavailable=True was specified"
 
 
 class Scheduler:
@@ -104,6 +106,7 @@ class Scheduler:
             events.ActorRequested: self._actor_requested,
             events.ActorWatched: self._actor_watched,
             events.WatchExpired: self._watch_expired,
+            events.PlaceExpired: self._place_expired,
             events.HandlesHeld: self._handles_held,
             events.HandlesDropped: self._handles_dropped,
             events.ActorKilled: self._actor_killed,
@@ -431,6 +434,8 @@ class Scheduler:
     def enqueue(self, tenant: Tenant) -> None:
         self.queue.push(tenant)
         self._place_needed = True
+        if tenant.hasty:
+            self._out.append(AwaitPlace(tenant.id if isinstance(tenant, (Lease, ActorRecord)) else b""))
 
     def withdraw(self, tenant: Tenant) -> None:
         """A tenant that has no worker yet is over: take it out of where it waits."""
@@ -477,6 +482,16 @@ class Scheduler:
                 if self.queue.others_want(name, lease):
                     self._recall(lease)
         self._place_needed = False
+
+    def _place_expired(self, event: events.PlaceExpired) -> None:
+        """Refuse a tenant that was not to wait, and does."""
+        known = self.leases if isinstance(event.tenant, int) else self.actors.records
+        tenant: Tenant | None = known.get(event.tenant)  # type: ignore[arg-type]
+        if tenant is None or tenant.over or tenant.holding is not None or tenant.worker is not None:
+            return
+        lacking = self.pool.lacking(tenant.needs) or ""
+        there = f"it asks for {describe(tenant.needs)}, and of {lacking!r} only {self.pool.available().get(lacking, 0)} is free"
+        self.evict(tenant, CAUSE_REFUSED, f"{tenant.label}: {_FULL}: {there}.")
 
     def _seat(self, tenant: Tenant) -> None:
         """Find a worker for a tenant that has its resources."""

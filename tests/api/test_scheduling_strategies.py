@@ -64,6 +64,29 @@ def test_another_node_is_unschedulable(labelled, run, call):
         call(scheduling_strategy=Node(ELSEWHERE, False))
 
 
+def test_a_full_node_is_not_waited_for_if_so_wished(labelled, run, call):
+    ray = labelled
+    at_once = Node(ray.get_runtime_context().get_node_id(), False, _fail_on_unavailable=True)
+    assert run(scheduling_strategy=at_once, resources={"custom": 1}) == "ran"
+
+    @ray.remote(resources={"custom": 1.5}, num_cpus=0)
+    class Holder:
+        def hold(self):
+            return True
+
+    holder = Holder.remote()
+    assert ray.get(holder.hold.remote())
+    with pytest.raises(ray.exceptions.TaskUnschedulableError, match="The node specified via NodeAffinitySchedulingStrategy"):
+        run(scheduling_strategy=at_once, resources={"custom": 1})
+    with pytest.raises(ray.exceptions.ActorUnschedulableError, match="The node specified via NodeAffinitySchedulingStrategy"):
+        call(scheduling_strategy=at_once, resources={"custom": 1})
+    assert run(scheduling_strategy=at_once, resources={"custom": 0.5}) == "ran"
+    assert call(scheduling_strategy=at_once, resources={"custom": 0.5}) == "ran"
+    waits = ray.remote(lambda: "ran").options(resources={"custom": 1}).remote()
+    ray.kill(holder)
+    assert ray.get(waits) == "ran"
+
+
 @pytest.mark.parametrize("wrong", ["xyz", "ab", "", "ff" * 28])
 def test_ids_of_nodes_are_checked(labelled, wrong):
     with pytest.raises(ValueError, match=f"Invalid node_id '{wrong}'"):

@@ -51,6 +51,28 @@ def test_an_actor_needs_a_cpu_to_be_placed_and_holds_none():
     assert stage.available() == {"CPU": 1.0}
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_who_does_not_wait_is_refused_unless_what_lay_idle_comes_back(comes_back: bool) -> None:
+    stage = Actors({"CPU": 1})
+    stage.ask(CPU=1)
+    [(_, lease, *_)] = stage.grants()
+    stage.create(placement={"CPU": 1}, hasty=True)
+    stage(events.LeaseRequested("driver", 7, {"resources": {"CPU": 1}, "env": None, "label": "task f", "hasty": True}))
+    assert stage.heard(m.LEASE_RECALL) == [(lease,)]
+    if comes_back:
+        stage.give_back(lease)
+        stage.construct()
+    stage(events.PlaceExpired(b"a"))
+    for number in list(stage.scheduler.leases):
+        stage(events.PlaceExpired(number))
+    stage.join_all()
+    assert (stage.states()[-1] == "alive") is comes_back
+    assert [request for request, *_ in stage.heard(m.LEASE_GRANT)] == [7] * comes_back
+    refused = stage.heard(m.LEASE_REFUSED)
+    assert [request for request, _text in refused] == [7] * (not comes_back)
+    assert all("is full, and _fail_on_unavailable=True was specified" in text for _request, text in refused)
+
+
 def test_explicit_resources_are_held_for_life():
     stage = Actors({"CPU": 2}, [0, 1])
     stage.create(resources={"CPU": 1, "GPU": 1}, placement={"CPU": 1, "GPU": 1})

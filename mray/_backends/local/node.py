@@ -31,7 +31,7 @@ from mray._runtime.jobs import Jobs
 from mray._runtime.key_values import KeyValues
 from mray._scheduler import events
 from mray._scheduler.affinity import Topology
-from mray._scheduler.instructions import AwaitCreation, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
 from mray._scheduler.policy import GRAVE_BYTES, GRAVES, LAST_CALL_BYTES, LAST_CALLERS
 from mray._scheduler.records import Environment, environment_of
 from mray._scheduler.scheduler import Scheduler
@@ -39,6 +39,8 @@ from mray._scheduler.words import EVENT_OF
 
 #: Seconds that the creation of a watched actor may be under way, by the session's clock.
 _CREATION_GRACE = 1.0
+#: How long leases that are idle may be on their way back, in seconds.
+_PLACE_GRACE = 0.2
 
 
 class Process:
@@ -252,6 +254,9 @@ class LocalNode:
         elif isinstance(instruction, AwaitCreation):
             actor = instruction.actor
             self.baton.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
+        elif isinstance(instruction, AwaitPlace):
+            tenant = instruction.tenant
+            self.baton.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))
 
     # ------------------------------------------------------------------------------------ for people
     def answer(self, what: str) -> Any:
