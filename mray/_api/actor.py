@@ -10,8 +10,9 @@ A handle holds a token of the backend; a weak handle (`get_actor`, ``current_act
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
 from mray._api.current import backend_if_started, current_backend
@@ -26,6 +27,10 @@ from mray._common.options import (
     check_num_returns,
     complete_actor_options,
 )
+from mray.exceptions import ActorHandleNotFoundError
+
+if TYPE_CHECKING:
+    from mray._api.backend import Backend
 
 __all__ = [
     "ActorClass",
@@ -196,11 +201,13 @@ _CALLERS_OPTIONS = (
 class ActorHandle:
     """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
 
-    For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_options` (what callers need to know), `_blueprint`.
+    For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_options` (what callers need to know), `_blueprint`,
+    `_backend` (refers weakly to the one it was made with; ``None`` if there was none).
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_id", "_options", "_token")
+    __slots__ = ("__dict__", "__weakref__", "_backend", "_id", "_options", "_token")
 
+    _backend: weakref.ref[Backend] | None
     _blueprint: ActorBlueprint
     _id: bytes
     _token: Any
@@ -284,10 +291,23 @@ def make_handle(blueprint: ActorBlueprint, actor_id: bytes, token: Any, options:
     handle had.
     """
     handle = _handle_class(blueprint)()
+    backend = backend_if_started()
+    handle._backend = None if backend is None else weakref.ref(backend)
     handle._id = actor_id
     handle._token = token
     handle._options = {name: options[name] for name in _CALLERS_OPTIONS if name in options} if options else {}
     return handle
+
+
+def check_session(handle: ActorHandle) -> None:
+    """ActorHandleNotFoundError for a handle of a session that has ended, or that was reset since."""
+    backend = None if handle._backend is None else handle._backend()
+    now = current_backend()
+    if handle._backend is not None and (backend is None or backend not in (now, now.outer)):
+        raise ActorHandleNotFoundError(
+            f"ActorHandle objects are not valid across Ray sessions. {handle!r} is of a session that has ended, or of before it was reset: "
+            "create the actor, or get it by its name, in this one."
+        )
 
 
 def _restore_handle(

@@ -163,7 +163,7 @@ def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False,
     actor is not interrupted, except a coroutine (asyncio.CancelledError): it may ask `get_runtime_context().is_canceled()`.
 
     Returns without waiting for the end of the task. Any process that holds the ref, any thread. ValueError for `force` with a call of an
-    actor.
+    actor, TypeError for a ref of a session that has ended.
     """
     backend = current_backend()
     if isinstance(ray_waitable, ObjectRefGenerator):
@@ -179,6 +179,7 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     """End an actor's process at once; neither ``atexit`` nor ``__ray_shutdown__`` runs. With ``no_restart=False`` it may be restarted.
 
     When this returns the process runs no more code: whatever is asked of the actor from then on, by anybody, it does not answer.
+    ActorHandleNotFoundError for a handle of a session that has ended.
     """
     backend = current_backend()
     if not isinstance(actor, ActorHandle):

@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._api.actor import make_handle
+from mray._api.actor import check_session, make_handle
 from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
@@ -21,6 +21,7 @@ from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._ipc.limits import explaining
+from mray._objects.ownership import why_unknown
 from mray._objects.remote_error import serialization_error
 from mray._runtime.calls import ActorCaller, Call, pack_arguments
 from mray._runtime.client import Client
@@ -303,7 +304,10 @@ class NativeBackend(PlacementCalls, Backend):
         return code
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
-        self.client.cancelling.cancel(ref, force, recursive)
+        client = self.client
+        if type(ref._entry) is not client.entry:
+            raise TypeError(f"No owner found for object {ref}: {why_unknown(ref._entry)}.")
+        client.cancelling.cancel(ref, force, recursive)
 
     # ------------------------------------------------------------------------------------ actors
     def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
@@ -422,6 +426,7 @@ class NativeBackend(PlacementCalls, Backend):
         with client.lock:
             caller = client.actors.get(actor_id)
             if caller is None:
+                check_session(handle)
                 caller = client.actor(actor_id)
                 caller.class_name = handle._blueprint.class_name
                 caller.learn(handle._options, handle._blueprint.is_async)
@@ -457,9 +462,11 @@ class NativeBackend(PlacementCalls, Backend):
             return self.client.borrowing.token(actor_id)
 
     def export_handle(self, handle: ActorHandle) -> None:
+        check_session(handle)
         self.client.borrowing.note_handle(handle._id, handle._token)
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
+        check_session(handle)
         kill_actors(self.client, [handle._id], no_restart)
 
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:

@@ -103,6 +103,11 @@ class Entry:
             self.waiters = None
 
 
+def why_unknown(entry: Entry | None) -> str:
+    """Why a ref is of no use whose entry is not of this session."""
+    return Entry.ended if entry is None else entry.ended
+
+
 class Guard:
     """Calls `action(*facts)` through `defer` when it dies."""
 

@@ -52,6 +52,8 @@ class AwaitedRefs:
 
     def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
+        #: The class of entries of refs that are of this session.
+        self._entry = client.entry
         self._reactor = client.reactor
         self._loop = weakref.ref(loop)
         #: Whose values have arrived, which the futures do not know; and whether the loop has been told.
@@ -80,7 +82,7 @@ class AwaitedRefs:
     def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         """Suspend the coroutine until the value is there. One that is cancelled leaves nothing behind."""
         entry = ref._entry
-        if entry.form is not None and entry.form != m.SEGMENT:
+        if type(entry) is self._entry and entry.form is not None and entry.form != m.SEGMENT:
             return self._value(ref)
         loop = self._loop()
         assert loop is not None
@@ -154,7 +156,7 @@ class AwaitedRefs:
     def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
         """Settle the future, unless the value is still to come, or to come once more: what has come may have been lost meanwhile."""
         future, ref = waiter.future, waiter.ref
-        if ref._entry.form in (None, m.SEGMENT) and self._wait(waiter, loop):
+        if (type(ref._entry) is not self._entry or ref._entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
             return
         try:
             value = self._value(ref)

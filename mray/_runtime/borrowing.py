@@ -21,7 +21,7 @@ from mray._common import messages as m
 from mray._common import settings
 from mray._ipc.connection import Connection
 from mray._ipc.table import LENT, ROW_WORDS
-from mray._objects.ownership import Entry, Guard
+from mray._objects.ownership import Entry, Guard, why_unknown
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import is_noting, note_ref
 from mray._runtime.deaths import lost_error, owner_error
@@ -231,7 +231,7 @@ class Borrowing:
     def check(self, ref: ObjectRef) -> None:
         """ValueError for a ref of another session."""
         if type(ref._entry) is not self._client.entry:
-            raise ValueError(f"Ray object whose owner is unknown: {ref}: {ref._entry.ended}.")
+            raise ValueError(f"Ray object whose owner is unknown: {ref}: {why_unknown(ref._entry)}.")
 
     def export(self, ref: ObjectRef) -> str:
         """Be ready for others to ask for the object; returns its owner."""

@@ -19,6 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from time import monotonic
 from typing import Any
 
@@ -29,7 +30,7 @@ from mray._common.shapes import misfit
 from mray._ipc.connection import Connection, Message, NonsenseError, connect
 from mray._ipc.introductions import NODE_SOCKET, Introductions
 from mray._ipc.reactor import Reactor
-from mray._objects.ownership import MOST_SURVEYED, Countdown, Entry, Survey, split_ready
+from mray._objects.ownership import MOST_SURVEYED, Countdown, Entry, Survey, split_ready, why_unknown
 from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
 from mray._objects.store import SegmentStore, is_spilled
@@ -89,6 +90,8 @@ class Client:
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         #: The class of this session's entries: by it a ref that outlived its session is known.
         self.entry: type[Entry] = type("Entry", (Entry,), {})
+        #: There was a session before in this process: whoever waits looks for its refs.
+        self._follows = next(_made) > 0
         self.requests = Requests()
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
         self._posted = 0.0
@@ -431,7 +434,7 @@ class Client:
         own = self.entry
         for ref, entry in zip(refs, entries, strict=True):
             if type(entry) is not own:
-                raise ValueError(f"Ray objects whose owner is unknown: {ref}: {entry.ended}.")
+                raise ValueError(f"Ray objects whose owner is unknown: {ref}: {why_unknown(entry)}.")
         if timeout is not None:
             revive_all(self, entries)  # which counts as waiting
         for entry in entries:
@@ -499,9 +502,12 @@ class Client:
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """See `mray.wait`."""
         own = self.entry
-        if type(refs[0]._entry) is not own and not any(type(ref._entry) is own for ref in refs):
-            raise ValueError(f"Ray objects whose owner is unknown: {refs[0]}: {refs[0]._entry.ended}, and so are all of these refs.")
-        ready, rest = split_ready(refs, num_returns)
+        if self._follows and {type(ref._entry) for ref in refs} != {own}:
+            return self._wait_among_strangers(refs, num_returns, timeout)
+        try:
+            ready, rest = split_ready(refs, num_returns)
+        except AttributeError:  # ids that nobody made have no entry
+            return self._wait_among_strangers(refs, num_returns, timeout)
         if len(ready) == num_returns:
             return ready, rest
         entries = [ref._entry for ref in refs]
@@ -524,9 +530,24 @@ class Client:
                 countdown.end(entries)
         return split_ready(refs, num_returns)
 
+    def _wait_among_strangers(
+        self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None
+    ) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        """As `wait`, where some refs are of no session or of an ended one: they are never ready."""
+        known = [ref for ref in refs if type(ref._entry) is self.entry]
+        if len(known) < num_returns:
+            stranger = next(ref for ref in refs if type(ref._entry) is not self.entry)
+            others = f" Of these refs {len(known)} can be ready." if len(refs) > 1 else ""
+            raise ValueError(f"Ray object whose owner is unknown: {stranger}: {why_unknown(stranger._entry)}.{others}")
+        ready = set(self.wait(known, num_returns, timeout)[0])
+        return [ref for ref in refs if ref in ready], [ref for ref in refs if ref not in ready]
+
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], soon: bool = True) -> None:
         """Call back once, from the reading thread and without the lock, when the value is there. For `soon` see `Backend.on_ready`."""
         entry = ref._entry
+        if type(entry) is not self.entry:
+            callback()  # which asks, and is told that there is nothing
+            return
         with self.lock:
             revive(self, entry)
             if entry.form is None:
@@ -590,6 +611,8 @@ class Client:
             self.introductions.abandon()
 
 
+#: How many there were.
+_made = count()
 #: The clients of this process: one, and those of ended sessions that somebody still holds.
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 #: Those whose descriptors the program has closed. Nothing of them is closed again or collected: the numbers may be other files' by now.

@@ -20,6 +20,7 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from time import perf_counter
@@ -34,7 +35,7 @@ from mray._api.decorator import remote
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import kill
 from mray._objects.serializer import PLAIN_TYPES, dumps
-from mray.exceptions import RayActorError, RayError, RayTaskError, TaskCancelledError
+from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, RayTaskError, TaskCancelledError
 
 #: Functions that a member remembers.
 _MOST_FUNCTIONS = 256
@@ -485,7 +486,8 @@ class Crew:
                 self._strike_off(worker)
         # Without the lock: `kill` waits for the node's answer, and the thread that reads it may be about to tell of an end, which takes it.
         for worker in members:
-            kill(worker.handle)
+            with suppress(ActorHandleNotFoundError):  # its session has ended, and the member with it
+                kill(worker.handle)
         for job in jobs:
             self._fail(job)
 

@@ -117,10 +117,12 @@ def test_what_is_left_of_before_says_that_it_is_of_before(ray_session, reset):
             echo.remote(ref)
         with pytest.raises(ValueError, match="before the session was reset"):
             echo.remote([ref])
-    with pytest.raises(ray.exceptions.RayActorError, match="reset"):
-        ray.get(actor.ping.remote())
-    ray.kill(actor)
-    ray.cancel(pending)
+        with pytest.raises(TypeError, match="before the session was reset"):
+            ray.cancel(ref)
+    with pytest.raises(ray.exceptions.ActorHandleNotFoundError, match="before it was reset"):
+        actor.ping.remote()
+    with pytest.raises(ray.exceptions.ActorHandleNotFoundError, match="before it was reset"):
+        ray.kill(actor)
     assert ray.get(echo.remote(3)) == 3
 
 
