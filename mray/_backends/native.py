@@ -351,6 +351,7 @@ class NativeBackend(PlacementCalls, Backend):
             "max_task_retries": options["max_task_retries"],
             "public": pickle.dumps((blueprint.wire(), options), 5) if options["name"] else b"",
             "affinity": affinity_of(options, client.facts),
+            "parent": self._context.task_id or b"",
             "hasty": is_hasty(options),
             "refusal": refusal(client, options, f"The actor {blueprint.class_name}", placement if place is None else None),
         }

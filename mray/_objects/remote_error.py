@@ -179,6 +179,14 @@ def unpickle_error(data: bytes) -> BaseException:
     return UnserializableException(text)
 
 
+def text_of(data: bytes) -> str:
+    """The class and text of a pickled error, which is not itself unpickled; empty for what is none."""
+    try:
+        return str(pickle.loads(data)[0])
+    except Exception:
+        return ""
+
+
 def serialization_error(error: BaseException, value: Any, what: str) -> TypeError:
     """The error for a value that cannot be pickled: what it was, and the path to what is in the way.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.dag_node import GraphRef
@@ -136,9 +136,9 @@ class Call:
         if not self.retries and self.options is not None:
             self.options = {name: value for name, value in self.options.items() if name != "retry"}
 
-    def fail(self, error: BaseException) -> None:
-        """Every return value of the call is this error. Client's lock held."""
-        failed_calls.note(self, error)
+    def fail(self, error: BaseException, process: str = "") -> None:
+        """Every return value of the call is this error; `process` is what ran it, if it was begun. Client's lock held."""
+        failed_calls.note(self, error, process)
         payload = pickle_error(error)
         for entry in self.entries if self.entry is None else (self.entry,):
             entry.complete(FAILED, payload)
@@ -342,7 +342,8 @@ class ActorCaller:
                 if cause is not None and cause[0] == CAUSE_REFUSED and self.pins is not None:  # who created it tells, and nobody else
                     self.client.unschedulable.hear(cause[1])
                 self.pins = None
-                self._fail_all([*lost, *self.queue])
+                self._fail_all(lost, self.process)
+                self._fail_all(self.queue)
                 self.queue.clear()
             else:
                 # Before it was there at all, calls have been waiting for whichever process is the first.
@@ -373,13 +374,13 @@ class ActorCaller:
         self.subscribe()
         tell(self)
 
-    def _fail_all(self, calls: Sequence[Call]) -> None:
-        for call in calls:
-            call.fail(actor_error(self.actor_id, self.class_name, self.cause, call.method))
+    def _fail_all(self, calls: Iterable[Call], process: str = "") -> None:
+        for call in tuple(calls):
+            call.fail(actor_error(self.actor_id, self.class_name, self.cause, call.method), process)
 
     def _refuse(self, call: Call, method: str | None = None) -> None:
         """The actor is being started again, and the call is not for the next process; `method` was in flight."""
-        call.fail(unavailable_error(self.actor_id, self.class_name, self.cause, method))
+        call.fail(unavailable_error(self.actor_id, self.class_name, self.cause, method), "" if method is None else self.process)
 
     def _restarting(self, lost: Sequence[Call], late: bool) -> None:
         """The actor is being started again: resend in order what may be retried, fail the rest.

@@ -34,6 +34,7 @@ from mray._objects.ownership import MOST_SURVEYED, Countdown, Entry, Survey, spl
 from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
 from mray._objects.store import SegmentStore, is_spilled
+from mray._runtime import failed_calls
 from mray._runtime.bells import Bells
 from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
@@ -239,8 +240,11 @@ class Client:
         try:
             entry = call.entry
             assert entry is not None
-            if form == m.TENSORS:
-                self.tensors.own(entry, task_id + FIRST, form, payload, call.handle)
+            if form >= m.FAILED:
+                if form == m.TENSORS:
+                    self.tensors.own(entry, task_id + FIRST, form, payload, call.handle)
+                else:
+                    failed_calls.answered(call, payload, connection.process)
             # POINT reply come
             self.complete(connection, task_id, entry, form, payload, refs)
             call.source.replied(call)
@@ -254,10 +258,14 @@ class Client:
             for index, (form, payload, _refs) in enumerate(values):
                 self.tensors.own(self.entry(), return_id(task_id, index + 1), form, payload, None)
             return
+        failed = False
         try:
             for index, (entry, (form, payload, refs)) in enumerate(zip(call.entries, values, strict=True)):
                 if form == m.TENSORS:
                     self.tensors.own(entry, return_id(task_id, index + 1), form, payload, call.handle)
+                elif form == m.FAILED and not failed:
+                    failed = True
+                    failed_calls.answered(call, payload, connection.process)
                 self.complete(connection, return_id(task_id, index), entry, form, payload, refs)
             call.source.replied(call)
         except Exception as error:

@@ -11,6 +11,8 @@ import os
 import pickle
 import signal
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable
 from types import CoroutineType, GeneratorType
 from typing import Any
@@ -41,6 +43,8 @@ from mray.exceptions import AsyncioActorExit, RayTaskError, TaskCancelledError
 
 #: Failed calls that are remembered, and in how many bytes.
 FAILURES, FAILURE_BYTES = 200, 1 << 18
+#: Calls with names of their own that are remembered.
+NAMED = 1000
 
 
 class Cancelled(BaseException):
@@ -85,6 +89,9 @@ class Executor:
         self.prepare: Callable[[dict[str, Any]], Callable[..., None] | None] = lambda _spec: None
         #: (task id, type, text) of the last calls that failed; for observers.
         self.failures = History(FAILURES, FAILURE_BYTES)
+        #: (task id, function or method) of the last calls that were given names.
+        self.named: deque[tuple[bytes, str]] = deque(maxlen=NAMED)
+        self._noting = threading.Lock()
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, function_id: bytes, pickled: bytes) -> None:
@@ -160,7 +167,8 @@ class Executor:
         context = self.context
         context.task_id = task_id
         context.function_name = self._qualified + method
-        context.task_name = name = (options or {}).get("name") or self.actor_prefix + method
+        name = self.actor_prefix + method
+        context.task_name = name = name if options is None else self.name_of(task_id, name, options)
         self._title.set(name)
         try:
             args, kwargs = self._unpack(connection, form, payload, arguments)
@@ -181,6 +189,14 @@ class Executor:
         else:
             self._reply(connection, task_id, num_returns, result, name, options)
         context.task_id = None
+
+    def name_of(self, task_id: bytes, function: str, options: dict[str, Any]) -> str:
+        """The name of a call: that of its function, if it was not given one. Any thread that runs calls."""
+        name = options.get("name")
+        if not name:
+            return function
+        self.named.append((task_id, function))
+        return str(name)
 
     def _judge(self, task_id: bytes) -> None:
         for name in (task_id, None):
@@ -292,7 +308,8 @@ class Executor:
         guard.dismiss()
         context.task_id = task_id
         context.function_name = None
-        context.task_name = label = (options or {}).get("name") or name.rpartition(".")[2]
+        label = name.rpartition(".")[2]
+        context.task_name = label = label if options is None else self.name_of(task_id, label, options)
         self._show(label)
         self._title.set(label)
         try:
@@ -445,7 +462,9 @@ class Executor:
 
     def _note_failure(self, task_id: bytes, error: BaseException) -> bytes:
         """Remember for observers that a call failed; its error, pickled."""
-        self.failures.append((task_id, *failed_calls.facts(error)))
+        facts = failed_calls.facts(error)
+        with self._noting:  # lanes fail beside each other
+            self.failures.append((task_id, *facts))
         return pickle_error(error)
 
     def _wrap(self, error: BaseException, name: str) -> RayTaskError:
@@ -496,7 +515,7 @@ class Executor:
         name = self.actor_prefix + "__init__"
         self._title.set(f"{context.actor_name}:{name}" if context.actor_name else name)
         context.function_name = context.task_name = name
-        context.task_id = b"\x00" * 8 + actor_id
+        context.task_id = b"\xff" * 8 + actor_id
         try:
             try:
                 cls = pickle.loads(spec["code"])

@@ -1,15 +1,16 @@
 """Calls that failed, for listings: under which of Ray's names, and with which text.
 
-In every process. A worker remembers the errors of what it ran (`mray._runtime.executor`); the caller, here, those of calls that no worker
-answered: it died, the call was cancelled before it ran, or nothing can ever run it.
+In every process, of the calls that it has made: what a caller knows outlives the worker. (A worker remembers errors too, in
+`mray._runtime.executor`: of generators, whose callers go on, and for callers that are gone.)
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mray import exceptions
 from mray._common.history import History
+from mray._objects.remote_error import text_of
 
 if TYPE_CHECKING:
     from mray._runtime.calls import Call
@@ -35,8 +36,30 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.NodeDiedError, "NODE_DIED"),
 )
 
-#: Task id, name, type and text of the error; the newest last.
+#: How the text of a pickled error begins.
+_TASK_ERROR = "ray.exceptions.RayTaskError: "
+_CANCELLED = "ray.exceptions.TaskCancelledError"
+
+#: As `Failed`, the newest last.
 _failed = History(MOST, MOST_BYTES)
+
+
+class Failed(NamedTuple):
+    """One of them."""
+
+    task_id: bytes
+    name: str
+    function: str
+    #: The task that made it; empty for none.
+    parent: bytes
+    #: The process that has made it, where the queue that it was in knows.
+    owner: str
+    #: The process that ran it; empty for none.
+    process: str
+    resources: dict[str, float]
+    #: Of the error.
+    type: str
+    text: str
 
 
 def facts(error: BaseException) -> tuple[str, str]:
@@ -48,15 +71,45 @@ def facts(error: BaseException) -> tuple[str, str]:
     return kind, text[:LONGEST]
 
 
-def note(call: Call, error: BaseException) -> None:
-    """This call has failed without an answer. Client's lock held."""
-    class_name = getattr(call.source, "class_name", None)
-    name = (call.options or {}).get("name") or (f"{class_name}.{call.method}" if class_name else call.name or call.method)
-    _failed.append((call.task_id, name, *facts(error)))
+def note(call: Call, error: BaseException, process: str = "") -> None:
+    """This call has failed without an answer, of the process that ran it if one did. Client's lock held."""
+    _note(call, process, *facts(error))
 
 
-def rows() -> list[tuple[bytes, str, str, str]]:
-    """Those of this process and session."""
+def answered(call: Call, payload: bytes, process: str) -> None:
+    """This call has failed: its worker answers with a pickled error. Client's lock held."""
+    text = text_of(payload)
+    if text.startswith(_TASK_ERROR):
+        cancelled = text.rstrip().rpartition("\n")[2].startswith(_CANCELLED)
+        kind, text = _TYPES[0][1], text.removeprefix(_TASK_ERROR)
+    else:
+        cancelled = text.startswith(_CANCELLED)
+        kind = next((word for error, word in _TYPES if text.startswith(f"ray.exceptions.{error.__name__}: ")), _TYPES[0][1])
+        text = text.partition(": ")[2]
+    _note(call, process, *(("TASK_CANCELLED", "") if cancelled else (kind, text[:LONGEST])))
+
+
+def _note(call: Call, process: str, kind: str, text: str) -> None:
+    name, function = names_of(call)
+    client = getattr(call.source, "client", None)
+    owner = "" if client is None else client.process
+    resources = dict((getattr(call.source, "demand", None) or {}).get("resources") or {})
+    _failed.append(tuple(Failed(call.task_id, name, function, call.parent or b"", owner, process, resources, kind, text)))
+
+
+def names_of(call: Call) -> tuple[str, str]:
+    """The name of a call, and that of its function or method."""
+    method = call.method
+    if isinstance(method, str):
+        class_name = getattr(call.source, "class_name", "")
+        function = f"{class_name}.{method}" if class_name else method
+    else:
+        function = str(method[2]).rpartition(".")[2]
+    return (call.options or {}).get("name") or call.name or function, function
+
+
+def rows() -> list[tuple[Any, ...]]:
+    """Those of this process and session, as `Failed`."""
     return list(_failed)
 
 

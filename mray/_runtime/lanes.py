@@ -190,7 +190,8 @@ class Lanes:
         task_id, method, options = fields[_TASK], fields[_METHOD], fields[_OPTIONS]
         executor = self.executor
         name = executor.actor_prefix + method
-        running = RunningCall(task_id, name if options is None else options.get("name") or name, executor._qualified + method, lane)
+        shown = name if options is None else executor.name_of(task_id, name, options)
+        running = RunningCall(task_id, shown, executor._qualified + method, lane)
         running.began = perf_counter()
         self.running[task_id] = running
         return running

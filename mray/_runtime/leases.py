@@ -291,10 +291,10 @@ class Pool:
             if index == 0 and (self.single or cause[0] != m.CAUSE_EXIT):
                 if cause[0] == m.CAUSE_MEMORY and call.retries != CANCELLED:
                     if not (self.demand["retriable"] and self.client.leases.memory.take(call)):
-                        call.fail(worker_error(call.name, cause))
+                        call.fail(worker_error(call.name, cause), lease.process)
                     continue
                 if call.retries == 0:  # a cancelled one is told so below
-                    call.fail(worker_error(call.name, cause))
+                    call.fail(worker_error(call.name, cause), lease.process)
                     continue
                 call.use_retry()
             again.append(call)

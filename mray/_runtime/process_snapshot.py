@@ -141,12 +141,12 @@ def _call(client: Client, call: Call, state: str, process: str) -> dict[str, Any
     demand = getattr(source, "demand", None) or {}
     method = call.method if isinstance(call.method, str) else ""
     creation = method == "__init__"
-    class_name = actor.class_name if actor is not None else ""
-    name = f"{class_name}.{method}" if method else str(call.method[2]).rpartition(".")[2]
+    name, function = failed_calls.names_of(call)
     return {
         "task_id": call.task_id,
-        "name": (call.options or {}).get("name") or call.name or name,
-        "function": name if method else str(call.method[2]),
+        "name": name,
+        "function": function,
+        "parent": call.parent or b"",
         "state": state,
         "actor_id": actor.actor_id if actor is not None else b"",
         "creation": creation,
@@ -308,6 +308,8 @@ def work_of(worker: Worker) -> dict[str, Any]:
         "actor_id": context.actor_id or b"",
         "class_name": context.class_name or "",
         "repr": executor.repr,
+        "lanes": worker.lanes.exist,
+        "named": dict(executor.named),
         "blocked": worker._blocked > 0,
         "queued": sum(message[1][0] in (m.CALL, m.TASK) for message in tuple(worker.inbox)) + worker.lanes.queued(),
         "served": worker.served,

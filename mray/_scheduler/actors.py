@@ -386,6 +386,7 @@ class Actors:
             "pid": actor.worker.pid if actor.worker is not None else cause[2] if cause is not None and actor.state == DEAD else 0,
             "process": actor.worker.process if actor.worker is not None else "",
             "owner": actor.owner,
+            "parent": actor.spec.get("parent") or b"",
             "job": job_of(actor.work),
             "incarnation": actor.incarnation,
             "restarts_left": actor.restarts_left,

@@ -9,6 +9,7 @@ import os
 import signal as signals
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -275,6 +276,119 @@ def test_failed_tasks_are_listed_with_what_they_failed_of(
     ray.get(running)
 
 
+def test_the_parent_of_a_task_is_known_whatever_thread_has_made_it(
+    session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any
+) -> None:
+    """In an actor that runs calls beside each other a thread belongs to none of them: its tasks are the constructor's."""
+    ray = session
+    waits, go = wait_task(ray), str(tmp_path / "go")
+
+    class Parent:
+        def beside(self, name: str) -> Any:
+            refs: list[Any] = []
+            thread = threading.Thread(target=lambda: refs.append(waits.options(num_cpus=0, name=name).remote(go)))
+            thread.start()
+            thread.join()
+            return ray.get_runtime_context().get_task_id(), refs
+
+    class Async(Parent):
+        async def beside(self, name: str) -> Any:
+            return Parent.beside(self, name)
+
+    def parents_of(name: str) -> list[str]:
+        return [row.parent_task_id for row in state.list_tasks(detail=True) if row.name == name]
+
+    held = []
+    for name, actor in (
+        ("sync", ray.remote(Parent).remote()),
+        ("threaded", ray.remote(Parent).options(max_concurrency=2).remote()),
+        ("async", ray.remote(Async).remote()),
+    ):
+        task_id, refs = ray.get(actor.beside.remote(name))
+        held.append((actor, refs))
+        parent = task_id if name == "sync" else "f" * 16 + actor._actor_id.hex()
+        eventually(lambda name=name, parent=parent: parents_of(name) == [parent])
+    task_id, refs = ray.get(ray.remote(lambda: Parent().beside("task")).remote())
+    held.append((None, refs))
+    eventually(lambda: parents_of("task") == [task_id])
+    own = waits.options(num_cpus=0, name="own").remote(go)
+    eventually(lambda: parents_of("own") == ["f" * 40 + ray.get_runtime_context().get_job_id()])
+    (tmp_path / "go").touch()
+    ray.get([own, *(ref for _actor, refs in held for ref in refs)])
+
+
+def test_what_a_failed_task_was_outlives_its_worker(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    ray = session
+
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    once = ray.remote(max_calls=1)(fail).options(name="once").remote()  # as with every task that has GPUs
+    dying = ray.remote(max_retries=0)(lambda: os._exit(27)).options(name="dies").remote()
+    well = ray.remote(max_calls=1)(lambda: None).options(name="well").remote()
+    for ref, error in ((once, ValueError), (dying, ray.exceptions.WorkerCrashedError)):
+        with pytest.raises(error):
+            ray.get(ref)
+    ray.get(well)
+
+    def rows() -> dict[str, Any]:
+        return {row.name: row for row in state.list_tasks(detail=True)}
+
+    expected = {"once": ("FAILED", "TASK_EXECUTION_EXCEPTION"), "dies": ("FAILED", "WORKER_DIED"), "well": ("FINISHED", None)}
+    eventually(lambda: {name: (row.state, row.error_type) for name, row in rows().items()} == expected)
+    found = rows()
+    assert "ValueError: on purpose" in found["once"].error_message
+    assert found["once"].required_resources == {"CPU": 1.0}
+    assert found["once"].parent_task_id == "f" * 40 + ray.get_runtime_context().get_job_id()
+    workers = {name: row.worker_id for name, row in found.items()}
+    eventually(lambda: all(state.get_worker(worker) is not None and not state.get_worker(worker).is_alive for worker in workers.values()))
+    assert state.get_worker(workers["dies"]).exit_type == "SYSTEM_ERROR"
+
+
+def test_a_method_is_named_after_its_instance_and_its_class(
+    session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any
+) -> None:
+    ray = session
+
+    class Named:
+        def __repr__(self) -> str:
+            return "its-name"
+
+        def pid(self) -> int:
+            return os.getpid()
+
+        def fail(self) -> None:
+            raise ValueError("on purpose")
+
+        def wait_for(self, path: str) -> None:
+            while not os.path.exists(path):
+                time.sleep(0.01)
+
+    actor = ray.remote(at_top(Named)).options(num_cpus=0, max_concurrency=2).remote()
+    ray.get([actor.pid.remote(), actor.pid.options(name="chosen").remote()])
+    for failing in (actor.fail.remote(), actor.fail.options(name="killed").remote()):
+        with pytest.raises(ValueError, match="on purpose"):
+            ray.get(failing)
+    waiting = [actor.wait_for.remote(str(tmp_path / "go")) for _ in range(3)]
+
+    def rows() -> set[tuple[str, str, str]]:
+        return {(row.name, row.func_or_class_name, row.state) for row in state.list_tasks() if row.type == "ACTOR_TASK"}
+
+    expected = {
+        ("its-name.pid", "Named.pid", "FINISHED"),
+        ("chosen", "Named.pid", "FINISHED"),
+        ("its-name.fail", "Named.fail", "FAILED"),
+        ("killed", "Named.fail", "FAILED"),
+        ("its-name.wait_for", "Named.wait_for", "RUNNING"),
+        ("Named.wait_for", "Named.wait_for", "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"),
+    }
+    eventually(lambda: rows() == expected)
+    for word, count in (("PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY", 1), ("RUNNING_IN_RAY_GET", 0), ("NIL", 0)):
+        assert len(state.list_tasks(filters=[("state", "=", word)])) == count
+    (tmp_path / "go").touch()
+    ray.get(waiting)
+
+
 def test_the_constructor_of_an_actor_is_a_task(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
     actor = worker_class(session).remote()
     session.get(actor.pid.remote())
@@ -283,6 +397,18 @@ def test_the_constructor_of_an_actor_is_a_task(session: ModuleType, state: Modul
     (row,) = state.list_tasks(filters=filters)
     assert row.func_or_class_name == "Worker.__init__"
     assert (row.actor_id, row.task_id) == (actor._actor_id.hex(), "f" * 16 + actor._actor_id.hex())
+    assert row.parent_task_id == "f" * 40 + session.get_runtime_context().get_job_id()
+
+    @session.remote
+    class Asks:
+        def __init__(self) -> None:
+            self.task_id = session.get_runtime_context().get_task_id()
+
+        def what(self) -> str | None:
+            return self.task_id
+
+    asks = Asks.remote()
+    assert session.get(asks.what.remote()) == "f" * 16 + asks._actor_id.hex()
 
 
 @pytest.mark.processes("what the garbage collector finds is everybody's")

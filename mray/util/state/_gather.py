@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter, time
 from typing import Any
 
 from mray._common import messages as m
 from mray._common.ids import JOB_SIZE, NO_ACTOR, worker_id_of
 from mray._ipc.process import IDLE_TITLE, shown_title
+from mray._runtime.failed_calls import Failed
 from mray._runtime.observer import ask_node, ask_processes
+from mray._runtime.process_snapshot import SENT
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
 from mray.util.state._processes import facts_of
@@ -34,6 +37,7 @@ _EXITS = {
     m.CAUSE_INIT: "USER_ERROR",
     m.CAUSE_CRASH: "SYSTEM_ERROR",
 }
+_CREATION_ERRORS = {m.CAUSE_INIT: "TASK_EXECUTION_EXCEPTION", m.CAUSE_REFUSED: "ACTOR_UNSCHEDULABLE_ERROR"}
 _DRIVER_TASK = (b"\xff" * 8 + NO_ACTOR).hex()
 
 
@@ -52,7 +56,9 @@ class View:
     def __post_init__(self) -> None:
         self.node: dict[str, Any] = ask_node(self.directory, "snapshot", self.timeout)
         self.processes: dict[str, Row] = {process["process"]: process for process in self.node["processes"]}
-        self.pids = {process: row["pid"] for process, row in self.processes.items()}
+        #: Also of those that have ended.
+        self.pids = {grave["process"]: grave["pid"] for grave in self.node["dead_workers"]}
+        self.pids.update({process: row["pid"] for process, row in self.processes.items()})
         facts = self.node["facts"]
         self.node_id: str = facts["node_id"]
         self.ip: str = facts["node_ip_address"]
@@ -132,26 +138,46 @@ def tasks(view: View) -> Iterator[Row]:
     told = view.ask("calls", "work", "failed")
     works = {process: answers.get("work") or {} for process, answers in told.items()}
     running = {task_id for work in works.values() for task_id in _running(work)}
+    # A worker that leaves in order tells the node what it has done.
+    epoch = time() - perf_counter()
+    last = ask_node(view.directory, "last calls", view.timeout)
+    over = {task_id: (begin + epoch, end + epoch) for _pid, _worker, task_id, _name, begin, end in last}
+    over.update({task_id: (begin, end) for work in works.values() for task_id, _name, begin, end in work.get("recent", ())})
     seen: set[bytes] = set()
     for process in view.in_order():
         for call in view.rows_of(told, process, "calls"):
             if not call["creation"]:
                 seen.add(call["task_id"])
-                yield _pending_task(view, process, call, call["task_id"] in running, works.get(process, {}))
-    for answers in told.values():
-        for task_id, name, *error in answers.get("failed") or ():
-            if task_id not in seen:
-                seen.add(task_id)
-                yield _finished_task(view, "", task_id, name, error)
+                yield _pending_task(view, process, call, call["task_id"] in running, works.get(call["process"], {}))
+    for process, answers in told.items():
+        for row in answers.get("failed") or ():
+            failed = Failed(*row)
+            if failed.task_id not in seen:
+                seen.add(failed.task_id)
+                yield _failed_task(view, failed.owner or process, failed, works.get(failed.process, {}), over.get(failed.task_id))
     for process, work in works.items():
         failures = {task_id: error for task_id, *error in work.get("failures", ())}
         for task_id, name, begin, end in work.get("recent", ()):
             if task_id not in seen:
                 seen.add(task_id)
-                row = _finished_task(view, process, task_id, name or "", failures.get(task_id))
-                yield {**row, "start_time_ms": int(begin * 1000), "end_time_ms": int(end * 1000)}
+                function = work["named"].get(task_id, name or "")
+                name = _shown_name(name or "", function, work)
+                yield _finished_task(view, process, task_id, name, function, failures.get(task_id), (begin, end))
+    processes = {pid: process for process, pid in view.pids.items()}
+    for pid, _worker, task_id, name, _begin, _end in last:
+        if task_id not in seen:
+            seen.add(task_id)
+            yield _finished_task(view, processes.get(pid, ""), task_id, name or "", name or "", None, over[task_id])
     for actor in view.node["actors"]:
         yield _creation(view, actor)
+
+
+def _shown_name(name: str, function: str, work: Row) -> str:
+    """The name of a call that has begun: a method's begins with the repr of the instance, if its class has one of its own."""
+    shown, class_name = work.get("repr") or "", work.get("class_name") or ""
+    if not class_name or name != function or shown in ("", class_name, f"<{class_name}>"):
+        return name
+    return shown + name.removeprefix(class_name)
 
 
 def _running(work: Row) -> list[bytes]:
@@ -184,11 +210,15 @@ def _task(view: View, task_id: bytes, name: str, function: str, state: str, proc
 
 
 def _pending_task(view: View, owner: str, call: Row, runs: bool, work: Row) -> Row:
-    row = _task(view, call["task_id"], call["name"], call["function"], "RUNNING" if runs else call["state"], call["process"])
-    parent = work.get("task_id") or b""
-    is_driver = view.processes[owner]["role"] == m.ROLE_DRIVER
+    """Of `work` of the process where it is."""
+    name, function, state = call["name"], call["function"], call["state"]
+    if runs:
+        name, state = _shown_name(name, function, work), "RUNNING"
+    elif state == SENT and work.get("lanes"):
+        state = "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
+    row = _task(view, call["task_id"], name, function, state, call["process"])
     row.update(
-        parent_task_id=_DRIVER_TASK + call["task_id"][-JOB_SIZE:].hex() if is_driver else parent.hex(),
+        parent_task_id=_parent(view, owner, call["parent"], call["task_id"]),
         required_resources=call["resources"],
         owner_id=worker_id(owner),
         retries_left=call["retries"],
@@ -197,10 +227,38 @@ def _pending_task(view: View, owner: str, call: Row, runs: bool, work: Row) -> R
     return row
 
 
-def _finished_task(view: View, process: str, task_id: bytes, name: str, error: Sequence[str] | None) -> Row:
-    row = _task(view, task_id, name, name, "FINISHED" if error is None else "FAILED", process)
+def _parent(view: View, owner: str, parent: bytes, task_id: bytes) -> str:
+    """The task that has made a call: the driver's; of an actor's code that belongs to no call, its constructor."""
+    known = view.processes.get(owner)
+    if known is not None and known["role"] == m.ROLE_DRIVER:
+        return _DRIVER_TASK + task_id[-JOB_SIZE:].hex()
+    actor = next((worker["actor_id"] for worker in view.node["workers"] if worker["process"] == owner), "")
+    return parent.hex() or ("ff" * 8 + actor if actor else "")
+
+
+def _failed_task(view: View, owner: str, failed: Failed, work: Row, times: tuple[float, float] | None) -> Row:
+    """As its caller knows it; of `work` of the process that ran it, if that lives."""
+    name = _shown_name(failed.name, failed.function, work) if times is not None else failed.name
+    row = _finished_task(view, failed.process, failed.task_id, name, failed.function, (failed.type, failed.text), times)
+    parent = _parent(view, owner, failed.parent, failed.task_id)
+    row.update(parent_task_id=parent, required_resources=failed.resources, owner_id=worker_id(owner))
+    return row
+
+
+def _finished_task(
+    view: View,
+    process: str,
+    task_id: bytes,
+    name: str,
+    function: str,
+    error: Sequence[str] | None,
+    times: tuple[float, float] | None,
+) -> Row:
+    row = _task(view, task_id, name, function, "FINISHED" if error is None else "FAILED", process)
     if error is not None:
         row.update(error_type=error[0], error_message=error[1])
+    if times is not None:
+        row.update(start_time_ms=int(times[0] * 1000), end_time_ms=int(times[1] * 1000))
     return row
 
 
@@ -214,9 +272,13 @@ def _creation(view: View, actor: Row) -> Row:
         state = "RUNNING"
     elif actor["state"] == "dead" and cause is not None and (cause[0] in (m.CAUSE_INIT, m.CAUSE_REFUSED) or not cause[2]):
         state = "FAILED"
-    row = _task(view, b"\xff" * 8 + actor["actor_id"], name, name, state, actor["process"])
+    row_id = b"\xff" * 8 + actor["actor_id"]
+    row = _task(view, row_id, name, name, state, actor["process"])
     row.update(type="ACTOR_CREATION_TASK", required_resources=actor["resources"], owner_id=worker_id(actor["owner"]))
     row["worker_pid"] = actor["pid"] or None
+    row["parent_task_id"] = _parent(view, actor["owner"], actor["parent"], row_id)
+    if state == "FAILED":
+        row.update(error_type=_CREATION_ERRORS.get(cause[0], "ACTOR_DIED"), error_message=cause[1])
     return row
 
 

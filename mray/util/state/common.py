@@ -185,14 +185,19 @@ class TaskState(StateSchema):
     name: str = column("Its name: that of the function or method, unless it was given one.")
     state: str = column(
         "PENDING_ARGS_AVAIL (an argument is not there), PENDING_NODE_ASSIGNMENT (waits for a worker or its actor), SUBMITTED_TO_WORKER "
-        "(queues at the worker), RUNNING, FINISHED, FAILED.",
-        words="PENDING_ARGS_AVAIL PENDING_NODE_ASSIGNMENT SUBMITTED_TO_WORKER RUNNING FINISHED FAILED",
+        "(queues at the worker), PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY (queues at an actor that runs others), RUNNING, FINISHED, "
+        "FAILED. Ray's other states are known to filters, and no task is in them.",
+        words="NIL PENDING_ARGS_AVAIL PENDING_NODE_ASSIGNMENT PENDING_OBJ_STORE_MEM_AVAIL PENDING_ARGS_FETCH SUBMITTED_TO_WORKER "
+        "PENDING_ACTOR_TASK_ARGS_FETCH PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY RUNNING RUNNING_IN_RAY_GET RUNNING_IN_RAY_WAIT FINISHED "
+        "FAILED GETTING_AND_PINNING_ARGS",
     )
     job_id: str = column("The job that it belongs to.", in_tables=False)
     actor_id: str | None = column("The actor whose method it is, or empty.")
     type: str = column("NORMAL_TASK, ACTOR_TASK, ACTOR_CREATION_TASK or DRIVER_TASK.")
     func_or_class_name: str = column("The function or method.")
-    parent_task_id: str = column("The task that submitted it, where that still runs; else that of the driver or empty.")
+    parent_task_id: str = column(
+        "The task that submitted it, or the driver's; where code of an actor has in no call, its constructor's. Empty once it has FINISHED."
+    )
     node_id: str | None = column("The node, once it has a worker.", in_tables=False)
     worker_id: str | None = column("The process that runs it.")
     worker_pid: int | None = column("The pid of that process.")
