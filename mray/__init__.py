@@ -11,6 +11,8 @@
     ray.get(counter.add.remote(1))
 
 Importing this takes some milliseconds: the engine, numpy and asyncio are loaded when they are needed, subpackages when they are named.
+
+PYTEST_DONT_REWRITE: ``mray run -m pytest`` has imported this before pytest could, which pytest warns of otherwise.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.actor import method
 from mray._api.context import get_runtime_context
 from mray._api.decorator import remote
+from mray._api.global_worker import SCRIPT_MODE, WORKER_MODE
 from mray._api.init import init
 from mray._api.logging_config import LoggingConfig
 from mray._api.object_ref import ObjectRef
@@ -34,8 +37,6 @@ from mray._api.verbs import (
     get_actor,
     get_gpu_ids,
     is_initialized,
-    java_actor_class,
-    java_function,
     kill,
     nodes,
     put,
@@ -43,6 +44,7 @@ from mray._api.verbs import (
     timeline,
     wait,
 )
+from mray._common import settings as _settings
 from mray._common.ids import (
     ActorClassID,
     ActorID,
@@ -55,6 +57,7 @@ from mray._common.ids import (
     UniqueID,
     WorkerID,
 )
+from mray._common.language import Language, java_actor_class, java_function
 from mray._common.points import switch_on as _switch_on_points
 from mray._common.version import __version__
 
@@ -62,15 +65,15 @@ if TYPE_CHECKING:
     from mray import actor, cloudpickle, dag, exceptions, experimental, runtime_context, runtime_env, util
 
 _switch_on_points()
+if _settings.AS_RAY.get():
+    importlib.import_module("mray.as_ray")
 
 #: Ray's older name.
 ObjectID = ObjectRef
 
-#: Kinds of processes, as Ray numbers them.
-SCRIPT_MODE = 0
-WORKER_MODE = 1
-
-_LAZY = frozenset({"actor", "cloudpickle", "dag", "exceptions", "experimental", "runtime_context", "runtime_env", "util"})
+_LAZY = frozenset(
+    {"actor", "cloudpickle", "cross_language", "dag", "exceptions", "experimental", "job_config", "runtime_context", "runtime_env", "util"}
+)
 
 __all__ = [
     "SCRIPT_MODE",
@@ -81,6 +84,7 @@ __all__ = [
     "DynamicObjectRefGenerator",
     "FunctionID",
     "JobID",
+    "Language",
     "LoggingConfig",
     "NodeID",
     "ObjectID",

@@ -1,5 +1,11 @@
 """`cloudpickle`, under Ray's name of the module: what pickles functions, classes and what plain pickle cannot."""
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import IO, Any
+
 from cloudpickle import (
     CloudPickler,
     Pickler,
@@ -12,14 +18,44 @@ from cloudpickle import (
     unregister_pickle_by_value,
 )
 
+from mray._common import settings
+from mray._common.serializability import explain
+
 __all__ = [
     "CloudPickler",
     "Pickler",
     "dump",
+    "dump_debug",
     "dumps",
+    "dumps_debug",
     "load",
     "loads",
     "pickle",
     "register_pickle_by_value",
     "unregister_pickle_by_value",
 ]
+
+
+def dumps_debug(obj: Any, *args: Any, **kwargs: Any) -> bytes:
+    """`dumps`, whose TypeError or PicklingError tells how to find out what cannot be pickled.
+
+    With ``RAY_PICKLE_VERBOSE_DEBUG=1`` it is found out, and printed.
+    """
+    return bytes(_debugged(dumps, obj, *args, **kwargs))
+
+
+def dump_debug(obj: Any, file: IO[bytes], *args: Any, **kwargs: Any) -> None:
+    """`dump`, with the errors of `dumps_debug`."""
+    _debugged(dump, obj, file, *args, **kwargs)
+
+
+def _debugged(pickled: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return pickled(obj, *args, **kwargs)
+    except (TypeError, pickle.PicklingError) as error:
+        if settings.PICKLE_VERBOSE_DEBUG.get():
+            sys.stdout.write(f"{explain(obj, name=str(getattr(obj, '__name__', '')))}\n")
+            raise
+        raise type(error)(
+            f"cloudpickle.{pickled.__name__}({obj}) failed: {error}\nRAY_PICKLE_VERBOSE_DEBUG=1 prints which parts cannot be pickled."
+        ) from error

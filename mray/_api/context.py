@@ -12,6 +12,7 @@ from typing import Any
 from mray._api.actor import ActorHandle, make_handle
 from mray._api.blueprint import ActorBlueprint
 from mray._api.current import current_backend
+from mray._api.global_worker import GlobalWorker
 from mray._api.init import as_hex, warn_deprecated
 from mray._common import settings
 from mray._common.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
@@ -149,6 +150,11 @@ class RuntimeContext:
         """The same as JSON."""
         return json.dumps(self.runtime_env, sort_keys=True, default=str)
 
+    @property
+    def worker(self) -> GlobalWorker:
+        """The calling process, as libraries on top of Ray look at it."""
+        return GlobalWorker(self)
+
     # ---------------------------------------------------------------------------------- deprecated
     @property
     def job_id(self) -> JobID:
@@ -218,6 +224,8 @@ def _handle_of_own_actor(user_class: type, actor_id: bytes) -> ActorHandle:
 
 
 _context = RuntimeContext()
+#: The calling process.
+global_worker = _context.worker
 
 
 def get_runtime_context() -> RuntimeContext:

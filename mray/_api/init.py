@@ -10,14 +10,12 @@ from types import TracebackType
 from typing import Any
 
 from mray._api.current import backend_in_use, start, stop
+from mray._api.job_config import JobConfig
 from mray._api.logging_config import LoggingConfig
 from mray._common import settings
 from mray._common.log import logger
 from mray._common.options import session_options
-from mray._common.version import __version__
-
-#: The Ray whose API this is.
-RAY_VERSION = "2.60.0"
+from mray._common.version import RAY_VERSION, __version__
 
 #: Arguments of Ray's `init` that mean nothing on one host.
 _MEANINGLESS = frozenset(
@@ -25,7 +23,6 @@ _MEANINGLESS = frozenset(
         "include_dashboard",
         "dashboard_host",
         "dashboard_port",
-        "job_config",
         "configure_logging",
         "logging_format",
         "enable_resource_isolation",
@@ -174,7 +171,9 @@ def init(
             )
         logger.info("Calling ray.init() again after it has already been called.")
         return RayContext(backend.facts())
+    job_config = others.get("job_config") or JobConfig()
     encoding = settings.LOGGING_CONFIG_ENCODING.get()
+    logging_config = logging_config or job_config.py_logging_config
     if logging_config is None and encoding:
         logging_config = LoggingConfig(encoding=encoding)
     if logging_config is not None:
@@ -190,8 +189,8 @@ def init(
         memory=others.get("_memory"),
         object_store_memory=object_store_memory,
         object_spilling_directory=others.get("object_spilling_directory"),
-        namespace=namespace,
-        runtime_env=runtime_env,
+        namespace=job_config.ray_namespace if namespace is None else namespace,
+        runtime_env=(job_config.runtime_env or None) if runtime_env is None else runtime_env,
         log_to_driver=log_to_driver,
         logging_config=None if logging_config is None else logging_config.to_dict(),
         preload=preload,
@@ -209,7 +208,7 @@ def init(
     return context
 
 
-_PRIVATE = frozenset({"object_spilling_directory", "_memory", "_temp_dir", "_node_name", "_system_config"})
+_PRIVATE = frozenset({"job_config", "object_spilling_directory", "_memory", "_temp_dir", "_node_name", "_system_config"})
 
 
 def _set_level(level: int | str | None) -> None:

@@ -53,9 +53,9 @@ class LoggingConfig:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> LoggingConfig:
+    def from_dict(cls, d: Mapping[str, Any]) -> LoggingConfig:
         """From builtin values; names that mean nothing are passed over."""
-        return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
+        return cls(**{name: value for name, value in d.items() if name in cls.__dataclass_fields__})
 
     def apply(self) -> None:
         """Configure the root logger of this process, and those of mray."""

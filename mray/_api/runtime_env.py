@@ -133,6 +133,42 @@ class RuntimeEnv(dict[str, Any]):
         """What uv is to install."""
         return dict(self.get("uv") or {})
 
+    # What mray cannot set up is refused when it is given; an environment of elsewhere that was deserialized may have it.
+    def has_conda(self) -> bool:
+        return bool(self.get("conda"))
+
+    def conda_env_name(self) -> str | None:
+        """Of an environment that is there already."""
+        conda = self.get("conda")
+        return conda if isinstance(conda, str) else None
+
+    def conda_config(self) -> str | None:
+        """Of one that is to be made, as JSON."""
+        conda = self.get("conda")
+        return json.dumps(conda, sort_keys=True) if isinstance(conda, dict) else None
+
+    def has_py_container(self) -> bool:
+        return bool(self.get("container"))
+
+    def py_container_image(self) -> str | None:
+        """The image of the container."""
+        image: str | None = (self.get("container") or {}).get("image")
+        return image
+
+    def image_uri(self) -> str | None:
+        """The image that workers run in."""
+        image: str | None = self.get("image_uri")
+        return image
+
+    def java_jars(self) -> list[str]:
+        """Code of workers in Java."""
+        return list(self.get("java_jars") or ())
+
+    def rocprof_sys(self) -> str | dict[str, str] | None:
+        """How AMD's profiler profiles the worker."""
+        options: str | dict[str, str] | None = self.get("_rocprof_sys")
+        return options
+
     def nsight(self) -> str | dict[str, str] | None:
         """How Nsight Systems profiles the worker: ``"default"`` or options of ``nsys profile``; None when it does not."""
         options: str | dict[str, str] | None = self.get("_nsight")

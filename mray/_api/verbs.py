@@ -245,13 +245,3 @@ def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
 def client(address: str | None = None) -> Any:
     """Ray's connection to a remote cluster: there is none."""
     raise NotImplementedError("client() connects to a Ray cluster elsewhere; mray runs on this host. Call init() instead.")
-
-
-def java_function(class_name: str, function_name: str) -> Any:
-    """Ray's functions in Java: there are none."""
-    raise NotImplementedError("java_function() needs workers in Java; mray's are Python.")
-
-
-def java_actor_class(class_name: str) -> Any:
-    """Ray's actors in Java: there are none."""
-    raise NotImplementedError("java_actor_class() needs workers in Java; mray's are Python.")

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mray._common.ids import NodeID
 from mray._common.labels import meets_expressions, selects, wrong_with_selector
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -35,9 +36,16 @@ def check_group(
     chosen = str((topology or {}).get(NODE_ID_LABEL) or strategy or "PACK")
     if soft_node and chosen != "STRICT_PACK":
         raise ValueError(f"_soft_target_node_id currently only works with STRICT_PACK but got {chosen}")
-    _check_bundles(bundles)
+    if soft_node and NodeID.from_hex(soft_node).is_nil():
+        raise ValueError(f"Invalid hex ID of _soft_target_node_id, got {soft_node}")
+    check_bundles(bundles)
     if label_selectors is not None:
-        _check_selectors(bundles, label_selectors)
+        check_selector_list(label_selectors)
+        if len(bundles) != len(label_selectors):
+            raise ValueError(
+                f"Invalid bundle label selector {label_selectors}. The length of `bundle_label_selector` should equal the length of "
+                "`bundles`."
+            )
     if lifetime not in (None, "detached"):
         raise ValueError(f"Placement group `lifetime` argument must be either `None` or 'detached'. Got {lifetime}.")
     return chosen
@@ -65,7 +73,8 @@ def _check_topology(topology: Any) -> None:
         )
 
 
-def _check_bundles(bundles: Any) -> None:
+def check_bundles(bundles: Any) -> None:
+    """ValueError for what is no list of bundles."""
     if not isinstance(bundles, list):
         raise ValueError(f"Placement group bundles must be a list, got {type(bundles)}.")
     example = 'Bundles must be a non-empty list of resource dictionaries. For example: `[{"CPU": 1.0}, {"GPU": 1.0}]`.'
@@ -92,13 +101,10 @@ def _check_bundles(bundles: Any) -> None:
             )
 
 
-def _check_selectors(bundles: Sequence[Any], selectors: Any) -> None:
+def check_selector_list(selectors: Any) -> None:
+    """ValueError for what does not say which labels bundles ask for."""
     if not isinstance(selectors, list):
         raise ValueError(f"Placement group bundle_label_selector must be a list, got {type(selectors)}.")
-    if len(bundles) != len(selectors):
-        raise ValueError(
-            f"Invalid bundle label selector {selectors}. The length of `bundle_label_selector` should equal the length of `bundles`."
-        )
     for selector in selectors:
         if not isinstance(selector, dict) or not all(isinstance(text, str) for pair in selector.items() for text in pair):
             raise ValueError(

@@ -357,6 +357,14 @@ CGRAPH_NVTX_PROFILING = _declare(
     "Annotate what actors do in compiled graphs through the package `nvtx`, for Nsight Systems.",
     "RAY_CGRAPH_ENABLE_NVTX_PROFILING",
 )
+PICKLE_VERBOSE_DEBUG = _declare(
+    "MRAY_PICKLE_VERBOSE_DEBUG",
+    _flag,
+    False,
+    "`cloudpickle.dumps_debug` prints which parts of a value cannot be pickled.",
+    "RAY_PICKLE_VERBOSE_DEBUG",
+)
+AS_RAY = _declare("MRAY_AS_RAY", _flag, False, "From the import of mray on, `import ray` means mray; see `mray run`.")
 NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",
     _null_devices,

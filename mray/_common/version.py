@@ -6,3 +6,5 @@ __version__ = "0.1.0"
 
 #: Of Ray whose API this is: what programs find under the name ``ray`` that ask for its version.
 RAY_VERSION = "2.60.0"
+#: The commit of that release.
+RAY_COMMIT = "b7f4259e944bf6959f721b106adc366ddfa0c356"

@@ -6,16 +6,13 @@ that is typed is imported.
 
 ``run`` executes a program written for Ray with mray behind the name ``ray``:
 
-    terminal      mray.cli.main ──▶ script.run ──▶ alias.install() ──▶ the user's __main__
+    terminal      mray.cli.main ──▶ script.run ──▶ import mray.as_ray ──▶ the user's __main__
                                                         │
-    each worker   zygote imports the session's preload: as_ray ──▶ alias.install(), before any user code
+    each worker   zygote imports the session's preload: mray.as_ray, before any user code
 
 ``start`` and ``stop`` begin and end a session that any number of programs join (`mray._runtime.persistent`). All others look on at
 sessions that other processes have started, as observers (`mray._runtime.observer`); of those only ``microbenchmark`` starts one, to measure
 it.
-
-Rejected: generating a package called ``ray`` on a path (every class would exist twice, unless the package were only
-links), and rewriting the imports of the user's source (tracebacks and pickles would speak of other code).
 """
 
 from __future__ import annotations

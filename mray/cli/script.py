@@ -8,6 +8,7 @@ debuggers see one process.
 from __future__ import annotations
 
 import builtins
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -19,9 +20,6 @@ from collections.abc import Mapping
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
-from mray._common import settings
-from mray.cli import alias
-
 USAGE = """\
 usage: mray run script [argument ...]
        mray run -m module [argument ...]
@@ -32,9 +30,6 @@ Runs a program written for Ray on mray: `import ray` and `from ray.x import y` m
   script      a file, a folder or zip file with a __main__.py, or - for standard input
   -m module   a module or package, as in python -m
   -c code     the text of the program, as in python -c"""
-
-#: The module that installs the alias in a worker.
-WORKER_PRELOAD = "mray.cli.as_ray"
 
 
 class _Program(NamedTuple):
@@ -70,8 +65,7 @@ def run(arguments: list[str]) -> int:
     if not rest or (not kind and rest[0].startswith("-") and rest[0] != "-"):
         print(f"mray run: {f'{kind} needs an argument' if kind else f'no option {rest[0]}'}\n\n{USAGE}", file=sys.stderr)
         return 2
-    alias.install()
-    settings.preload_everywhere(WORKER_PRELOAD)
+    importlib.import_module("mray.as_ray")
     load = {"-m": _from_module, "-c": _from_text, "": _from_file}[kind]
     try:
         program = load(rest[0])

@@ -18,7 +18,7 @@ from typing import Any
 
 from mray._api.current import current_backend
 from mray._api.placement_group import PlacementGroup, current_group
-from mray._common.ids import NodeID, PlacementGroupID
+from mray._common.ids import PlacementGroupID
 from mray._common.placement import STRATEGIES, check_group
 
 __all__ = [
@@ -29,9 +29,23 @@ __all__ = [
     "placement_group",
     "placement_group_table",
     "remove_placement_group",
+    "validate_placement_group",
 ]
 
 VALID_PLACEMENT_GROUP_STRATEGIES = set(STRATEGIES)
+
+
+def validate_placement_group(
+    bundles: list[dict[str, float]],
+    strategy: str | None = None,
+    lifetime: str | None = None,
+    _soft_target_node_id: str | None = None,
+    bundle_label_selector: list[dict[str, str]] | None = None,
+    topology_strategy: dict[str, str] | None = None,
+) -> bool:
+    """True; ValueError for arguments that `placement_group` would refuse."""
+    check_group(bundles, strategy, lifetime, bundle_label_selector, topology_strategy, _soft_target_node_id)
+    return True
 
 
 def placement_group(
@@ -54,8 +68,6 @@ def placement_group(
     """
     backend = current_backend()
     chosen = check_group(bundles, strategy, lifetime, bundle_label_selector, topology_strategy, _soft_target_node_id)
-    if _soft_target_node_id and NodeID.from_hex(_soft_target_node_id).is_nil():
-        raise ValueError(f"Invalid hex ID of _soft_target_node_id, got {_soft_target_node_id}")
     amounts = [{resource: float(amount) for resource, amount in bundle.items()} for bundle in bundles]
     group_id = backend.create_placement_group(amounts, chosen, name or "", lifetime == "detached", bundle_label_selector)
     return PlacementGroup(PlacementGroupID(group_id), amounts)

@@ -47,7 +47,7 @@ def use(v):
 print(ray.get(use.remote(x)), env.run(lambda: __import__("ray_proxy").__name__).fetch())
 """
     )
-    assert run("-m", "mray", "run", str(program)) == "xxx mray.proxy"
+    assert run("-m", "mray", "run", str(program)) == "xxx ray_proxy"
 
 
 def test_a_cell_runs_at_the_interpreter_that_it_names(ray_session: ModuleType) -> None:

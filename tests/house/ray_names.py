@@ -34,10 +34,12 @@ RAY: dict[str, str] = {
     "mray.runtime_context": "RuntimeContext get_runtime_context",
     "mray.runtime_env": "RuntimeEnv RuntimeEnvConfig",
     "mray.cloudpickle": """
-        CloudPickler Pickler dump dumps load loads pickle register_pickle_by_value unregister_pickle_by_value
+        CloudPickler Pickler dump dump_debug dumps dumps_debug load loads pickle register_pickle_by_value unregister_pickle_by_value
     """,
     "mray.remote_function": "RemoteFunction",
     "mray.types": "ObjectRef",
+    "mray.cross_language": "Language cpp_actor_class cpp_function java_actor_class java_function",
+    "mray.job_config": "JobConfig",
     "mray.util": """
         ActorPool accelerators as_completed collective connect deregister_serializer disable_log_once_globally disconnect
         enable_periodic_logging get_current_placement_group get_node_instance_id get_node_ip_address get_placement_group
@@ -180,6 +182,7 @@ RAY: dict[str, str] = {
 
 #: Names of mray that Ray does not have, with the reason for each.
 OWN: dict[str, dict[str, str]] = {
+    "mray.as_ray": {"load_ipython_extension": "for %load_ext"},
     "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
     "mray.util.testing": {"reset": "a session that begins anew, for tests: Ray has to be started again"},
     "mray.util.interleavings": {

@@ -58,6 +58,8 @@ BOUNDS = {
     "util._crew:Crew._look": "as long as the load is uneven",
     "util._crew:Crew._replace": ONCE,
     # loops
+    "_libraries.core.test_utils:async_wait_for_condition": "until the time that its caller gave has passed",
+    "_libraries.core.test_utils:wait_for_condition": "until the time that its caller gave has passed",
     "_backends.ray.compiled:RayGraph.explained": "for _UNTIL_DEAD seconds",
     "_channel.nccl_member:NcclMember._abort": "for _GRACE seconds",
     "_common.points:_Points._do": "until the test has made a file",

@@ -60,9 +60,9 @@ class CPUCommunicator(Communicator):
     def get_self_rank(self) -> int | None:
         return self._rank
 
-    def send(self, value: Any, peer_rank: int) -> None:
+    def send(self, tensor: Any, peer_rank: int) -> None:
         """Send a tensor to a member; returns when it is on its way, and waits when eight messages are already."""
-        self._member().send(value, peer_rank)
+        self._member().send(tensor, peer_rank)
 
     def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
         """The next tensor from a member, in memory that `allocator` makes (or torch). ValueError when it has another dtype or size."""

@@ -6,11 +6,11 @@ from importlib.metadata import Distribution
 from typing import NoReturn
 
 from mray._common.version import RAY_VERSION
-from mray.cli.alias import ALIAS
+from mray._libraries.facade import RAY
 
 _FILES = {
-    "METADATA": f"Metadata-Version: 2.1\nName: {ALIAS}\nVersion: {RAY_VERSION}\nSummary: mray, behind this name\n",
-    "top_level.txt": f"{ALIAS}\n",
+    "METADATA": f"Metadata-Version: 2.1\nName: {RAY}\nVersion: {RAY_VERSION}\nSummary: mray, behind this name\n",
+    "top_level.txt": f"{RAY}\n",
 }
 
 
@@ -21,4 +21,4 @@ class InstalledRay(Distribution):
         return _FILES.get(filename)
 
     def locate_file(self, path: object) -> NoReturn:
-        raise FileNotFoundError(f"{ALIAS} is mray here, and has no files: {path}")
+        raise FileNotFoundError(f"{RAY} is mray here, and has no files: {path}")

@@ -1,0 +1,45 @@
+"""Languages of workers, of which there is one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class Language:
+    """Ray's numbers of the languages that its workers may have. mray's are in Python."""
+
+    PYTHON: ClassVar[Language]
+    JAVA: ClassVar[Language]
+    CPP: ClassVar[Language]
+
+    def __init__(self, name: str, number: int) -> None:
+        self._name = name
+        self._number = number
+
+    def value(self) -> int:
+        """The number."""
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Language) and self._number == other._number
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+Language.PYTHON = Language("PYTHON", 0)
+Language.JAVA = Language("JAVA", 1)
+Language.CPP = Language("CPP", 2)
+
+
+def java_function(class_name: str, function_name: str) -> Any:
+    """Ray's functions in Java: there are none."""
+    raise NotImplementedError("java_function() needs workers in Java; mray's are Python.")
+
+
+def java_actor_class(class_name: str) -> Any:
+    """Ray's actors in Java: there are none."""
+    raise NotImplementedError("java_actor_class() needs workers in Java; mray's are Python.")

@@ -1,0 +1,23 @@
+"""The package ``ray``, made of mray: for programs that say ``import ray``.
+
+In every process that `mray.as_ray` was imported in: the driver of ``mray run`` and its workers, a notebook, a test run.
+
+::
+
+    import ray.util.queue ──▶ finder ──▶ names.MODULES["ray.util.queue"] ──▶ Facade "ray.util.queue", filled from mray.util.queue
+                                              │
+                                              ├─ ours      a module of mray that has the names
+                                              ├─ also      names that are elsewhere in mray
+                                              ├─ absent    names that mray does not have: they can be imported, and say so when used
+                                              └─ Lack      modules that mray does not have: importing them says why
+
+`names` is the whole table. It is compared with an installed Ray of the same version, so that what a new version brings is a list. `core`
+has what Ray keeps in modules of its own that clients reach into, and mray has elsewhere or in another form.
+
+A facade is a module of its own, by Ray's name, and its values are mray's: a class has one identity however it was imported, what is
+pickled names mray, and what a program sets in ``ray`` is set there and nowhere else.
+
+Rejected: second names in ``sys.modules`` for the modules of mray. ``ray.__name__`` is ``mray`` then, a lazy loader refuses a module
+that is replaced while it is loaded, and the import system sets a submodule over the function of the same name. Also rejected: a package
+called ``ray`` on a path, which whoever has installed Ray would find or not by chance.
+"""

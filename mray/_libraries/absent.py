@@ -1,0 +1,35 @@
+"""What stands for names of Ray that mray does not have.
+
+Programs mention more than they use: they import names at their top, write them into annotations, and ask whether a value is of some class.
+All of that works. Calling such a name, or reading something of it, is an error that says what is missing and why.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+class NotInMrayError(NotImplementedError, AttributeError):
+    """A part of Ray that mray does not have was used."""
+
+
+class NotInMrayImportError(ImportError):
+    """A module of Ray that mray does not have was imported."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"No module named {name!r}: this part of Ray is not in mray; {reason}", name=name)
+
+
+class Absent(type):
+    """The class of absent names. Each is a class, so that `isinstance` and annotations take it."""
+
+    def __call__(cls, *_arguments: Any, **_options: Any) -> NoReturn:
+        raise NotInMrayError(cls.__doc__)
+
+    def __getattr__(cls, name: str) -> NoReturn:
+        raise NotInMrayError(f"{cls.__doc__} (its attribute {name!r} was asked for)")
+
+
+def make_absent(module: str, name: str, reason: str) -> Absent:
+    """What stands for a name of a module of Ray."""
+    return Absent(name, (), {"__module__": module, "__doc__": f"{module}.{name} is not in mray: {reason}"})

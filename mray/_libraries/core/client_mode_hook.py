@@ -1,0 +1,29 @@
+"""Where Ray sends calls through its client. mray has none: every driver is on the machine, and calls go straight."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+__all__ = ["client_mode_hook", "client_mode_should_convert", "disable_client_hook", "is_client_mode_enabled"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+is_client_mode_enabled = False
+
+
+def client_mode_hook(func: _Function | None = None, *, local_only_kwargs: Sequence[str] = ()) -> Any:
+    """A decorator, with and without arguments, that leaves the function as it is."""
+    return (lambda function: function) if func is None else func
+
+
+def client_mode_should_convert() -> bool:
+    """Whether calls go through the client: never."""
+    return False
+
+
+@contextlib.contextmanager
+def disable_client_hook() -> Iterator[None]:
+    """Call past the client, as every call does."""
+    yield

@@ -1,0 +1,48 @@
+"""``ray._private.internal_api``: what holds memory, as text."""
+
+from __future__ import annotations
+
+from mray.util.state import list_objects
+from mray.util.state.common import ObjectState
+
+__all__ = ["memory_summary"]
+
+_COLUMNS = ("object_id", "object_size", "reference_type", "task_status", "pid", "type", "ip")
+_ORDERS = {"OBJECT_SIZE": ("object_size", True), "PID": ("pid", False), "REFERENCE_TYPE": ("reference_type", False)}
+_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+
+
+def memory_summary(
+    address: str | None = None,
+    group_by: str = "NODE_ADDRESS",
+    sort_by: str = "OBJECT_SIZE",
+    units: str = "B",
+    line_wrap: bool = True,
+    stats_only: bool = False,
+    num_entries: int | None = None,
+) -> str:
+    """The objects of the session and who holds them, a line each. One node: `group_by` has nothing to group.
+
+    ValueError for a `sort_by` or `units` that is none of Ray's.
+    """
+    if sort_by not in _ORDERS or units not in _UNITS:
+        raise ValueError(f"sort_by is one of {list(_ORDERS)}, units one of {list(_UNITS)}; got {sort_by!r} and {units!r}.")
+    name, reverse = _ORDERS[sort_by]
+    objects: list[ObjectState] = sorted(
+        list_objects(address, limit=10_000, detail=True, raise_on_missing_output=False),
+        key=lambda each: getattr(each, name),
+        reverse=reverse,
+    )
+    total = sum(each.object_size for each in objects) / _UNITS[units]
+    lines = ["======== Object references status ========", f"{len(objects)} references, {total:g} {units}"]
+    if not stats_only:
+        rows = [_COLUMNS, *(_row(each, _UNITS[units]) for each in objects[:num_entries])]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+        lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _row(each: ObjectState, unit: int) -> tuple[str, ...]:
+    values = {name: getattr(each, name) for name in _COLUMNS}
+    values["object_size"] = f"{each.object_size / unit:g}"
+    return tuple(str(values[name]) for name in _COLUMNS)

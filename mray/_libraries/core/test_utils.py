@@ -1,0 +1,99 @@
+"""What tests of programs for Ray take from its own test utilities: waiting for conditions, and signals between actors."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import mray
+
+__all__ = ["Semaphore", "SignalActor", "async_wait_for_condition", "wait_for_condition"]
+
+
+def wait_for_condition(
+    condition_predictor: Callable[..., bool],
+    timeout: float = 10,
+    retry_interval_ms: float = 100,
+    raise_exceptions: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Ask until the answer is true. RuntimeError after `timeout` seconds, with what it raised last, unless that is to be raised at once."""
+    end = time.monotonic() + timeout
+    problem: Exception | None = None
+    while time.monotonic() <= end:
+        try:
+            if condition_predictor(**kwargs):
+                return
+            problem = None
+        except Exception as error:
+            if raise_exceptions:
+                raise
+            problem = error
+        time.sleep(retry_interval_ms / 1000)
+    raise RuntimeError(_unmet(problem)) from problem
+
+
+async def async_wait_for_condition(
+    condition_predictor: Callable[..., Awaitable[bool]], timeout: float = 10, retry_interval_ms: float = 100, **kwargs: Any
+) -> None:
+    """The same for a coroutine function, or one that answers at once."""
+    end = time.monotonic() + timeout
+    problem: Exception | None = None
+    while time.monotonic() <= end:
+        try:
+            answer: Any = condition_predictor(**kwargs)
+            if await answer if asyncio.iscoroutine(answer) else answer:
+                return
+            problem = None
+        except Exception as error:
+            problem = error
+        await asyncio.sleep(retry_interval_ms / 1000)
+    raise RuntimeError(_unmet(problem)) from problem
+
+
+def _unmet(problem: Exception | None) -> str:
+    return f"The condition wasn't met before the timeout expired.{'' if problem is None else f' Last exception: {problem!r}'}"
+
+
+@mray.remote(num_cpus=0)
+class SignalActor:
+    """One sends, others wait for it."""
+
+    def __init__(self) -> None:
+        self._sent = asyncio.Event()
+        self._waiting = 0
+
+    async def send(self, clear: bool = False) -> None:
+        self._sent.set()
+        if clear:
+            self._sent.clear()
+
+    async def wait(self, should_wait: bool = True) -> None:
+        if should_wait:
+            self._waiting += 1
+            try:
+                await self._sent.wait()
+            finally:
+                self._waiting -= 1
+
+    async def cur_num_waiters(self) -> int:
+        return self._waiting
+
+
+@mray.remote(num_cpus=0)
+class Semaphore:
+    """So many may go on at once."""
+
+    def __init__(self, value: int = 1) -> None:
+        self._semaphore = asyncio.Semaphore(value)
+
+    async def acquire(self) -> bool:
+        return await self._semaphore.acquire()
+
+    async def release(self) -> None:
+        self._semaphore.release()
+
+    async def locked(self) -> bool:
+        return self._semaphore.locked()

@@ -1,0 +1,211 @@
+"""The modules named ``ray``, and the finder that the import system asks for them. See the package's page for the figure.
+
+Whatever thread imports or reads. A facade is filled from its module of mray when it is loaded; names that would load more are found when
+they are first read, and kept.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from mray._common.version import RAY_COMMIT, RAY_VERSION
+from mray._libraries.absent import NotInMrayImportError, make_absent
+from mray._libraries.names import MODULES, Lack, Stand
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, DistributionFinder
+
+RAY = "ray"
+OURS = "mray"
+#: Packages by other names that are mray's, whole.
+ROOTS = {RAY: OURS, "ray_proxy": "mray.proxy"}
+#: What the package says of itself.
+_OF_RAY = {"__version__": RAY_VERSION, "__commit__": RAY_COMMIT}
+
+
+class Facade(ModuleType):
+    """A module of Ray, made of mray."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = _find(self.__name__, name)
+        vars(self)[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # The import system sets each submodule in its package. Where Ray has a function of that name, the function stays.
+        if value is sys.modules.get(f"{self.__name__}.{name}") and not isinstance(getattr(self, name, value), ModuleType):
+            return
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> Iterable[str]:
+        stand = _stand(self.__name__)
+        return sorted({*vars(self), *(names_of(stand) if isinstance(stand, Stand) else ())})
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        return load_facade, (self.__name__,)
+
+
+def load_facade(name: str) -> ModuleType:
+    """A facade that was pickled; in a process without facades mray's own module."""
+    return importlib.import_module(name if is_installed() else ours_of(name))
+
+
+def names_of(stand: Stand) -> set[str]:
+    """All names that a facade has, the submodules apart."""
+    ours = _public_names(importlib.import_module(stand.ours)) if stand.ours else set()
+    return {*ours, *stand.also, *stand.absent}
+
+
+def _public_names(ours: ModuleType) -> set[str]:
+    names = getattr(ours, "__all__", None)
+    return {name for name in vars(ours) if not name.startswith("_")} if names is None else set(names)
+
+
+def ours_of(name: str) -> str:
+    """The module of mray at the same place."""
+    root, dot, rest = name.partition(".")
+    return ROOTS[root] + dot + rest
+
+
+def _is_ours(name: str) -> bool:
+    """Whether mray has a public module for this one."""
+    if any(part.startswith("_") for part in name.split(".")):
+        return False
+    try:
+        return importlib.util.find_spec(ours_of(name)) is not None
+    except ModuleNotFoundError:  # its package, too, is none of mray's
+        return False
+
+
+def _stand(name: str) -> Stand | Lack | None:
+    """What stands for a module of Ray; None for what is none."""
+    found = MODULES.get(name)
+    if found is None and _is_ours(name):
+        return Stand(ours_of(name))
+    parent = name
+    while found is None and "." in parent:  # all below a module that is lacking are
+        parent = parent.rpartition(".")[0]
+        above = MODULES.get(parent)
+        found = above if isinstance(above, Lack) else None
+    return found
+
+
+def _find(module: str, name: str) -> Any:
+    """What a name of a module of Ray stands for. AttributeError for what is no such name."""
+    stand = _stand(module)
+    if isinstance(stand, Stand) and not name.startswith("__"):
+        if name in stand.also:
+            return _target(stand.also[name])
+        if name in stand.absent:
+            return make_absent(module, name, stand.absent[name])
+        below = _stand(f"{module}.{name}")
+        if isinstance(below, Stand):
+            return importlib.import_module(f"{module}.{name}")
+        if isinstance(below, Lack):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}: this part of Ray is not in mray; {below.reason}", name=name)
+        ours = importlib.import_module(stand.ours) if stand.ours and not name.startswith("_") else None
+        if hasattr(ours, name):
+            value = getattr(ours, name)
+            return _face_of(value) if isinstance(value, ModuleType) else value
+    raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+
+
+def _target(text: str) -> Any:
+    """``module`` or ``module:attribute``."""
+    module, colon, name = text.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if colon else found
+
+
+def _face_of(module: ModuleType) -> ModuleType:
+    """By Ray's name, if it is one of mray's."""
+    package, dot, rest = module.__name__.partition(".")
+    return importlib.import_module(RAY + dot + rest) if package == OURS else module
+
+
+class _FacadeLoader(Loader):
+    """Fills a facade, wherever it was made: a lazy loader makes the module itself, and has it filled when it is first read."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return Facade(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__class__ = Facade
+        name = module.__name__
+        stand = _stand(name)
+        assert isinstance(stand, Stand)
+        own = vars(module)
+        if stand.ours:
+            ours = importlib.import_module(stand.ours)
+            taken = _public_names(ours) - {*stand.also, *stand.absent}
+            own.update((each, vars(ours)[each]) for each in taken if not isinstance(vars(ours).get(each, ours), ModuleType))
+            own.update(__doc__=ours.__doc__, __file__=ours.__file__)
+        own["__all__"] = sorted(each for each in names_of(stand) if not each.startswith("_"))
+        own.update(_OF_RAY if name == RAY else {})
+
+
+class _LackLoader(Loader):
+    """Says why a module is not there."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        raise NotInMrayImportError(spec.name, self._reason)
+
+    def exec_module(self, module: ModuleType) -> None:
+        raise AssertionError("create_module raises")
+
+
+class FacadeFinder(MetaPathFinder):
+    """Finds the packages of `ROOTS`. Stands first, before an installed Ray is found."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname.partition(".")[0] not in ROOTS:
+            return None
+        stand = _stand(fullname)
+        if stand is None:
+            return None
+        if isinstance(stand, Lack):
+            return ModuleSpec(fullname, _LackLoader(stand.reason), origin=OURS)
+        return ModuleSpec(fullname, _FacadeLoader(), origin=OURS, is_package=_is_package(fullname, stand))
+
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterable[Distribution]:
+        """For `importlib.metadata`: the package ``ray``, as if it were installed."""
+        if context is not None and ("path" in vars(context) or (context.name or RAY).lower() != RAY):
+            return []
+        from mray._libraries.as_installed import InstalledRay  # noqa: PLC0415  (whoever asks has paid for what it imports)
+
+        return [InstalledRay()]
+
+
+def _is_package(name: str, stand: Stand) -> bool:
+    if any(each.startswith(f"{name}.") for each in MODULES):
+        return True
+    spec = importlib.util.find_spec(stand.ours) if stand.ours else None
+    return spec is not None and spec.submodule_search_locations is not None
+
+
+def install() -> None:
+    """Have ``import ray`` mean mray in this process. Doing it twice is doing it once.
+
+    Raises `ImportError` when the real Ray is imported already: its classes cannot be taken back.
+    """
+    present = sys.modules.get(RAY)
+    # A lazy loader has put its own kind of module there; its spec is the facade's.
+    if present is not None and not isinstance(getattr(present.__spec__, "loader", None), _FacadeLoader):
+        raise ImportError(f"the package {RAY!r} is imported already, from {getattr(present, '__file__', 'somewhere')}", name=RAY)
+    if not is_installed():
+        sys.meta_path.insert(0, FacadeFinder())
+
+
+def is_installed() -> bool:
+    """Whether ``import ray`` means mray in this process."""
+    return any(isinstance(finder, FacadeFinder) for finder in sys.meta_path)

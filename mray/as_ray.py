@@ -1,0 +1,21 @@
+"""Imported for its effect: from here on ``import ray`` means mray, in this process and in the workers of its sessions.
+
+For notebooks and test suites, before the first ``import ray``::
+
+    import mray.as_ray
+
+``mray run`` and ``MRAY_AS_RAY=1`` do the same. ImportError when the real Ray is imported already.
+"""
+
+from __future__ import annotations
+
+from mray._common import settings
+from mray._libraries import facade
+
+facade.install()
+# The zygote imports it before any user code runs, and so has every worker.
+settings.preload_everywhere(__name__)
+
+
+def load_ipython_extension(_shell: object) -> None:
+    """For ``%load_ext mray.as_ray``: importing the module has done it."""

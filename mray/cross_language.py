@@ -1,0 +1,5 @@
+"""Other languages than Python, under Ray's name of the module: there are none."""
+
+from mray._common.language import Language, java_actor_class, java_function
+
+__all__ = ["Language", "java_actor_class", "java_function"]

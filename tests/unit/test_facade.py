@@ -1,0 +1,258 @@
+"""The package ``ray`` that mray makes. Each case runs in an interpreter of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(program: str, *options: str, **environ: str) -> str:
+    """What a program prints after the facade is installed; a failed assertion in it fails the test."""
+    command = [sys.executable, *options, "-c", f"import mray.as_ray\n{program}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environ})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# --------------------------------------------------------------------------------------------- identity
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import ray, mray; assert ray.remote is mray.remote and ray.ObjectRef is mray.ObjectRef",
+        "import ray.dag, mray.dag; assert ray.dag.InputNode is mray.dag.InputNode",
+        "from ray.dag import InputNode; import mray.dag; assert InputNode is mray.dag.InputNode",
+        "import ray.exceptions as e; from mray.exceptions import RayError; assert e.RayError is RayError",
+        "import importlib, ray; assert importlib.import_module('ray.dag') is ray.dag",
+        "import ray.util.queue as q, sys; assert sys.modules['ray.util.queue'] is q",
+        "import ray, ray._private.worker as w; assert ray.worker is w and w.get is ray.get",
+        "from ray.experimental.state.api import list_actors as one; from ray.util.state import list_actors; assert one is list_actors",
+    ],
+)
+def test_a_value_has_one_identity_however_it_was_imported(statement: str) -> None:
+    run(statement)
+
+
+def test_the_modules_have_rays_names_and_are_there_after_the_package_alone_was_imported() -> None:
+    program = """
+import ray
+print(ray.__name__, ray.__spec__.name, ray.dag.__name__, ray.util.scheduling_strategies.__name__, ray.util.helpers.__name__)
+print(ray.experimental.internal_kv.__name__, ray.experimental.compiled_dag_ref.__name__, ray.remote_function.__name__)
+print(ray.util.client.ray.is_connected(), ray.logger.name)
+"""
+    assert run(program).splitlines() == [
+        "ray ray ray.dag ray.util.scheduling_strategies ray.util.helpers",
+        "ray.experimental.internal_kv ray.experimental.compiled_dag_ref ray.remote_function",
+        "False ray",
+    ]
+
+
+def test_what_is_set_in_ray_is_set_there_alone() -> None:
+    program = """
+import ray, mray
+from unittest import mock
+real = ray.get
+with mock.patch("ray.get", "patched"):
+    assert ray.get == "patched" and mray.get is real
+assert ray.get is real
+ray.made = 1
+print(hasattr(mray, "made"))
+"""
+    assert run(program) == "False"
+
+
+@pytest.mark.parametrize(
+    "first", ["import ray.util.placement_group", "from ray.util.placement_group import PlacementGroup", "import mray.util.placement_group"]
+)
+def test_a_function_stays_where_a_module_has_its_name(first: str) -> None:
+    program = f"""
+{first}
+import ray, ray.util.placement_group as whatever
+from ray.util import placement_group
+from ray.util.placement_group import placement_group as again
+print(ray.util.placement_group is placement_group is again is whatever, callable(placement_group))
+"""
+    assert run(program) == "True True"
+
+
+# ------------------------------------------------------------------------------------ ways to import it
+def test_a_lazy_loader_takes_it() -> None:
+    program = """
+import importlib.util, sys
+spec = importlib.util.find_spec("ray")
+spec.loader = importlib.util.LazyLoader(spec.loader)
+module = importlib.util.module_from_spec(spec)
+sys.modules["ray"] = module
+spec.loader.exec_module(module)
+print("mray.util" in sys.modules, callable(module.get))
+import ray, ray.util.queue as queue
+print(ray is module, queue.Queue is ray.util.queue.Queue)
+mray.as_ray.facade.install()
+"""
+    assert run(program).splitlines() == ["False True", "True True"]
+
+
+def test_all_of_it_can_be_imported_at_once() -> None:
+    assert run("from ray import *\nprint(callable(remote), Language.PYTHON, util.__name__)") == "True PYTHON ray.util"
+
+
+@pytest.mark.parametrize(
+    ("options", "environ"), [(("-m", "mray", "run", "-m", "pytest"), {}), (("-m", "pytest"), {"MRAY_AS_RAY": "1"})], ids=["run", "variable"]
+)
+def test_pytest_with_warnings_as_errors_runs_tests_of_ray(tmp_path: Path, options: tuple[str, ...], environ: dict[str, str]) -> None:
+    path = tmp_path / "test_it.py"
+    path.write_text("import ray\ndef test_it():\n    assert ray.__name__ == 'ray' and ray.get(ray.put(3)) == 3\n")
+    plugins = ("-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist", "-p", "no:cov")  # whose own warnings are none of ours
+    command = [sys.executable, "-W", "error", *options, "-q", "-W", "error", *plugins, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, **environ})
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_children_of_a_program_have_it_through_the_variable() -> None:
+    program = "import subprocess, sys; print(subprocess.check_output([sys.executable, '-c', 'import mray, ray; print(ray)']).decode())"
+    assert run(program, MRAY_AS_RAY="1") == "<module 'ray' (mray)>"
+
+
+# ------------------------------------------------------------------------------------------- pickling
+def test_pickles_name_mray_and_those_of_ray_can_be_read() -> None:
+    program = """
+import pickle, ray.exceptions, ray.util.queue
+print(b"mray.exceptions" in pickle.dumps(ray.exceptions.RayError))
+print(pickle.loads(b"cray.util.queue\\nQueue\\n.") is ray.util.queue.Queue)
+"""
+    assert run(program).splitlines() == ["True", "True"]
+
+
+def test_a_program_that_holds_the_package_itself_can_be_pickled() -> None:
+    program = """
+import cloudpickle, pickle, ray, ray.util.queue, mray
+for each in (ray, ray.util.queue, mray, lambda: (ray.__version__, mray.__version__)):
+    again = pickle.loads(cloudpickle.dumps(each))
+    assert again is each or again() == each(), each
+"""
+    run(program)
+    pickled = run("import cloudpickle, ray.util.queue; print(cloudpickle.dumps([ray, ray.util.queue]).hex())")
+    elsewhere = f"import pickle, mray.util.queue; print(pickle.loads(bytes.fromhex({pickled!r})) == [mray, mray.util.queue])"
+    assert subprocess.run([sys.executable, "-c", elsewhere], capture_output=True, text=True, check=True).stdout.strip() == "True"
+
+
+def test_a_task_has_it(tmp_path: Path) -> None:
+    program = """
+import ray
+ray.init(num_cpus=1, logging_level="ERROR")
+
+@ray.remote
+def names():
+    import ray.util.queue
+    return ray.__name__, ray.util.queue.Queue.__module__, ray._private.worker.global_worker.mode == ray.WORKER_MODE
+
+print(*ray.get(names.remote()), ray._private.worker.global_worker.mode == ray.SCRIPT_MODE)
+ray.shutdown()
+print(ray.get_runtime_context().worker.mode)
+"""
+    assert run(program, RAY_ENABLE_AUTO_CONNECT="0").splitlines() == ["ray mray.util.queue True True", "None"]
+
+
+# --------------------------------------------------------------------------------------------- version
+def test_the_version_is_that_of_ray_under_its_name_alone() -> None:
+    program = """
+import importlib.metadata, ray, mray
+from ray import __version__
+from mray._common.version import __version__ as ours
+print(ray.__version__ == __version__ == importlib.metadata.version("ray") == importlib.metadata.version("Ray"), mray.__version__ == ours)
+print(__version__, len(ray.__commit__), ray._version.version == __version__)
+print(sum(each.name == "ray" for each in importlib.metadata.distributions()), importlib.metadata.packages_distributions()["ray"]
+      if hasattr(importlib.metadata, "packages_distributions") else ["ray"])
+try:
+    importlib.metadata.version("ray_of_nobody")
+except importlib.metadata.PackageNotFoundError:
+    print("not found")
+"""
+    assert run(program).splitlines() == ["True True", "2.60.0 40 True", "1 ['ray']", "not found"]
+
+
+# -------------------------------------------------------------------------------------- what is missing
+@pytest.mark.parametrize(
+    ("statement", "missing"),
+    [
+        ("import ray.tune", "ray.tune"),
+        ("import ray.tune.search", "ray.tune"),
+        ("from ray.tune import run", "ray.tune"),
+        ("from ray import tune", "ray.tune"),
+        ("import importlib; importlib.import_module('ray.util.spark.utils')", "ray.util.spark"),
+    ],
+)
+def test_a_module_that_is_missing_is_named_with_the_reason(statement: str, missing: str) -> None:
+    program = f"try:\n    {statement}\nexcept ImportError as error:\n    print(error.name, '|', error)"
+    name, _bar, text = run(program).partition(" | ")
+    assert name == missing
+    assert text.startswith(f"No module named {missing!r}: this part of Ray is not in mray; ")
+
+
+def test_what_is_no_part_of_ray_is_missing_as_anywhere() -> None:
+    program = """
+import importlib.util, ray
+print(importlib.util.find_spec("ray.nonsense"), hasattr(ray, "nonsense"), hasattr(ray, "tune"), hasattr(ray.util, "spark"))
+for statement in ("import ray.nonsense", "from ray import nonsense", "ray.nonsense", "ray.tune", "import ray.util.queue.nonsense"):
+    try:
+        exec(statement)
+    except Exception as error:
+        print(type(error).__name__)
+"""
+    assert run(program).splitlines() == [
+        "None False False False",
+        "ModuleNotFoundError",
+        "ImportError",
+        "AttributeError",
+        "AttributeError",
+        "ModuleNotFoundError",
+    ]
+
+
+def test_names_that_are_missing_can_be_mentioned_and_say_so_when_they_are_used() -> None:
+    program = """
+import ray
+from ray.data import Dataset, from_pandas_refs
+
+def annotated(data: "Dataset | None") -> ray.data.Dataset | None:
+    return data
+
+print(isinstance(3, ray.data.Dataset), issubclass(int, Dataset), ray.data.Dataset is Dataset, hasattr(Dataset, "map"))
+for use in (lambda: from_pandas_refs([]), lambda: Dataset.map, lambda: ray.cluster_utils.Cluster()):
+    try:
+        use()
+    except NotImplementedError as error:
+        print(error)
+"""
+    lines = run(program).splitlines()
+    assert lines[0] == "False False True False"
+    library = "it is one of Ray's libraries, and mray is its core"
+    assert lines[1] == f"ray.data.from_pandas_refs is not in mray: {library}"
+    assert lines[2] == f"ray.data.Dataset is not in mray: {library} (its attribute 'map' was asked for)"
+    assert lines[3] == "ray.cluster_utils.Cluster is not in mray: mray runs on one machine, which is one node"
+
+
+# ---------------------------------------------------------------------------------- beside the real Ray
+def test_an_installed_ray_is_not_found(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("real = 1")
+    run(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport ray, mray; assert ray.get is mray.get")
+
+
+def test_an_imported_ray_cannot_be_replaced() -> None:
+    program = "import sys, types; sys.modules['ray'] = types.ModuleType('ray')\nimport mray.as_ray"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "ImportError: the package 'ray' is imported already" in done.stderr
+
+
+def test_installing_twice_is_installing_once() -> None:
+    program = "import sys, mray._libraries.facade as f; n = len(sys.meta_path); f.install(); print(len(sys.meta_path) - n)"
+    assert run(program) == "0"
+
+
+def test_mray_alone_installs_nothing() -> None:
+    program = "import sys, mray, mray.cli, mray._libraries.facade as f; print('ray' in sys.modules, f.is_installed())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False False"
