@@ -18,7 +18,10 @@ from typing import Any
 #: Packages that are libraries, generated, or no business of programs.
 NOT_CORE = {"setup-dev", "thirdparty_files", "jars", "scripts", "includes"}
 #: Below these nobody looks: the table names them whole.
-CLOSED = set(["data", "tune", "train", "rllib", "serve", "llm", "air", "dashboard", "autoscaler", "core", "workflow", "job_submission", "widgets"])
+CLOSED = {
+    *("data", "tune", "train", "rllib", "serve", "llm", "air", "workflow"),
+    *("dashboard", "autoscaler", "core", "job_submission", "widgets"),
+}
 
 
 def public_modules(ray: ModuleType) -> list[str]:
