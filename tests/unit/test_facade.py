@@ -256,3 +256,18 @@ def test_mray_alone_installs_nothing() -> None:
     program = "import sys, mray, mray.cli, mray._libraries.facade as f; print('ray' in sys.modules, f.is_installed())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"
+
+
+def test_a_ray_cluster_is_not_reached_through_the_name_that_means_mray() -> None:
+    program = """
+import ray
+try:
+    ray.init(address="ray:local")
+except ImportError as error:
+    print(str(error)[:95])
+print(ray.is_initialized())
+"""
+    assert run(program).splitlines() == [
+        "this address names a Ray cluster, and `import ray` means mray in this process (mray run, mray.a",
+        "False",
+    ]

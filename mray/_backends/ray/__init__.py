@@ -21,12 +21,18 @@ Rejected: running Ray's workers with a patched pickler (private, and blind to th
 """
 
 try:
-    import ray as _ray  # noqa: F401
+    import ray as _ray
 except ImportError as _error:
     raise ImportError(
         "this address names a Ray cluster, and the package ray cannot be imported in this process "
         f'({_error}). Install it: pip install "mray[ray]"; or start a session of mray\'s own: init(address="local").'
     ) from _error
+
+if _ray.__spec__ is not None and _ray.__spec__.origin == "mray":
+    raise ImportError(
+        "this address names a Ray cluster, and `import ray` means mray in this process (mray run, mray.as_ray, MRAY_AS_RAY). Run the "
+        "program with python: with Ray alone, or with `import mray as ray` in it; or start a session of mray's own: init(address=\"local\")."
+    )
 
 from mray._backends.ray.backend import RayBackend
 
