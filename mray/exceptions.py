@@ -115,6 +115,14 @@ class RayTaskError(RayError):
 _FACTS = ("function_name", "traceback_str", "cause", "proctitle", "pid", "ip", "actor_repr", "_actor_id")
 
 
+#: Past a `__setattr__` of the cause's class.
+_set_args = BaseException.__dict__["args"].__set__
+
+
+def _fact(name: str) -> Any:
+    return lambda self: self.__dict__[name]
+
+
 def _dual_repr(self: RayTaskError) -> str:
     return f"{type(self).__name__}({self.cause!r})"
 
@@ -147,6 +155,9 @@ def _dual_class(kind: type[BaseException]) -> type[RayTaskError]:
         "__getattr__": _dual_getattr,
         "__reduce__": _dual_reduce,
         "__reduce_ex__": _dual_reduce,
+        # Whatever the cause's class has under these names, a property without a setter say.
+        "args": BaseException.args,
+        **{name: property(_fact(name)) for name in _FACTS if hasattr(kind, name)},
     }
     # A cause that is a RayError (TaskCancelledError) must not come before RayError's other subclass.
     metaclass: Any = type(kind)
@@ -178,13 +189,13 @@ def _fill_dual(dual: RayTaskError, error: RayTaskError) -> RayTaskError:
             # Attributes that live in the C structure or a slot: errno, filename, code, ...
             if type(member).__name__ in ("member_descriptor", "getset_descriptor") and not name.startswith("__"):
                 try:
-                    setattr(dual, name, getattr(cause, name))
+                    member.__set__(dual, member.__get__(cause))
                 except (AttributeError, TypeError):
                     pass
     fields = dual.__dict__
     fields.update(getattr(cause, "__dict__", {}))
     fields.update(zip(_FACTS, error._facts(), strict=True))
-    dual.args = (cause,)
+    _set_args(dual, (cause,))
     return dual
 
 

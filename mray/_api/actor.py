@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mray._api.actor_metadata import ActorClassMetadata
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
 from mray._api.current import backend_if_started, current_backend
 from mray._api.signature import returns_generator
@@ -134,6 +135,18 @@ class ActorClass:
         from mray._api.dag_calls import ClassNode  # noqa: PLC0415  (it knows classes)
 
         return ClassNode(self, args, kwargs, dict(self._given_options))
+
+    @property
+    def __ray_actor_class__(self) -> type:
+        """The user's class."""
+        if self._blueprint.cls is None:
+            raise AttributeError(f"the class of {self!r} is not in this process")
+        return self._blueprint.cls
+
+    @property
+    def __ray_metadata__(self) -> ActorClassMetadata:
+        """What the class was decorated with; a new object each time."""
+        return ActorClassMetadata(self._blueprint, self._given_options)
 
     def __getattr__(self, name: str) -> Any:
         # Dunder names are asked for by protocols (copy, pickle, inspect) that must see this object, not the class.

@@ -35,6 +35,7 @@ from mray._runtime.session import Session, start_session
 from mray._runtime.streams import listener, new_stream
 from mray.exceptions import (
     ActorAlreadyExistsError,
+    OufOfBandObjectRefSerializationException,
     PendingCallsLimitExceeded,
     RaySystemError,
 )
@@ -289,7 +290,7 @@ class NativeBackend(PlacementCalls, Backend):
             name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
             try:
                 pickled = cloudpickle.dumps(value)
-            except Exception as error:
+            except (TypeError, AttributeError, pickle.PicklingError, OufOfBandObjectRefSerializationException) as error:
                 raise serialization_error(error, value, f"the {kind} {name}") from error
             if len(pickled) > LARGEST_CODE:
                 what = f"actor {owner.name.rpartition('.')[2]}" if kind == "actor class" else f"remote function {name}"

@@ -19,7 +19,7 @@ from typing import Any
 
 from mray._common.serializability import explain
 from mray._objects.serializer import dumps
-from mray.exceptions import RayError, RayTaskError, UnserializableException
+from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, RayTaskError, UnserializableException
 
 _HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_")
 _OURS = "mray.exceptions."
@@ -187,8 +187,9 @@ def text_of(data: bytes) -> str:
         return ""
 
 
-def serialization_error(error: BaseException, value: Any, what: str) -> TypeError:
-    """The error for a value that cannot be pickled: what it was, and the path to what is in the way.
+def serialization_error(error: BaseException, value: Any, what: str) -> Exception:
+    """The error for a value that cannot be pickled: what it was, and the path to what is in the way. A TypeError, or an
+    OufOfBandObjectRefSerializationException when `error` is one.
 
     `what` says what was being pickled ("the put value {}"); ``{}`` stands for the value. When it begins with "the argument", `value` is
     ``(args, kwargs)`` and ``{}`` stands for the argument that is to blame.
@@ -196,7 +197,8 @@ def serialization_error(error: BaseException, value: Any, what: str) -> TypeErro
     if what.startswith("the argument") and isinstance(value, tuple) and len(value) == 2:
         value = _culprit(*value)
     shown = _shown(value)
-    return TypeError(f"Could not serialize {what.format(shown)}:\n{explain(value, error)}")
+    kind = OufOfBandObjectRefSerializationException if isinstance(error, OufOfBandObjectRefSerializationException) else TypeError
+    return kind(f"Could not serialize {what.format(shown)}:\n{explain(value, error)}")
 
 
 def _shown(value: Any) -> str:

@@ -152,6 +152,33 @@ def test_class_attributes_and_static_methods_are_there(ray_session):
     assert ray.get(actor.static.remote(5)) == 6
 
 
+def test_the_class_tells_what_it_was_decorated_with(ray):
+    class Plain:
+        def f(self):
+            return 1
+
+        @ray.method(num_returns=2)
+        def g(self):
+            return 1, 2
+
+    environment = {"env_vars": {"a": "b"}}
+    made = ray.remote(num_cpus=2, resources={"custom": 1}, max_restarts=3, runtime_env=environment, concurrency_groups={"io": 2})(Plain)
+    assert made.__ray_actor_class__ is Plain
+    metadata = made.__ray_metadata__
+    assert metadata.class_name == Plain.__qualname__
+    assert issubclass(metadata.modified_class, Plain)
+    assert (metadata.num_cpus, metadata.num_gpus, metadata.memory, metadata.resources) == (2, None, None, {"custom": 1})
+    assert (metadata.max_restarts, metadata.max_task_retries, metadata.is_cross_language) == (3, 0, False)
+    assert (metadata.runtime_env, metadata.concurrency_groups, metadata.scheduling_strategy) == (environment, {"io": 2}, None)
+    assert {name: metadata.method_meta.num_returns[name] for name in "fg"} == {"f": None, "g": 2}
+    assert set(metadata.method_meta.methods) >= {"f", "g"}
+    plain = ray.remote(Plain)
+    assert (plain.__ray_metadata__.num_cpus, plain.__ray_metadata__.max_restarts) == (None, 0)
+    # Those who ask by name find it at the class only.
+    assert not hasattr(made.options(num_cpus=1), "__ray_metadata__")
+    assert getattr(Plain, "__ray_actor_class__", Plain) is Plain
+
+
 @pytest.mark.parametrize("options", [{}, {"max_concurrency": 2}], ids=["sync", "threaded"])
 def test_an_attribute_of_the_instance_does_not_hide_a_method(ray_session, options):
     ray = ray_session

@@ -232,6 +232,58 @@ def test_a_raised_class_without_arguments_is_fine(ray_session):
 
 
 # ------------------------------------------------------------------------------- causes that are difficult
+def test_args_of_the_cause_may_be_a_property(ray_session, caplog):
+    ray = ray_session
+
+    class ReadOnly(Exception):
+        def __init__(self, code):
+            self.code = code
+
+        @property
+        def args(self):
+            return ("read only",)
+
+        def __reduce__(self):
+            return ReadOnly, (self.code,)
+
+    @ray.remote
+    def f():
+        raise ReadOnly(3)
+
+    with pytest.raises(ReadOnly) as raised:
+        ray.get(f.remote())
+    error = raised.value
+    assert isinstance(error, ray.exceptions.RayTaskError)
+    assert error.args == (error.cause,)
+    assert (error.code, error.cause.code, error.cause.args) == (3, 3, ("read only",))
+    assert caplog.records == []
+
+
+@pytest.mark.differs("mray makes the error an instance of its cause's class all the same; Ray gives a plain RayTaskError and a warning")
+@pytest.mark.parametrize("kind", ["attributes", "cause"])
+def test_names_of_the_cause_do_not_stand_in_the_way(ray_session, engine, kind):
+    ray = ray_session
+
+    class Frozen(Exception):
+        def __setattr__(self, name, value):
+            raise RuntimeError("frozen")
+
+    class Named(Exception):
+        cause = property(lambda _: "mine")
+
+    made = {"attributes": Frozen, "cause": Named}[kind]
+
+    @ray.remote
+    def f():
+        raise made
+
+    with pytest.raises(ray.exceptions.RayTaskError) as raised:
+        ray.get(f.remote())
+    error = raised.value
+    assert type(error.cause) is made
+    assert isinstance(error, made) == (engine == "mray")
+
+
 def test_a_final_class_gives_a_plain_task_error_and_a_warning(ray_session, caplog):
     ray = ray_session
 

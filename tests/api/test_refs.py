@@ -212,11 +212,49 @@ def test_pickling_a_ref_out_of_band_may_be_forbidden(run_program):
         def f(refs):
             return ray.get(refs[0])
 
+        @ray.remote
+        def captures():
+            return ray.get(ref)
+
+        @ray.remote
+        class Captures:
+            def m(self):
+                return ray.get(ref)
+
         print(ray.get(f.remote([ref])))
+        for captured in captures, Captures:
+            try:
+                captured.remote()
+            except ray.exceptions.OufOfBandObjectRefSerializationException as error:
+                print(" ".join(str(error).split(":")[0].split()))
         """,
         env={"RAY_allow_out_of_band_object_ref_serialization": "0"},
     )
-    assert done.stdout.splitlines() == ["OufOfBandObjectRefSerializationException", "1"]
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["OufOfBandObjectRefSerializationException", "1"]
+    assert [line.rpartition(" ")[0] for line in lines[2:]] == ["Could not serialize the function", "Could not serialize the actor class"]
+
+
+@pytest.mark.parametrize("how", ["function", "argument", "value"])
+def test_what_a_users_pickling_raises_is_raised(ray_session, how):
+    ray = ray_session
+
+    class Refuses:
+        def __reduce__(self):
+            raise ValueError("not me")
+
+    refuses = Refuses()
+
+    @ray.remote
+    def captures(_=None):
+        return refuses
+
+    @ray.remote
+    def takes(_):
+        return 1
+
+    with pytest.raises(ValueError, match="not me"):
+        {"function": captures.remote, "argument": lambda: takes.remote(refuses), "value": lambda: ray.put(refuses)}[how]()
 
 
 def test_an_object_larger_than_the_store_goes_to_disk(fresh, init):
