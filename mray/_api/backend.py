@@ -144,6 +144,10 @@ class Backend(ABC):
         """Wait until no object has this tensor of this process; TimeoutError."""
         raise NotImplementedError(f"{type(self).__name__} has no tensor transports.")
 
+    def tensor_transport_of(self, ref: ObjectRef) -> str | None:
+        """The transport of a ref whose tensors stay with their maker; None for any other."""
+        return None
+
     def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
         """Have `get` hand out what `place` makes of the tensors; ValueError unless the ref's tensors stay with their maker.
 

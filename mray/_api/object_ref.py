@@ -50,6 +50,10 @@ class ObjectRef(BaseID):
         """Where the ref was made; not recorded, hence empty."""
         return ""
 
+    def tensor_transport(self) -> str | None:
+        """The name of the transport of a value whose tensors stay with the actor that made them; None for any other."""
+        return current_backend().tensor_transport_of(self)
+
     def future(self) -> concurrent.futures.Future[Any]:
         """A future of the value. Cancelling it leaves the task alone."""
         import concurrent.futures  # noqa: PLC0415  (`import mray` is to stay cheap)

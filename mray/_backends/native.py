@@ -166,6 +166,9 @@ class NativeBackend(PlacementCalls, Backend):
     def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
         self.client.tensors.wait_tensor_freed(tensor, timeout)
 
+    def tensor_transport_of(self, ref: ObjectRef) -> str | None:
+        return self.client.tensors.transport_of(ref)
+
     def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
         self.client.tensors.set_target(ref, place, device)
 

@@ -295,10 +295,15 @@ class TensorStore:
         elif form == m.SEGMENT:
             entry.guard = self._client.segments.guard(payload)
 
+    def transport_of(self, ref: ObjectRef) -> str | None:
+        """The transport of a ref whose tensors stay with their maker; None for any other."""
+        entry = ref._entry
+        return name_of(entry.payload[4]) if entry.form == m.TENSORS else entry.transport if entry.form is None else None
+
     def set_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
         """See `mray._api.backend.Backend.set_tensor_target`."""
         entry = ref._entry
-        name = name_of(entry.payload[4]) if entry.form == m.TENSORS else entry.transport if entry.form is None else None
+        name = self.transport_of(ref)
         if name is None:
             raise ValueError(f"Ref {ref} is not an RDT object.")
         transport = tensor_transport(name)

@@ -111,6 +111,15 @@ def lent_by(_actor):
 
 
 # ------------------------------------------------------------------------------------------ from actor to actor
+def test_a_ref_tells_its_transport(rdt):
+    ray, _actor_class, group = rdt
+    (actor, other) = group(2)
+    tensor, plain = actor.make.remote(2), actor.plain.remote(2)
+    assert [ref.tensor_transport() for ref in (tensor, plain, ray.put(1))] == ["GLOO", None, None]
+    assert ray.get(other.total.remote(tensor)) == 1
+    assert tensor.tensor_transport() == "GLOO"
+
+
 @pytest.mark.parametrize("size", [1, 1000, 1_000_000])
 def test_a_tensor_goes_from_actor_to_actor(rdt, size):
     ray, _, group = rdt

@@ -86,7 +86,6 @@ LACKING = {
     "redis_shard_hash": "it is about the inside of Ray",
     "schema_dict": "jobs are not submitted",
     "send_stream": "communicators on the CPU have no streams",
-    "tensor_transport": "it is a number of the inside of Ray",
     "uv_uri": "mray makes no archives of environments",
     "virtualenv_name": "mray makes no archives of environments",
     "working_dir_uri": "mray makes no archives of environments",

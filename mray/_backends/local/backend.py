@@ -227,6 +227,9 @@ class LocalBackend(Backend):
         self._here().wait_tensor_freed(tensor, timeout)
 
     @_taking_turn
+    def tensor_transport_of(self, ref: ObjectRef) -> str | None:
+        return self._here().tensor_transport_of(ref)
+
     def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
         self._here().set_tensor_target(ref, place, device)
 
