@@ -27,12 +27,14 @@ import pickle
 import struct
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._common.device_tensors import carriers, restore_device_tensor
 from mray._common.messages import PACKED, PICKLED
 from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
+from mray.exceptions import RayError, RaySystemError
 
 #: What the pickler calls for values of a type.
 Table = dict[type, Callable[[Any], Any]]
@@ -307,9 +309,14 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
     itself, which must then be immutable. `others` export the memory of buffers that were diverted.
 
     Arrays are read-only. Tensors may be written to: a tensor whose memory may not gets a copy of it; with `copy_tensors`, all do.
+
+    RaySystemError for a value whose own code does not let it be made here.
     """
     if form == PICKLED:
-        return pickle.loads(payload)
+        try:
+            return pickle.loads(payload)
+        except Exception as error:
+            raise _unreadable(error) from error
     if form != PACKED:
         raise ValueError(f"no value has form {form!r}")
     whole = [memoryview(payload if pin is None else pin), *[memoryview(other) for other in others]]
@@ -323,7 +330,17 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
         if where >= len(whole) or start + size > whole[where].nbytes:
             raise ValueError(f"a value is damaged: its bytes {start} to {start + size} of piece {where} are not there")
         buffers.append((whole if is_tensor and not copy_tensors else fixed)[where][start : start + size])
-    return pickle.loads(fixed[0][at : at + length], buffers=buffers)
+    try:
+        return pickle.loads(fixed[0][at : at + length], buffers=buffers)
+    except Exception as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> RayError:
+    """The error for a value that cannot be made here, with the frames of whoever refused."""
+    if isinstance(error, RayError):
+        return error
+    return RaySystemError(error, traceback.format_exc())
 
 
 def has_tensors(packed: Any) -> bool:

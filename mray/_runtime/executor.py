@@ -39,7 +39,7 @@ from mray._runtime.remaking import read_argument
 from mray._runtime.running import RunningCall
 from mray._runtime.storing import all_or_none
 from mray._runtime.stream_producer import Collected, Producers
-from mray.exceptions import AsyncioActorExit, RayTaskError, TaskCancelledError
+from mray.exceptions import AsyncioActorExit, RaySystemError, RayTaskError, TaskCancelledError
 
 #: Failed calls that are remembered, and in how many bytes.
 FAILURES, FAILURE_BYTES = 200, 1 << 18
@@ -123,6 +123,8 @@ class Executor:
             else:
                 args, kwargs = deserialize(form, payload)
             return self._fill_in(args, kwargs, arguments)
+        except RaySystemError as error:  # a value that cannot be made here
+            raise dependency_error(error) from None
         finally:
             borrowing.caller = None
 
@@ -267,11 +269,14 @@ class Executor:
 
     def _open(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
         """As `_unpack`, in any thread: what is borrowed meanwhile is said to be, and acknowledged."""
-        if form == m.SEGMENT:
-            args, kwargs = read_argument(self.client, payload[:3], payload[3], connection.process)
-        else:
-            args, kwargs = deserialize(form, payload)
-        return self._fill_in(args, kwargs, arguments)
+        try:
+            if form == m.SEGMENT:
+                args, kwargs = read_argument(self.client, payload[:3], payload[3], connection.process)
+            else:
+                args, kwargs = deserialize(form, payload)
+            return self._fill_in(args, kwargs, arguments)
+        except RaySystemError as error:
+            raise dependency_error(error) from None
 
     def _method(self, name: str) -> Callable[..., Any]:
         if name == "__ray_call__":
@@ -551,16 +556,19 @@ class Executor:
 
     def _constructor_arguments(self, spec: dict[str, Any]) -> tuple[Any, Any]:
         form, payload = spec["arguments"]
-        if form == m.SEGMENT:
-            if len(payload) == 3:  # the actor's own, see `mray._runtime.detached`
-                entry = self.client.entry()
-                entry.complete(form, tuple(payload))
-                args, kwargs = read(entry.payload, entry)
+        try:
+            if form == m.SEGMENT:
+                if len(payload) == 3:  # the actor's own, see `mray._runtime.detached`
+                    entry = self.client.entry()
+                    entry.complete(form, tuple(payload))
+                    args, kwargs = read(entry.payload, entry)
+                else:
+                    args, kwargs = read_argument(self.client, payload[:3], payload[3], spec["owner"])
             else:
-                args, kwargs = read_argument(self.client, payload[:3], payload[3], spec["owner"])
-        else:
-            args, kwargs = deserialize(form, payload)
-        return self._fill_in(args, kwargs, spec.get("values"))
+                args, kwargs = deserialize(form, payload)
+            return self._fill_in(args, kwargs, spec.get("values"))
+        except RaySystemError as error:
+            raise dependency_error(error) from None
 
     def _show(self, name: str) -> None:
         """From now on the driver shows output under this name: a task's, a class's, then the actor's own repr."""

@@ -68,6 +68,7 @@ def placement_group(
     """
     backend = current_backend()
     chosen = check_group(bundles, strategy, lifetime, bundle_label_selector, topology_strategy, _soft_target_node_id)
+    _check_name(name or "")
     amounts = [{resource: float(amount) for resource, amount in bundle.items()} for bundle in bundles]
     group_id = backend.create_placement_group(amounts, chosen, name or "", lifetime == "detached", bundle_label_selector)
     return PlacementGroup(PlacementGroupID(group_id), amounts)
@@ -82,8 +83,14 @@ def remove_placement_group(placement_group: PlacementGroup) -> None:
     current_backend().remove_placement_group(placement_group.id.binary())
 
 
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"The name of a placement group must be a string. Got {name!r}.")
+
+
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
     """The group that has this name in the session's namespace; ValueError when there is none."""
+    _check_name(placement_group_name)
     if not placement_group_name:
         raise ValueError("Please supply a non-empty value to get_placement_group")
     backend = current_backend()

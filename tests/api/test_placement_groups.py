@@ -178,6 +178,14 @@ def test_arguments_that_make_no_sense_are_refused(ray_session, arguments, text):
         groups.placement_group(**arguments)
 
 
+def test_a_name_that_is_no_text_is_refused_and_the_session_goes_on(ray_session):
+    with pytest.raises(TypeError):
+        groups.placement_group([{"CPU": 1}], name=3)
+    with pytest.raises(TypeError):
+        groups.get_placement_group({1})
+    assert ray_session.nodes()
+
+
 @pytest.mark.differs("waiting for what can never be is an error at once; Ray waits for a node that may join")
 @pytest.mark.parametrize(
     ("bundles", "strategy"), [([{"CPU": 1}] * 9, "PACK"), ([{"unheard": 1}], "PACK"), ([{"custom": 1}, {"custom": 1}], "STRICT_SPREAD")]

@@ -210,8 +210,11 @@ def test_an_error_raised_while_unpickling_an_argument_is_the_tasks_error(ray_ses
     def f(x):
         return x
 
-    with pytest.raises(Exception, match="(?s)cannot be read"):
+    with pytest.raises(ray.exceptions.RayTaskError, match="(?s)could not be computed.*System error: cannot be read") as caught:
         ray.get(f.remote(Explodes()))
+    assert isinstance(caught.value.cause, ray.exceptions.RaySystemError)
+    with pytest.raises(ray.exceptions.RayTaskError, match="(?s)could not be computed.*System error: cannot be read"):
+        ray.get(f.remote(ray.put(Explodes())))
     assert ray.get(f.remote(1)) == 1
 
 
@@ -225,7 +228,7 @@ def test_an_error_raised_while_unpickling_a_value_reaches_get(ray_session):
         def __reduce__(self):
             return (explode, ())
 
-    with pytest.raises(Exception, match="(?s)cannot be read"):
+    with pytest.raises(ray.exceptions.RaySystemError, match="(?s)System error: cannot be read\ntraceback: Traceback .*explode"):
         ray.get(ray.put(Explodes()))
 
 

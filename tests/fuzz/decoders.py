@@ -45,6 +45,7 @@ from mray._runtime import address, breakpoints
 from mray._runtime.launch import Interpreter, Wrapper
 from mray._runtime.observer import _Reader
 from mray._runtime.output import OutputPrinter
+from mray.exceptions import RaySystemError
 
 
 class Decoder(NamedTuple):
@@ -363,7 +364,7 @@ DECODERS: dict[str, Decoder] = {
         (ValueError, TypeError, SyntaxError, OverflowError, struct.error),
     ),
     **_tensors(),
-    "packed value": Decoder((_packed(),), _read_packed, _OF_PICKLES, own_from=40),
+    "packed value": Decoder((_packed(),), _read_packed, (*_OF_PICKLES, RaySystemError), own_from=40),
     "table of the session": Decoder(
         (bytes(64),),
         _read_segment_of(ROWS * ROW_WORDS * 8, lambda name: SessionTable.of(name, open_memory(name, writable=True))),
