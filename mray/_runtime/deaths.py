@@ -84,8 +84,8 @@ def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, met
     how = describe_status(status) or "has ended"
     doing = f", {class_name}.{method} was in flight" if method else ""
     more = text.removeprefix(_ACTOR_REASONS[kind]).strip() if kind == m.CAUSE_CRASH else ""
-    again = f"the actor is being restarted{f'. {more}' if more else ''}"
-    return ActorUnavailableError(f"its process (pid {pid}) {how}{doing}; {again.rstrip('.')}", actor_id)
+    what = f"The actor is temporarily unavailable: its process (pid {pid}) {how}{doing}. The actor is restarting. {more}"
+    return ActorUnavailableError(what.rstrip(". "), actor_id)
 
 
 def worker_error(task: str, cause: Cause | None) -> BaseException:

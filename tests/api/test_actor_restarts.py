@@ -355,6 +355,20 @@ def test_a_call_after_the_death_fails_at_once_while_the_actor_is_restarted(ray_s
         assert answer == "ActorUnavailableError"
 
 
+@pytest.mark.processes("an actor's process is killed")
+def test_the_error_says_that_the_actor_is_restarting(ray_session, held_back, eventually):
+    ray = ray_session
+    actor, pid, _path = held_back
+    os.kill(pid, signals.SIGKILL)
+
+    def says_so():
+        with pytest.raises(ray.exceptions.ActorUnavailableError, match="The actor is temporarily unavailable: ") as raised:
+            ray.get(actor.pid.remote())
+        return "The actor is restarting." in str(raised.value)
+
+    eventually(says_so)
+
+
 @pytest.mark.only("mray")
 def test_calls_before_the_death_is_heard_of_fail_as_soon_as_it_is(ray_session, held_back):
     ray = ray_session
