@@ -60,9 +60,10 @@ class ObjectRef(BaseID):
 
         backend = current_backend()
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        future.set_running_or_notify_cancel()
 
         def settle() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 value = backend.get([self], 0)[0]
             except BaseException as error:

@@ -246,6 +246,24 @@ def test_future_gives_a_concurrent_future(ray_session):
         bad.result()
 
 
+def test_a_future_that_is_cancelled_leaves_the_task_alone(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    def f(gate):
+        while not ray.get(gate.is_set.remote()):
+            pass
+        return 1
+
+    ref = f.remote(gate)
+    future = ref.future()
+    assert future.cancel()
+    assert future.cancelled()
+    ray.get(gate.send.remote())
+    assert ray.get(ref) == 1
+
+
 def test_a_completed_ref_calls_back(ray_session):
     ray = ray_session
     seen = []
