@@ -22,7 +22,7 @@ from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._ipc.limits import explaining
 from mray._objects.ownership import why_unknown
-from mray._objects.remote_error import serialization_error
+from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._runtime.calls import ActorCaller, Call, pack_arguments
 from mray._runtime.client import Client
 from mray._runtime.context import Context
@@ -35,7 +35,6 @@ from mray._runtime.session import Session, start_session
 from mray._runtime.streams import listener, new_stream
 from mray.exceptions import (
     ActorAlreadyExistsError,
-    OufOfBandObjectRefSerializationException,
     PendingCallsLimitExceeded,
     RaySystemError,
 )
@@ -293,7 +292,7 @@ class NativeBackend(PlacementCalls, Backend):
             name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
             try:
                 pickled = cloudpickle.dumps(value)
-            except (TypeError, AttributeError, pickle.PicklingError, OufOfBandObjectRefSerializationException) as error:
+            except UNPICKLABLE as error:
                 raise serialization_error(error, value, f"the {kind} {name}") from error
             if len(pickled) > LARGEST_CODE:
                 what = f"actor {owner.name.rpartition('.')[2]}" if kind == "actor class" else f"remote function {name}"

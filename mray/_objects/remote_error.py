@@ -187,6 +187,10 @@ def text_of(data: bytes) -> str:
         return ""
 
 
+#: What pickling raises for a value that it cannot do, for `serialization_error`. The rest is the user's own.
+UNPICKLABLE = (TypeError, AttributeError, pickle.PicklingError, OufOfBandObjectRefSerializationException)
+
+
 def serialization_error(error: BaseException, value: Any, what: str) -> Exception:
     """The error for a value that cannot be pickled: what it was, and the path to what is in the way. A TypeError, or an
     OufOfBandObjectRefSerializationException when `error` is one.

@@ -139,7 +139,10 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         refuse_closures(ref)
         if client_connected() or ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization():
             return ref._entry
-        return ray.cloudpickle.dumps(ref._entry)
+        try:
+            return ray.cloudpickle.dumps(ref._entry)
+        except ray.exceptions.RayError as error:  # that is forbidden
+            raise translated(error) from None
 
     # ------------------------------------------------------------------------------------ tasks
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:

@@ -19,15 +19,15 @@ from mray._api.blueprint import COMMON_METHODS, ActorBlueprint, ActorMethodSpec
 from mray._api.signature import CallSignature
 from mray._backends.ray.arrival import Shipped
 from mray._backends.ray.client import into_bytes
-from mray._objects.remote_error import serialization_error
+from mray._objects.remote_error import UNPICKLABLE, serialization_error
 
 
 def shipped(owner: Any, kind: str, value: Any) -> Shipped:
-    """The user's function or class with its bytes, as it is now; TypeError when it cannot be pickled."""
+    """The user's function or class with its bytes, as it is now; TypeError when it cannot be pickled (see `serialization_error`)."""
     try:
         with into_bytes():
             payload = ray.cloudpickle.dumps(value)
-    except Exception as error:
+    except UNPICKLABLE as error:
         name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
         raise serialization_error(error, value, f"the {kind} {name}") from error
     return Shipped(value, payload)
