@@ -247,6 +247,13 @@ WARN_WAITING = _declare(
     10.0,
     "Seconds after which the driver is told, once, of what waits for resources that actors or placement groups hold; 0: never.",
 )
+IGNORE_UNHANDLED_ERRORS = _declare(
+    "MRAY_IGNORE_UNHANDLED_ERRORS",
+    _flag,
+    False,
+    "Whether nothing is told of a call that raised and whose ref goes without anybody having asked for its value.",
+    "RAY_IGNORE_UNHANDLED_ERRORS",
+)
 MEMORY_USAGE_THRESHOLD = _declare(
     "MRAY_MEMORY_USAGE_THRESHOLD",
     float,

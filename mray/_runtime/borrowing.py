@@ -26,6 +26,7 @@ from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import is_noting, note_ref
 from mray._runtime.deaths import lost_error, owner_error
 from mray._runtime.remaking import revive
+from mray._runtime.unheard import hear
 from mray.exceptions import OufOfBandObjectRefSerializationException
 
 if TYPE_CHECKING:
@@ -297,6 +298,7 @@ class Borrowing:
             return
         def answer(found: Entry) -> None:
             names = self.names_of(found.refs) if found.refs else None
+            hear(found)
             connection.send((m.OBJECT, object_id, found.form, found.payload, names))
 
         revive(self._client, entry)

@@ -23,6 +23,7 @@ from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import PLAIN_TYPES, serialize
 from mray._runtime import failed_calls
 from mray._runtime.deaths import actor_error, unavailable_error
+from mray._runtime.unheard import hear
 from mray.exceptions import TaskCancelledError
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ class Call:
                 # Views of it may outlive the call: the worker borrows the object.
                 values.append((form, entry.payload, ref._id, client.borrowing.export(ref)))
             else:
+                if form == FAILED:
+                    hear(entry)  # the call says it again
                 values.append((form, entry.payload))
         return values
 

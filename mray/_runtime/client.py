@@ -50,6 +50,7 @@ from mray._runtime.remaking import read_value, revive, revive_all
 from mray._runtime.requests import Answer, Requests
 from mray._runtime.storing import OwnSegments, store_value
 from mray._runtime.tensor_transport import TensorStore
+from mray._runtime.unheard import UnheardErrors, hear
 from mray._runtime.unschedulable import Unschedulable
 from mray._runtime.welcome import await_welcome
 from mray.exceptions import GetTimeoutError, ObjectLostError, RaySystemError
@@ -85,6 +86,7 @@ class Client:
         self.bells = Bells(self)
         self.cancelling = Cancelling(self)
         self.unschedulable = Unschedulable(self.reactor.defer)
+        self.unheard = UnheardErrors(self.reactor.defer)
         self.store: SegmentStore
         self.segments = OwnSegments(self)
         #: Objects of this process whose refs have been pickled: others may ask for them.
@@ -245,6 +247,7 @@ class Client:
                     self.tensors.own(entry, task_id + FIRST, form, payload, call.handle)
                 else:
                     failed_calls.answered(call, payload, connection.process)
+                    self.unheard.come(entry, payload)
             # POINT reply come
             self.complete(connection, task_id, entry, form, payload, refs)
             call.source.replied(call)
@@ -263,9 +266,11 @@ class Client:
             for index, (entry, (form, payload, refs)) in enumerate(zip(call.entries, values, strict=True)):
                 if form == m.TENSORS:
                     self.tensors.own(entry, return_id(task_id, index + 1), form, payload, call.handle)
-                elif form == m.FAILED and not failed:
-                    failed = True
-                    failed_calls.answered(call, payload, connection.process)
+                elif form == m.FAILED:
+                    if not failed:
+                        failed = True
+                        failed_calls.answered(call, payload, connection.process)
+                    self.unheard.come(entry, payload)
                 self.complete(connection, return_id(task_id, index), entry, form, payload, refs)
             call.source.replied(call)
         except Exception as error:
@@ -431,6 +436,7 @@ class Client:
         if form == m.PICKLED:
             return deserialize(form, entry.payload)
         if form == m.FAILED:
+            hear(entry)
             raise unpickle_error(entry.payload)
         if form == m.SEGMENT or form is None:  # it is being made again for another thread
             return read_value(self, entry, entry.owner, entry.object_id)
@@ -457,6 +463,8 @@ class Client:
         elsewhere = False
         for entry in entries:
             if entry.form == failed:
+                for other in entries:
+                    hear(other)
                 self.value_of(entry)
             elif entry.form == tensors:
                 elsewhere = True
@@ -490,6 +498,8 @@ class Client:
                 with self.lock:
                     countdown.end(entries)
             if countdown.failed is not None:
+                for entry in entries:
+                    hear(entry)
                 self.value_of(countdown.failed)
         if not ready:
             raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.")
@@ -517,7 +527,7 @@ class Client:
         except AttributeError:  # ids that nobody made have no entry
             return self._wait_among_strangers(refs, num_returns, timeout)
         if len(ready) == num_returns:
-            return ready, rest
+            return self._heard(ready), rest
         entries = [ref._entry for ref in refs]
         countdown = Survey(entries) if num_returns == len(ready) + 1 and len(entries) <= MOST_SURVEYED else Countdown(-1)
         with self.lock:
@@ -536,7 +546,15 @@ class Client:
         finally:
             with self.lock:
                 countdown.end(entries)
-        return split_ready(refs, num_returns)
+        ready, rest = split_ready(refs, num_returns)
+        return self._heard(ready), rest
+
+    def _heard(self, ready: list[ObjectRef]) -> list[ObjectRef]:
+        """These refs, of whose values the caller knows now."""
+        if self.unheard.any:
+            for ref in ready:
+                hear(ref._entry)
+        return ready
 
     def _wait_among_strangers(
         self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None
