@@ -173,7 +173,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         try:
             # Ray has the value before it has the task for done; cancelling it in between would abort this process (a check of Ray's own).
             # The first ref of a task is there when the task is done; later ones may be items of a generator that goes on.
-            if ref._id.endswith(_FIRST) and ray.wait([entry], timeout=0, fetch_local=False)[0]:
+            if ref._id.endswith(_FIRST) and _is_ready(entry):
                 return
             ray.cancel(entry, force=force, recursive=recursive)
         except ray.exceptions.RayError as error:
@@ -320,6 +320,14 @@ def _returned(returned: Any) -> Any:
     if isinstance(returned, ray.ObjectRefGenerator):
         return RayObjectRefGenerator(returned, ref_of)
     return None if returned is None else ref_of(returned)  # the client's refs
+
+
+def _is_ready(entry: ray.ObjectRef) -> bool:
+    """Whether a task is done; TypeError, as `cancel` raises it for other refs, when it is of another session."""
+    try:
+        return bool(ray.wait([entry], timeout=0, fetch_local=False)[0])
+    except ValueError as error:
+        raise TypeError(f"No owner found for object {entry}: it is of a session that has ended.") from error
 
 
 def _check_session(handle: ActorHandle) -> None:
