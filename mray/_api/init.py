@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 import warnings
@@ -38,7 +39,6 @@ _MEANINGLESS = frozenset(
         "_redis_password",
         "_metrics_export_port",
         "_tracing_startup_hook",
-        "_skip_env_hook",
     }
 )
 
@@ -178,6 +178,8 @@ def init(
         logging_config = LoggingConfig(encoding=encoding)
     if logging_config is not None:
         logging_config.apply()
+    if not others.get("_skip_env_hook"):
+        runtime_env = _from_hook(runtime_env)
     ignored = sorted(_MEANINGLESS & others.keys())
     if ignored:
         logger.debug("init: %s mean nothing on one host and are ignored", ", ".join(ignored))
@@ -208,7 +210,21 @@ def init(
     return context
 
 
-_PRIVATE = frozenset({"job_config", "object_spilling_directory", "_memory", "_temp_dir", "_node_name", "_system_config"})
+_PRIVATE = frozenset({"job_config", "object_spilling_directory", "_memory", "_temp_dir", "_node_name", "_system_config", "_skip_env_hook"})
+
+
+def _from_hook(runtime_env: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the program's hook makes of the environment; ValueError for a hook that is not there."""
+    path = settings.RUNTIME_ENV_HOOK.get()
+    if not path:
+        return runtime_env
+    module, _, name = path.rpartition(".")
+    try:
+        hook = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{settings.RUNTIME_ENV_HOOK.name}={path!r} must be the dotted name of a function in a module: {error}") from error
+    changed: dict[str, Any] | None = hook(runtime_env)
+    return changed
 
 
 def _set_level(level: int | str | None) -> None:

@@ -249,7 +249,7 @@ class NativeBackend(PlacementCalls, Backend):
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
         place = place_of(options, self._context.placement, function.name, resources, resources)
-        merged = merge_environments(environment, options["runtime_env"])
+        merged = merge_environments(environment, options["runtime_env"], self.client.session_dir)
         retriable = options["max_retries"] != 0
         demand: dict[str, Any] = {
             "resources": resources,
@@ -327,7 +327,7 @@ class NativeBackend(PlacementCalls, Backend):
             if existing is not None:
                 return existing
         _code_id, code = self._code(blueprint, "actor class", blueprint.cls)
-        environment = merge_environments(self._context.runtime_env or self._base_env, options["runtime_env"])
+        environment = merge_environments(self._context.runtime_env or self._base_env, options["runtime_env"], client.session_dir)
         actor_id = new_actor_id()
         call = Call(new_task_id(actor_id), "__init__", 0, None)
         detached = options["lifetime"] == "detached"

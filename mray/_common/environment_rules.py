@@ -96,7 +96,7 @@ def _check_modules(modules: Any) -> None:
     if not isinstance(modules, (list, tuple)):
         raise TypeError(f"`py_modules` must be a list of strings, got {type(modules)}.")
     for module in modules:
-        if not isinstance(module, (str, os.PathLike)) and not hasattr(module, "__file__"):
+        if not isinstance(module, (str, os.PathLike)) and not (hasattr(module, "__file__") or hasattr(module, "__path__")):
             raise TypeError(f"`py_module` must be a string, got {type(module)}.")
 
 

@@ -132,6 +132,13 @@ LOCAL_SEED = _declare("MRAY_LOCAL_SEED", int, 0, "With `init(local_mode=True)`: 
 LOCAL_SKIP_SLEEPS = _declare(
     "MRAY_LOCAL_SKIP_SLEEPS", _flag, False, "With `init(local_mode=True)`: when everybody sleeps, move the clock on instead of sleeping."
 )
+RUNTIME_ENV_HOOK = _declare(
+    "MRAY_RUNTIME_ENV_HOOK",
+    str,
+    _no_path,
+    "`module.function` that `init` calls with its `runtime_env` (or None), and whose result is used instead.",
+    "RAY_RUNTIME_ENV_HOOK",
+)
 PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, besides those of `init(preload=...)`.")
 NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")
 ENABLE_AUTO_CONNECT = _declare(

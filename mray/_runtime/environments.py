@@ -2,7 +2,8 @@
 
 In the driver (and in workers that start others) an environment is checked and reduced to builtin values; it travels to the worker among
 its variables, and the worker acts on it before any user code runs. One host means that nothing has to be shipped: a folder is used where
-it lies, unless something of it is excluded; archives and folders with exclusions are unpacked once into the session's directory.
+it lies, unless something of it is excluded; then the first worker copies it into the session's directory. Archives and single modules are
+taken over into that directory at once: whoever made them for the session may delete them when `init` or the call has returned.
 
 A worker serves only what has the same environment: its variables, this one included, are the key of the pool it belongs to.
 """
@@ -20,11 +21,12 @@ from mray._common.environment_rules import INTERPRETERS, check_environment, publ
 from mray._ipc import process as processes
 from mray._ipc.frames import from_text, to_text
 from mray._objects.serializer import dumps
-from mray._runtime.folders import ARCHIVES, unpacked
+from mray._runtime.folders import ARCHIVES, MODULE, is_taken_over, taken_over, unpacked
 from mray._runtime.packages import interpreter_of, reduce_packages
 from mray._runtime.profilers import wrapper_of
 from mray._scheduler.jobs import WORK_VARIABLE
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE
+from mray.exceptions import RuntimeEnvSetupError
 
 #: Carries the rest of an environment among a worker's variables.
 VARIABLE = "MRAY_WORKER_SETUP"
@@ -37,7 +39,7 @@ def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
     """The environment as builtin values, with absolute paths.
 
     TypeError for values of a wrong type, ValueError for paths that are not there and fields that nobody knows, NotImplementedError that
-    names what mray cannot set up.
+    names what mray cannot set up, RuntimeEnvSetupError for a hook that cannot be pickled.
     """
     if not environment:
         return {}
@@ -50,10 +52,9 @@ def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
         if name == "working_dir":
             value = _existing(name, value)
         elif name == "py_modules":
-            folders = [os.path.dirname(os.path.abspath(each.__file__)) if hasattr(each, "__file__") else each for each in value]
-            value = [_existing(name, folder) for folder in folders]
+            value = [_existing(name, _place_of(each), (*ARCHIVES, MODULE)) for each in value]
         elif name == _HOOK and not isinstance(value, (str, bytes)):
-            value = dumps(value)
+            value = _pickled_hook(value)
         elif name in ("env_vars", "config"):
             value = dict(value)
         elif name == "excludes":
@@ -68,22 +69,59 @@ def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
     return reduced
 
 
-def _existing(name: str, path: Any) -> str:
+def _place_of(module: Any) -> Any:
+    """The folder of a package that was given as a module, the file of a module that is none; a path as it is."""
+    if isinstance(module, (str, os.PathLike)):
+        return module
+    return module.__path__[0] if hasattr(module, "__path__") else module.__file__
+
+
+def _pickled_hook(hook: Any) -> bytes:
+    try:
+        return dumps(hook)
+    except Exception as error:
+        raise RuntimeEnvSetupError(
+            f"Failed to export the setup function. runtime_env[{_HOOK!r}] cannot be pickled: {error}. "
+            "See mray.util.inspect_serializability for what it captures."
+        ) from error
+
+
+def _existing(name: str, path: Any, endings: tuple[str, ...] = ARCHIVES) -> str:
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"runtime_env[{name!r}] must be a path, got {type(path)}")
     full = os.path.abspath(os.path.expanduser(os.fspath(path)))
     if not os.path.exists(full):
         raise ValueError(f"runtime_env[{name!r}]: there is no {full}, it is not a valid path.")
-    if not os.path.isdir(full) and not full.endswith(ARCHIVES):
-        raise ValueError(f"runtime_env[{name!r}]: {full} is neither a folder nor an archive ({', '.join(ARCHIVES)})")
+    if not os.path.isdir(full) and not full.endswith(endings):
+        what = "an archive" if endings is ARCHIVES else "an archive or a module"
+        raise ValueError(f"runtime_env[{name!r}]: {full} is neither a folder nor {what} ({', '.join(endings)})")
     return full
 
 
-def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A child inherits its parent's environment; variables are merged, everything else of its own wins."""
+def take_over(environment: dict[str, Any], session_dir: str) -> dict[str, Any]:
+    """A reduced environment of which every file lies in the session's directory.
+
+    RuntimeEnvSetupError for a file that cannot be read or unpacked.
+    """
+    taken = dict(environment)
+    try:
+        if "working_dir" in taken:
+            taken["working_dir"] = taken_over(taken["working_dir"], session_dir)
+        if "py_modules" in taken:
+            taken["py_modules"] = [taken_over(module, session_dir) for module in taken["py_modules"]]
+    except Exception as error:  # of the reader of archives, too
+        raise RuntimeEnvSetupError(f"runtime_env: a file of working_dir or py_modules cannot be used: {error}") from error
+    return taken
+
+
+def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None, session_dir: str) -> dict[str, Any]:
+    """A child inherits its parent's environment; variables are merged, everything else of its own wins.
+
+    Files of its own are taken over into the session's directory.
+    """
     if not own:
         return parent
-    reduced = reduce_environment(own)
+    reduced = take_over(reduce_environment(own), session_dir)
     if not reduced.keys().isdisjoint(INTERPRETERS):
         # One way to an interpreter: the child's own.
         parent = {name: value for name, value in parent.items() if name not in INTERPRETERS}
@@ -135,12 +173,12 @@ def set_up(variables: Mapping[str, str], session_dir: str, tell: Callable[[str],
         os.chdir(folder)
         sys.path.insert(0, folder)
     for module in setup.get("py_modules") or ():
-        if os.path.isdir(module):
-            # The folder of a package is meant as the package.
-            is_package = os.path.exists(os.path.join(module, "__init__.py"))
-            sys.path.insert(0, os.path.dirname(module) if is_package else module)
-        else:
-            sys.path.insert(0, unpacked(module, excludes, session_dir))
+        place = unpacked(module, excludes, session_dir)
+        # A folder is meant as the package of its name; where it is no package, its modules are found without that name as well.
+        if not os.path.exists(os.path.join(place, "__init__.py")):
+            sys.path.insert(0, place)
+        if not is_taken_over(place, session_dir):
+            sys.path.insert(0, os.path.dirname(place))
     hook = setup.get(_HOOK)
     if hook is not None:
         tell(_HOOK)

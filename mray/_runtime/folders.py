@@ -1,7 +1,10 @@
 """Folders and archives of a runtime environment: where a worker finds what they stand for.
 
-In a new worker. A folder is used where it lies; an archive, or a folder of which something is excluded, is unpacked or copied once into
-the session's directory.
+A folder is used where it lies, and copied once into the session's directory when something of it is excluded: by the first worker that
+is started with it. A file, which is an archive or a module, is unpacked or copied there once by the process that names it, at once.
+
+    SESSION/environments/<16 hex digits>            what a file held: to be found by itself
+    SESSION/environments/<16 hex digits>/NAME       what was not excluded of the folder NAME
 """
 
 from __future__ import annotations
@@ -12,27 +15,67 @@ import re
 from collections.abc import Callable, Sequence
 
 ARCHIVES = (".zip", ".whl", ".tar.gz", ".tgz", ".tar.xz")
+MODULE = ".py"
 #: Never part of a folder that is copied.
 _DEFAULT_EXCLUDES = (".git", ".venv", "venv", "__pycache__")
 
 
-def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
-    """The folder that a folder or an archive stands for."""
-    if os.path.isdir(path) and not excludes:
+def is_taken_over(path: str, session_dir: str) -> bool:
+    """Whether `path` is what `taken_over` made of a file."""
+    return os.path.dirname(path) == _folder(session_dir)
+
+
+def _folder(session_dir: str) -> str:
+    return os.path.join(session_dir, "environments")
+
+
+def taken_over(path: str, session_dir: str) -> str:
+    """The folder in the session's directory that has what is in a file; a folder is itself."""
+    if os.path.isdir(path):
         return path
-    import hashlib  # noqa: PLC0415  (with the next two 8 ms of the start of every session, which hardly any needs)
+    return _made(path, (), session_dir, lambda draft: _extract(path, draft))
+
+
+def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
+    """The folder that a folder stands for, of which something may be excluded. What a file held is whole: exclusions are for folders."""
+    if not excludes or is_taken_over(path, session_dir):
+        return path
+    name = os.path.basename(path.rstrip("/")) or "root"
+    return os.path.join(_made(path, excludes, session_dir, lambda draft: _copy(path, os.path.join(draft, name), excludes)), name)
+
+
+def _made(path: str, excludes: Sequence[str], session_dir: str, make: Callable[[str], None]) -> str:
+    """The folder for this state of `path`; `make` fills a new one."""
+    import hashlib  # noqa: PLC0415  (with the next 8 ms of the start of every session, which hardly any needs)
     import shutil  # noqa: PLC0415
-    import zipfile  # noqa: PLC0415
 
     name = hashlib.sha1(repr((stamp_of(path, excludes), excludes)).encode(), usedforsecurity=False).hexdigest()[:16]
-    target = os.path.join(session_dir, "environments", name)
+    target = os.path.join(_folder(session_dir), name)
     if os.path.exists(target):
         return target
-    # Several workers may be at it: each makes its own and the first to finish gives its the name.
-    draft = f"{target}.{os.getpid()}"
-    if os.path.isdir(path):
-        _copy(path, draft, excludes)
+    # Several processes and threads may be at it: each makes its own and the first to finish gives its the name.
+    draft = f"{target}.{os.getpid()}.{os.urandom(4).hex()}"
+    try:
+        make(draft)
+        try:
+            os.rename(draft, target)
+        except OSError:
+            if not os.path.exists(target):
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return target
+
+
+def _extract(path: str, draft: str) -> None:
+    os.makedirs(draft)
+    if path.endswith(MODULE):
+        import shutil  # noqa: PLC0415
+
+        shutil.copy2(path, draft)
     elif path.endswith((".zip", ".whl")):
+        import zipfile  # noqa: PLC0415
+
         with zipfile.ZipFile(path) as archive:
             archive.extractall(draft)
     else:
@@ -43,11 +86,6 @@ def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
                 tar.extractall(draft, filter="data")
             else:  # an old Python; the archive is the user's own
                 tar.extractall(draft)
-    try:
-        os.rename(draft, target)
-    except OSError:
-        shutil.rmtree(draft, ignore_errors=True)
-    return target
 
 
 def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[str, int, int]]]:

@@ -47,6 +47,7 @@ from mray._runtime.session import (
     end_node,
     launch_node,
     private_directory,
+    take_files,
 )
 from mray.exceptions import RaySystemError
 
@@ -219,6 +220,7 @@ def join_session(options: SessionOptions) -> JoinedSession:
     failed_calls.clear()
     client = Client(address.session_dir, os.urandom(8).hex(), m.ROLE_DRIVER)
     client.wishes = choose_job(options, place_of_driver(options.preload))
+    take_files(client.wishes, address.session_dir)
     session = JoinedSession(address, client)
     try:
         client.join()

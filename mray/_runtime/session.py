@@ -37,7 +37,7 @@ from mray._runtime import failed_calls, line_coverage, template
 from mray._runtime.breakpoints import has_terminal
 from mray._runtime.client import Client
 from mray._runtime.deaths import RESET, node_error, reset_error
-from mray._runtime.environments import reduce_environment, variables_of
+from mray._runtime.environments import reduce_environment, take_over, variables_of
 from mray._runtime.host import check_host, interpreter
 from mray._runtime.launch import launch, write_options
 from mray._runtime.observer import is_private, parent_of
@@ -270,6 +270,9 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
         # POINT directory named
         with listen_at(os.path.join(directory, NODE_SOCKET)) as listener:
             chosen["facts"]["session_name"] = os.path.basename(directory)
+            if chosen["job"] is not None:
+                take_files(chosen["job"], directory)
+                chosen["env"] = chosen["job"]["env"]
             write_options(directory, chosen)
             own = {**(os.environ if environment is None else environment), reaper.SESSION_VARIABLE: directory}
             with contextlib.ExitStack() as stack:
@@ -393,6 +396,13 @@ def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> 
         "place": place,
         "eager_install": (runtime_env.get("config") or {}).get("eager_install", True),
     }
+
+
+def take_files(job: dict[str, Any], directory: str) -> None:
+    """Take over into the session's directory what files the job's environment names, which may be gone when its first worker starts."""
+    if "working_dir" in job["runtime_env"] or "py_modules" in job["runtime_env"]:
+        job["runtime_env"] = take_over(job["runtime_env"], directory)
+        job["env"] = variables_of(job["runtime_env"])
 
 
 def make_directory(base: str | None) -> tuple[str, int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pickle
 import tarfile
+import threading
 import zipfile
 
 import pytest
@@ -232,7 +234,100 @@ def test_a_folder_that_is_not_there_is_named(fresh, init):
         init(num_cpus=1, runtime_env={"working_dir": "/no/such/folder"})
 
 
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
+def test_files_of_the_job_may_be_deleted_when_the_session_has_started(fresh, init, tmp_path):
+    ray = fresh
+    archive, module = tmp_path / "given.zip", tmp_path / "mray_single.py"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("mray_zipped.py", "VALUE = 6\n")
+    module.write_text("VALUE = 5\n")
+    (tmp_path / "mray_beside.py").write_text("")
+    init(num_cpus=1, runtime_env={"working_dir": str(archive), "py_modules": [str(module)]})
+    archive.unlink()
+    module.unlink()
+
+    @ray.remote
+    def f():
+        import mray_single
+        import mray_zipped
+
+        return mray_single.VALUE, mray_zipped.VALUE, importlib.util.find_spec("mray_beside") is None
+
+    assert ray.get(f.remote()) == (5, 6, True)
+
+
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
+def test_excludes_are_for_modules_too(fresh, init, tmp_path):
+    ray = fresh
+    for folder, names in (("mray_package", ("__init__", "keep", "drop")), ("mray_folder", ("keep", "drop"))):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / f"{name}.py").write_text("")
+    init(num_cpus=1, runtime_env={"py_modules": [str(tmp_path / "mray_package"), str(tmp_path / "mray_folder")], "excludes": ["drop.py"]})
+
+    @ray.remote
+    def f():
+        modules = [f"{folder}.{name}" for folder in ("mray_package", "mray_folder") for name in ("keep", "drop")]
+        return [name for name in modules if importlib.util.find_spec(name) is not None]
+
+    assert ray.get(f.remote()) == ["mray_package.keep", "mray_folder.keep"]
+
+
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
+@pytest.mark.only("mray")
+def test_files_of_a_task_are_taken_over_at_its_call(ray_session, tmp_path):
+    """On Ray local files are for jobs only."""
+    ray = ray_session
+    module, broken = tmp_path / "mray_of_task.py", tmp_path / "broken.zip"
+    module.write_text("VALUE = 5\n")
+    broken.write_text("no archive")
+
+    @ray.remote
+    def f():
+        import mray_of_task
+
+        return mray_of_task.VALUE
+
+    ref = f.options(runtime_env={"py_modules": [str(module)], "excludes": ["x"]}).remote()
+    module.unlink()
+    assert ray.get(ref) == 5
+    with pytest.raises(ray.exceptions.RuntimeEnvSetupError, match="not a zip file"):
+        f.options(runtime_env={"working_dir": str(broken)}).remote()
+
+
 # ------------------------------------------------------------------------------------------ hooks
+@pytest.mark.processes("folders, modules and hooks are a whole process's")
+def test_a_hook_that_cannot_be_pickled_is_refused_at_once(fresh, init):
+    lock = threading.Lock()
+    with pytest.raises(fresh.exceptions.RuntimeEnvSetupError, match="Failed to export the setup function"):
+        init(num_cpus=1, runtime_env={"worker_process_setup_hook": lambda: lock})
+
+
+@pytest.fixture
+def env_hook(tmp_path, monkeypatch):
+    """Names a function as the hook of environments that gives every job a variable."""
+    (tmp_path / "mray_env_hook.py").write_text(
+        "def hook(environment):\n    return {'env_vars': {'HOOKED': str(environment)}}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "mray_env_hook.hook")
+
+
+@pytest.mark.parametrize(("skip", "seen"), [(False, "None"), (True, None)])
+def test_a_jobs_environment_is_what_the_hook_makes_of_it(fresh, init, env_hook, skip, seen):
+    ray = fresh
+    init(num_cpus=1, _skip_env_hook=skip)
+    assert ray.get(ray.remote(lambda: os.environ.get("HOOKED")).remote()) == seen
+
+
+@pytest.mark.only("mray", "local")
+def test_an_environment_hook_that_is_not_there_is_named(fresh, init, monkeypatch):
+    """On Ray the error is that of the import."""
+    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "mray_no_such_module.hook")
+    with pytest.raises(ValueError, match="RUNTIME_ENV_HOOK='mray_no_such_module.hook'"):
+        init(num_cpus=1)
+
+
 @pytest.mark.processes("folders, modules and hooks are a whole process's")
 @pytest.mark.differs("Ray says that the worker has died, after all retries")
 def test_a_hook_that_raises_fails_what_waits_for_the_worker(fresh, init, engine):

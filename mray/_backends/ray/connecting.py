@@ -51,6 +51,7 @@ def _init_options(options: SessionOptions, starts: bool, client: bool) -> dict[s
         raise ValueError(options.conflict)
     given: dict[str, Any] = {"namespace": options.namespace, "runtime_env": options.runtime_env}
     if not client:
+        given["_skip_env_hook"] = True  # `mray.init` has asked the hook, if it was to be asked
         given["log_to_driver"] = options.log_to_driver
         given["logging_level"] = logger.level or logging.INFO
         if options.logging_config is not None:
