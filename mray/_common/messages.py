@@ -79,9 +79,10 @@ TENSORS_DONE = 28  # lease, use, event                     device memory that wa
 BORROW = 30  # number, object ids                     I hold these refs; answer BORROWED when number > 0
 BORROWED = 31  # number
 RELEASE = 32  # object ids                            I hold them no more
-FETCH = 33  # object id                                 send me OBJECT once it is ready
+FETCH = 33  # object id [, asks]                        send me OBJECT once it is ready; ABSENT too, if it is not and I ask
 OBJECT = 34  # object id, form, payload, refs
 FREE_SEGMENT = 35  # names [, again]                   segments you produced that nobody needs any more; False: nor is to use again
+ABSENT = 37  # object id                                what you have fetched is not there yet
 UNPIN = 36  # task id                                   the refs inside that reply are borrowed: drop your pins
 
 # --------------------------------------------------------------------------------- graphs (peer to peer)
@@ -122,7 +123,7 @@ SETTING_UP = 73  # what                                    code of the user's be
 
 # ----------------------------------------------------------------------------------- node to a client
 WELCOME = 80  # facts: dict                                facts of the session; with the descriptors of its table and of channels
-LEASE_GRANT = 81  # request, lease id, worker process, resources, gpu ids, and if it is pinned the CPUs
+LEASE_GRANT = 81  # request, lease id, worker process, resources, gpu ids, and if it is pinned the CPUs, and other accelerators
 LEASE_REFUSED = 82  # request, text                        this machine can never satisfy it
 LEASE_LOST = 83  # lease id, cause                         the leased worker died; cause as in ACTOR_STATE
 LEASE_RECALL = 84  # lease id                               others wait: return it as soon as it is idle

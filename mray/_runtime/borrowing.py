@@ -67,12 +67,15 @@ class Borrowing:
         self.caller: Connection | None = None
         #: Acknowledgements that a reply has to wait for.
         self.unacknowledged = 0
+        #: How often an owner that was asked has said that a value is not there yet.
+        self.absences = 0
         self.words: dict[int, Callable[..., None]] = {
             m.BORROW: self._on_borrow,
             m.BORROWED: lambda _c, number: self.acknowledged(number),
             m.RELEASE: self._on_release,
             m.FETCH: self._on_fetch,
             m.OBJECT: self._on_object,
+            m.ABSENT: self._on_absent,
             m.FREE_SEGMENT: self._on_free_segment,
             m.UNPIN: self._on_unpin,
         }
@@ -178,8 +181,11 @@ class Borrowing:
         """As `adopt`, for the value of a reply: its worker pins the refs until they are borrowed."""
         return self.adopt(names, lambda: connection.send((m.UNPIN, task_id)))
 
-    def fetch(self, entry: Entry) -> None:
-        """Ask the owner for the value, if nobody has yet. OSError when this process may open no more files: it may try again."""
+    def fetch(self, entry: Entry, asks: bool = False) -> None:
+        """Ask the owner for the value, if nobody has yet, and with `asks` whether it is there (`absences`).
+
+        OSError when this process may open no more files: it may try again.
+        """
         if entry.fetching or entry.form is not None or entry.owner is None:
             return
         connection = self._client.try_peer(entry.owner)
@@ -187,7 +193,10 @@ class Borrowing:
         if connection is None:
             entry.complete(m.FAILED, pickle_error(owner_error(entry.owner, entry.object_id)))
             return
-        connection.send((m.FETCH, entry.object_id))
+        connection.send((m.FETCH, entry.object_id, True) if asks else (m.FETCH, entry.object_id))
+
+    def _on_absent(self, _connection: Connection, _object_id: bytes) -> None:
+        self.absences += 1
 
     def _on_object(self, connection: Connection, object_id: bytes, form: int, payload: Any, names: Names | None) -> None:
         entry = self._borrowed.get(object_id)
@@ -291,7 +300,7 @@ class Borrowing:
         if table is not None:
             table.words[self._client.facts["row"] * ROW_WORDS + LENT] += change
 
-    def _on_fetch(self, connection: Connection, object_id: bytes) -> None:
+    def _on_fetch(self, connection: Connection, object_id: bytes, asks: bool = False) -> None:
         entry = self._client.exported.get(object_id)
         if entry is None:
             connection.send((m.OBJECT, object_id, m.FAILED, pickle_error(lost_error(object_id)), None))
@@ -306,6 +315,8 @@ class Borrowing:
             self.fetch(entry)
         if not entry.add_waiter(answer):
             answer(entry)
+        elif asks:
+            connection.send((m.ABSENT, object_id))
 
     def _on_free_segment(self, _connection: Connection, names: list[str], again: bool = True) -> None:
         for name in names:

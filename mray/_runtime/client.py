@@ -57,6 +57,10 @@ from mray.exceptions import GetTimeoutError, ObjectLostError, RaySystemError
 
 Payload = tuple[int, Any, Any]
 
+#: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
+#: say, has answered by then, with the value or that it is not there; also one that computes (it reads every few milliseconds).
+GRACE_SECONDS = 0.05
+
 
 class Client:
     """The runtime of one process."""
@@ -139,8 +143,9 @@ class Client:
         #: Ends what this process cannot go on with: a worker ends itself, a driver what it asks of the session.
         self.end_with: Callable[[RaySystemError], None] = partial(end_driver, self)
         self.reactor.on_fault = lambda what, error: self.end_with(fault_error(what, error))
-        #: Called around a wait of user code that is really going to wait.
+        #: Called around a wait of user code that is really going to wait; and whether that gives anything back.
         self.on_block: Callable[[], Callable[[], None] | None] = lambda: None
+        self.lends: Callable[[], bool] = lambda: False
         #: By event loop: what its coroutines wait for (`mray._runtime.awaiting`); and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.reads_always = False
@@ -481,19 +486,19 @@ class Client:
     def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
         if len(entries) == 1:
             (entry,) = entries
+            hope = None
             if entry.owner is not None and not entry.fetching:
                 with self.lock:
-                    self.borrowing.fetch(entry)
-            ready = self.wait_as_user(lambda: entry.form is not None, timeout)
+                    hope = self._ask_for(entries)
+            ready = self.wait_as_user(lambda: entry.form is not None, timeout, hope)
         else:
             countdown = Countdown(m.FAILED)
             with self.lock:
+                hope = self._ask_for(entries)
                 for entry in entries:
-                    if entry.form is None and entry.owner is not None:
-                        self.borrowing.fetch(entry)
                     countdown.watch(entry)
             try:
-                ready = self.wait_as_user(lambda: not countdown.left or countdown.failed is not None, timeout)
+                ready = self.wait_as_user(lambda: not countdown.left or countdown.failed is not None, timeout, hope)
             finally:
                 with self.lock:
                     countdown.end(entries)
@@ -504,11 +509,39 @@ class Client:
         if not ready:
             raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.")
 
-    def wait_as_user(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait on behalf of user code: a task gives its CPUs back meanwhile."""
+    def _ask_for(self, entries: Sequence[Entry], spare: int = 0) -> int | None:
+        """Have the values of borrowed objects sent. Client's lock held.
+
+        Returns what `wait_as_user` is to know when all of these values, or all but so many, may be there: up to which count of absences.
+        """
+        asks = self.lends()
+        for entry in entries:
+            if entry.form is None:
+                if entry.owner is None or entry.fetching:
+                    spare -= 1  # it is being made, or was not there when it was asked for
+                else:
+                    self.borrowing.fetch(entry, asks)
+        return self.borrowing.absences + spare if asks and spare >= 0 else None
+
+    def wait_as_user(self, predicate: Callable[[], bool], timeout: float | None, hope: int | None = None) -> bool:
+        """Wait on behalf of user code: a task gives its CPUs back meanwhile.
+
+        Not in the moment in which values come that are there already: a worker more would be started for each. With `hope` it keeps them
+        until the owners have said of so many values that they are not there, and for `GRACE_SECONDS` at most.
+        """
         reactor = self.reactor
         if timeout == 0:
             return reactor.wait_until(predicate, 0)
+        if hope is not None:
+            borrowing = self.borrowing
+            deadline = None if timeout is None else monotonic() + timeout
+            reactor.wait_until(
+                lambda: predicate() or borrowing.absences > hope, GRACE_SECONDS if timeout is None else min(timeout, GRACE_SECONDS)
+            )
+            if predicate():
+                return True
+            if deadline is not None:
+                timeout = max(0.0, deadline - monotonic())
         unblock = self.on_block()
         if unblock is None:
             return reactor.wait_until(predicate, timeout)
@@ -530,16 +563,16 @@ class Client:
             return self._heard(ready), rest
         entries = [ref._entry for ref in refs]
         countdown = Survey(entries) if num_returns == len(ready) + 1 and len(entries) <= MOST_SURVEYED else Countdown(-1)
-        with self.lock:
-            for entry in countdown.to_watch(entries):
-                if entry.form is None:
-                    if entry.owner is not None:
-                        self.borrowing.fetch(entry)
-                    countdown.watch(entry)
         most_left = len(entries) - num_returns
+        with self.lock:
+            watched = countdown.to_watch(entries)
+            hope = self._ask_for(entries if self.lends() else watched, most_left)
+            for entry in watched:
+                if entry.form is None:
+                    countdown.watch(entry)
         try:
             if countdown.left > most_left:
-                self.wait_as_user(lambda: countdown.left <= most_left, timeout)
+                self.wait_as_user(lambda: countdown.left <= most_left, timeout, hope)
         except KeyboardInterrupt:
             self.cancelling.interrupted(entries)
             raise

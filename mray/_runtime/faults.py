@@ -79,7 +79,7 @@ def _tensors(_client: Client, peer: Connection, _failure: Exception, payload: by
     peer.send((m.TENSORS_BROUGHT, number, m.FAILED, payload, b""))
 
 
-def _fetch(_client: Client, peer: Connection, _failure: Exception, payload: bytes, object_id: bytes) -> None:
+def _fetch(_client: Client, peer: Connection, _failure: Exception, payload: bytes, object_id: bytes, *_asks: bool) -> None:
     peer.send((m.OBJECT, object_id, m.FAILED, payload, None))
 
 

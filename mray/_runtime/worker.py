@@ -118,7 +118,7 @@ class Worker:
         client.reactor.tear.tell = self._torn
         client.on_broken = self._on_broken
         client.end_with = self.end_with
-        client.on_block = self._block
+        client.on_block, client.lends = self._block, self._lends
         client.sections["work"] = lambda: work_of(self)
 
     # ------------------------------------------------------------------------------------ reading thread
@@ -397,9 +397,13 @@ class Worker:
             connection.send((m.GRAPHED, number, False, pickle_error(TaskCancelledError(None, text))))
 
     # ------------------------------------------------------------------------------------ blocking
+    def _lends(self) -> bool:
+        """Whether a task runs that has CPUs which others could use while it waits."""
+        return self.executor.instance is None and self.context.task_id is not None and self._lease_cpus
+
     def _block(self) -> Callable[[], None] | None:
         """The task is about to wait: others may have its CPUs and what queues behind it."""
-        if self.executor.instance is not None or self.context.task_id is None or not self._lease_cpus:
+        if not self._lends():
             return None
         client = self.client
         with client.lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal as signals
 import threading
 import time
 
@@ -447,6 +448,58 @@ def test_queued_tasks_do_not_starve_behind_one_that_blocks(fresh, init, signal):
     refs = [waits.remote([blocks.options(num_cpus=0).remote(gate)]), opens.remote(gate)]
     assert ray.get(refs) == ["unblocked", None]
     assert ray.get(blocked) == 0
+
+
+@pytest.mark.processes("one process has one place for all tasks")
+def test_who_asks_for_what_is_there_keeps_its_cpus(fresh, init, eventually):
+    """No further worker begins to run for the moment in which a value is brought, however many ask."""
+    ray = fresh
+    init(num_cpus=2)
+    there = [ray.put(number) for number in range(3)]
+
+    @ray.remote
+    def gets(refs):
+        ray.get(refs)
+        return os.getpid()
+
+    @ray.remote
+    def waits(refs):
+        ray.wait(refs, num_returns=2)
+        return os.getpid()
+
+    def workers():
+        return set(ray.get([task.remote(there) for _ in range(25) for task in (gets, waits)]))
+
+    # A machine that is busy may keep the owner from answering in time, and then what has begun beside stays while there are tasks.
+    eventually(lambda: ray.available_resources().get("CPU") == 2 and len(workers()) <= 2)
+
+
+@pytest.mark.processes("stops one")
+def test_who_asks_one_that_does_not_answer_lets_others_run(fresh, init):
+    ray = fresh
+    init(num_cpus=1)
+
+    @ray.remote(num_cpus=0)
+    class Owner:
+        def pid(self):
+            return os.getpid()
+
+        def make(self):
+            return [ray.put(3)]
+
+    @ray.remote
+    def gets(refs, pause):
+        os.kill(pause, signals.SIGSTOP)
+        return ray.get(refs)
+
+    @ray.remote
+    def resumes(pause):
+        os.kill(pause, signals.SIGCONT)
+
+    owner = Owner.remote()
+    pid = ray.get(owner.pid.remote())
+    refs = ray.get(owner.make.remote())
+    assert ray.get([gets.remote(refs, pid), resumes.remote(pid)], timeout=60) == [[3], None]
 
 
 def test_submitting_and_getting_from_many_threads(ray_session):

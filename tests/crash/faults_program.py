@@ -72,6 +72,11 @@ def sleep(seconds: float, value: Any = None) -> Any:
 
 
 @mray.remote
+def read_late(refs: list[Any]) -> int:
+    return len(mray.get(refs[0]))
+
+
+@mray.remote
 def make_ref() -> list[Any]:
     return [mray.put(np.ones(LARGE, np.uint8))]
 
@@ -207,6 +212,7 @@ def objects(folder: str) -> None:
     late = sleep.remote(0.2, np.ones(10, np.uint8))
     same(mray.get(holder.keep.remote([mray.put(np.ones(LARGE, np.uint8)), late])), 2)
     same(mray.get(holder.read.remote()), LARGE + 10)
+    same(mray.get(read_late.remote([sleep.remote(0.2, np.ones(10, np.uint8))])), 10)
     value, (inner,) = mray.get(holder.both.remote(b"x" * LARGE))
     same(mray.get(reader.keep.remote([inner])), 1)
     same(mray.get(reader.read.remote()), LARGE)

@@ -69,7 +69,7 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
     },
     ("worker", "peer heard"): {
         "tasks": "FUNCTION HELLO LEASED TASK",
-        "objects": "FREE_SEGMENT UNPIN",
+        "objects": "ABSENT FREE_SEGMENT UNPIN",
         "looks": "ASK",
         "cancels": "CANCEL",
         "queues": "RECLAIM",
