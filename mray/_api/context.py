@@ -15,11 +15,9 @@ from mray._api.current import current_backend
 from mray._api.global_worker import GlobalWorker
 from mray._api.init import as_hex, warn_deprecated
 from mray._common import settings
+from mray._common.accelerators import KINDS
 from mray._common.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 from mray._common.log import logger
-
-#: The kinds of accelerators that Ray counts.
-_ACCELERATORS = ("GPU", "TPU", "NPU", "HPU", "neuron_cores", "RBLN", "FURIOSA", "MBLT", "TTNPU")
 
 
 class RuntimeContext:
@@ -128,8 +126,9 @@ class RuntimeContext:
         return self.get_accelerator_ids()
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
-        """Kind to ids, as text; only GPUs are ever there."""
-        return {**{kind: [] for kind in _ACCELERATORS}, "GPU": [str(gpu) for gpu in self._here("gpu_ids") or ()]}
+        """Kind to ids, as text, for each kind that there is."""
+        others = {kind: list(ids) for kind, ids in (self._here("accelerators") or {}).items()}
+        return {"GPU": [str(gpu) for gpu in self._here("gpu_ids") or ()], **{kind: [] for kind in KINDS}, **others}
 
     def get_placement_group_id(self) -> str | None:
         """The placement group that the task or actor runs in; ``None`` for none."""

@@ -525,6 +525,7 @@ class NativeBackend(PlacementCalls, Backend):
             "mode": "worker" if self._worker is not None else "driver",
             "resources": context.resources,
             "gpu_ids": context.gpu_ids,
+            "accelerators": context.accelerators,
             "namespace": self.client.facts["namespace"],
             "restarted": context.restarted,
             "placement_group_id": context.placement and context.placement[0],

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._common import settings
+from mray._common.accelerators import wrong_with_quantity
 from mray._common.environment_rules import check_environment
 from mray._common.labels import wrong_with_fallbacks, wrong_with_selector
 from mray._common.placement import check_place_options, wrong_with_affinity, wrong_with_strategy
@@ -70,7 +71,7 @@ def _resources(_name: str, value: Any) -> str | None:
     for key, quantity in value.items():
         if not isinstance(quantity, (int, float)):
             raise TypeError(f"The quantity of resource {key} must be a number, but received type {type(quantity)}")
-        if wrong := _quantity(str(key), quantity):
+        if wrong := _quantity(str(key), quantity) or wrong_with_quantity(str(key), quantity):
             return wrong
     return None
 

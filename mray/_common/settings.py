@@ -213,6 +213,69 @@ NOSET_CUDA_VISIBLE_DEVICES = _declare(
     "Leave CUDA_VISIBLE_DEVICES of tasks and actors alone.",
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
 )
+NOSET_TPU_VISIBLE_CHIPS = _declare(
+    "MRAY_NOSET_TPU_VISIBLE_CHIPS",
+    _flag,
+    False,
+    "Leave TPU_VISIBLE_CHIPS of tasks and actors alone.",
+    "RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS",
+)
+NOSET_NEURON_RT_VISIBLE_CORES = _declare(
+    "MRAY_NOSET_NEURON_RT_VISIBLE_CORES",
+    _flag,
+    False,
+    "Leave NEURON_RT_VISIBLE_CORES of tasks and actors alone.",
+    "RAY_EXPERIMENTAL_NOSET_NEURON_RT_VISIBLE_CORES",
+)
+NOSET_HABANA_VISIBLE_MODULES = _declare(
+    "MRAY_NOSET_HABANA_VISIBLE_MODULES",
+    _flag,
+    False,
+    "Leave HABANA_VISIBLE_MODULES of tasks and actors alone.",
+    "RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES",
+)
+NOSET_ASCEND_RT_VISIBLE_DEVICES = _declare(
+    "MRAY_NOSET_ASCEND_RT_VISIBLE_DEVICES",
+    _flag,
+    False,
+    "Leave ASCEND_RT_VISIBLE_DEVICES of tasks and actors alone.",
+    "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES",
+)
+NOSET_RBLN_RT_VISIBLE_DEVICES = _declare(
+    "MRAY_NOSET_RBLN_RT_VISIBLE_DEVICES",
+    _flag,
+    False,
+    "Leave RBLN_DEVICES of tasks and actors alone.",
+    "RAY_EXPERIMENTAL_NOSET_RBLN_RT_VISIBLE_DEVICES",
+)
+NOSET_FURIOSA_DEVICES = _declare(
+    "MRAY_NOSET_FURIOSA_DEVICES",
+    _flag,
+    False,
+    "Leave FURIOSA_DEVICES of tasks and actors alone.",
+    "RAY_EXPERIMENTAL_NOSET_FURIOSA_DEVICES",
+)
+NOSET_MBLT_RT_VISIBLE_DEVICES = _declare(
+    "MRAY_NOSET_MBLT_RT_VISIBLE_DEVICES",
+    _flag,
+    False,
+    "Leave QBRUNTIME_VISIBLE_DEVICES of tasks and actors alone.",
+    "RAY_EXPERIMENTAL_NOSET_MBLT_RT_VISIBLE_DEVICES",
+)
+NOSET_TENSTORRENT_VISIBLE_DEVICES = _declare(
+    "MRAY_NOSET_TENSTORRENT_VISIBLE_DEVICES",
+    _flag,
+    False,
+    "Leave TT_VISIBLE_DEVICES of tasks and actors alone.",
+    "RAY_EXPERIMENTAL_NOSET_TENSTORRENT_VISIBLE_DEVICES",
+)
+ACCEL_ENV_VAR_OVERRIDE_ON_ZERO = _declare(
+    "MRAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
+    _flag,
+    False,
+    "Let tasks and actors without GPUs, and without other accelerators, see none.",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
+)
 OBJECT_SPILLING_DIRECTORY = _declare(
     "MRAY_OBJECT_SPILLING_DIRECTORY",
     str,

@@ -19,6 +19,8 @@ class Context:
         self.restarted = False
         self.resources: dict[str, float] = {}
         self.gpu_ids: list[Any] = []
+        #: Other accelerators: ids by kind.
+        self.accelerators: dict[str, list[str]] = {}
         self.runtime_env: dict[str, Any] = {}
         self.max_task_retries = 0
         self.namespace = ""

@@ -398,6 +398,7 @@ class LeasePools:
         resources: dict[str, Any],
         gpus: list[Any],
         cpus: list[int] | None = None,
+        accelerators: dict[str, list[int]] | None = None,
     ) -> None:
         # POINT lease granted
         pool = self._requests.pop(number, None)
@@ -420,7 +421,9 @@ class LeasePools:
         self._leases[lease_id] = pool.leases[lease_id] = lease
         connection.facts["lease"] = lease
         options = pool.demand.get("options")
-        connection.post((m.LEASED, lease_id, resources, gpus, {**(options or {}), "cpus": cpus} if cpus else options))
+        if cpus or accelerators:
+            options = {**(options or {}), "cpus": cpus, "accelerators": accelerators}
+        connection.post((m.LEASED, lease_id, resources, gpus, options))
         pool.feed()
         if not connection.calls:
             pool._idle(lease, monotonic())

@@ -32,7 +32,7 @@ from mray._runtime.calls import failed_reply
 from mray._runtime.cancelling import Interrupts
 from mray._runtime.client import Client
 from mray._runtime.context import Context
-from mray._runtime.executor import Executor, gpu_environment
+from mray._runtime.executor import Executor, show_devices
 from mray._runtime.exits import EXITED, ExitActor
 from mray._runtime.faults import end_request, fault_error
 from mray._runtime.lanes import Lanes
@@ -359,7 +359,7 @@ class Worker:
         if placement != context.placement:
             context.placement = placement
         self._lease_cpus = bool(resources.get("CPU"))
-        gpu_environment(gpus)
+        context.accelerators = show_devices(gpus, (options or {}).get("accelerators") or {})
         _set_threads(resources.get("CPU", 0), context.runtime_env)
 
     def _start_actor(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> None:
@@ -369,7 +369,7 @@ class Worker:
         context.runtime_env = spec.get("runtime_env") or {}
         context.placement = spec.get("current_group")
         self._pinning.set(spec.get("cpus"))
-        gpu_environment(context.gpu_ids)
+        context.accelerators = show_devices(context.gpu_ids, spec.get("accelerators") or {})
         _set_threads(context.resources.get("CPU", 0), context.runtime_env)
         self.client.reactor.guard.admit()
         failure = self.executor.become(actor_id, spec, incarnation)

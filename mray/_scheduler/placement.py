@@ -24,7 +24,7 @@ from mray._common.messages import ANSWER, CAUSE_GROUP, GROUP_REMOVED
 from mray._scheduler.jobs import job_of
 from mray._scheduler.policy import FREE_LEASES, GRAVE_BYTES, GRAVES
 from mray._scheduler.records import ActorRecord, Lease, Member, Tenant
-from mray._scheduler.resources import FREE, GPU, UNIT, Amounts, Holding, ResourcePool, describe, to_amounts, to_quantities
+from mray._scheduler.resources import FREE, GPU, UNIT, Amounts, Holding, ResourcePool, Slots, describe, to_amounts, to_quantities
 
 PENDING = "PENDING"
 CREATED = "CREATED"
@@ -37,7 +37,11 @@ class BundlePool(ResourcePool):
     def __init__(self, reserved: Holding, scope: str) -> None:
         machine = reserved.pool
         devices = tuple(units for _index, units in reserved.devices)
-        self._fill({**reserved.amounts, FREE: FREE_LEASES * UNIT}, machine.ids_of(reserved), devices)
+        slots = {
+            kind: Slots(tuple(ids), tuple(units for _index, units in reserved.slots[kind]))
+            for kind, ids in machine.accelerators_of(reserved).items()
+        }
+        self._fill({**reserved.amounts, FREE: FREE_LEASES * UNIT}, machine.ids_of(reserved), devices, slots)
         #: What the machine has set aside for it.
         self.reserved = reserved
         self.scope = scope

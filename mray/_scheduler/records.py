@@ -25,7 +25,7 @@ An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and p
 ``announced``      true: its arguments are not there yet; a second request with all of the spec follows
 ``public``         builtin values that `NAME_LOOKUP` answers with: what a handle is made of
 
-`ACTOR_START` adds ``gpu_ids`` (list), ``restarted`` (bool).
+`ACTOR_START` adds ``gpu_ids`` (list), ``accelerators`` (kind to indices), ``restarted`` (bool).
 """
 
 from __future__ import annotations

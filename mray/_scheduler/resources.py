@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from mray._common.accelerators import KINDS
 from mray._scheduler.policy import choose_device
 
 UNIT = 10_000
@@ -50,16 +51,36 @@ def describe(amounts: Mapping[str, int]) -> str:
 class Holding:
     """What one tenant has taken."""
 
-    __slots__ = ("amounts", "devices", "lent", "pool")
+    __slots__ = ("amounts", "devices", "lent", "pool", "slots")
 
-    def __init__(self, pool: ResourcePool, amounts: Amounts, devices: tuple[tuple[int, int], ...]) -> None:
+    def __init__(
+        self,
+        pool: ResourcePool,
+        amounts: Amounts,
+        devices: tuple[tuple[int, int], ...],
+        slots: dict[str, tuple[tuple[int, int], ...]] | None = None,
+    ) -> None:
         #: Where it goes back to.
         self.pool = pool
         self.amounts = amounts
         #: (index of the device, units of it) per GPU.
         self.devices = devices
+        #: The same per other accelerator, by kind.
+        self.slots = slots or {}
         #: Whether the CPUs are given back for as long as the tenant is blocked.
         self.lent = False
+
+
+class Slots:
+    """The accelerators of one kind, which are counted one by one as GPUs are."""
+
+    __slots__ = ("free", "ids", "total")
+
+    def __init__(self, ids: tuple[int, ...], total: tuple[int, ...]) -> None:
+        self.ids = ids
+        #: What there is of each, and what is free: 0 <= free <= total.
+        self.total = total
+        self.free = list(total)
 
 
 class ResourcePool:
@@ -71,9 +92,10 @@ class ResourcePool:
         total.pop(GPU, None)
         if ids:
             total[GPU] = len(ids) * UNIT
-        self._fill(total, ids, (UNIT,) * len(ids))
+        counts = {kind: total[kind] // UNIT for kind in KINDS if kind in total}
+        self._fill(total, ids, (UNIT,) * len(ids), {kind: Slots(tuple(range(count)), (UNIT,) * count) for kind, count in counts.items()})
 
-    def _fill(self, total: Amounts, gpu_ids: tuple[GpuId, ...], devices: tuple[int, ...]) -> None:
+    def _fill(self, total: Amounts, gpu_ids: tuple[GpuId, ...], devices: tuple[int, ...], slots: dict[str, Slots]) -> None:
         self.gpu_ids = gpu_ids
         self.total = total
         #: Invariant: 0 <= free <= total, except that CPUs go below zero when a blocked tenant wakes up.
@@ -82,6 +104,8 @@ class ResourcePool:
         self.device_total = devices
         #: Invariant: 0 <= free <= total, and the sum is ``free["GPU"]``.
         self.device_free = list(devices)
+        #: Other accelerators, by kind.
+        self.slots = slots
 
     # ------------------------------------------------------------------------------------ asking
     def shortage(self, amounts: Mapping[str, int]) -> str | None:
@@ -94,6 +118,10 @@ class ResourcePool:
             return "more than one GPU must be asked for in whole numbers"
         if gpus and choose_device(self.device_total, gpus, UNIT) is None:
             return f"its share of a GPU is smaller than {from_units(gpus)}"
+        for kind, slots in self.slots.items():
+            units = amounts.get(kind, 0)
+            if units and choose_device(slots.total, units, UNIT) is None:
+                return f"of {kind} it has {[from_units(each) for each in slots.total]}, which does not give {from_units(units)}"
         return None
 
     def shortage_of_all(self, wanted: Sequence[Amounts]) -> str | None:
@@ -103,7 +131,8 @@ class ResourcePool:
             if shortage is not None:
                 return shortage
         empty = ResourcePool({})
-        empty._fill(dict(self.total), self.gpu_ids, self.device_total)
+        slots = {kind: Slots(each.ids, each.total) for kind, each in self.slots.items()}
+        empty._fill(dict(self.total), self.gpu_ids, self.device_total, slots)
         outcome = empty.try_take_all(wanted)
         return None if isinstance(outcome, list) else f"it has {describe(self._declared())}, not enough {outcome} for all of them"
 
@@ -116,6 +145,10 @@ class ResourcePool:
         gpus = amounts.get(GPU, 0)
         if gpus and choose_device(self.device_free, gpus, UNIT) is None:
             return GPU
+        for kind, slots in self.slots.items():
+            units = amounts.get(kind, 0)
+            if units and choose_device(slots.free, units, UNIT) is None:
+                return kind
         return None
 
     def quantities(self) -> dict[str, float]:
@@ -133,6 +166,10 @@ class ResourcePool:
     def ids_of(self, holding: Holding) -> tuple[GpuId, ...]:
         return tuple(self.gpu_ids[index] for index, _units in holding.devices)
 
+    def accelerators_of(self, holding: Holding) -> dict[str, list[int]]:
+        """The accelerators besides GPUs, by kind."""
+        return {kind: [self.slots[kind].ids[index] for index, _units in taken] for kind, taken in holding.slots.items()}
+
     # ------------------------------------------------------------------------------------ taking and giving
     def take(self, amounts: Amounts) -> Holding:
         """Take amounts of which nothing is `lacking`."""
@@ -147,7 +184,16 @@ class ResourcePool:
             devices = tuple((index, min(gpus, UNIT)) for index in chosen)
             for index, units in devices:
                 self.device_free[index] -= units
-        return Holding(self, amounts, devices)
+        taken: dict[str, tuple[tuple[int, int], ...]] = {}
+        for kind, slots in self.slots.items():
+            wanted = amounts.get(kind, 0)
+            if wanted:
+                chosen = choose_device(slots.free, wanted, UNIT)
+                assert chosen is not None
+                taken[kind] = tuple((index, min(wanted, UNIT)) for index in chosen)
+                for index, units in taken[kind]:
+                    slots.free[index] -= units
+        return Holding(self, amounts, devices, taken)
 
     def try_take_all(self, wanted: Sequence[Amounts]) -> list[Holding] | str:
         """Take all of these or nothing: the holdings in the same order, or the name of a resource that is lacking.
@@ -174,8 +220,12 @@ class ResourcePool:
                 free[name] += units
         for index, units in holding.devices:
             self.device_free[index] += units
+        for kind, taken in holding.slots.items():
+            for index, units in taken:
+                self.slots[kind].free[index] += units
         holding.amounts = {}
         holding.devices = ()
+        holding.slots = {}
         holding.lent = False
         return names
 
@@ -201,7 +251,11 @@ class ResourcePool:
         """Assert that what is free and what is held make the whole."""
         used: dict[str, int] = {}
         devices = [0] * len(self.gpu_ids)
+        held = {kind: [0] * len(slots.ids) for kind, slots in self.slots.items()}
         for holding in holdings:
+            for kind, taken in holding.slots.items():
+                for index, units in taken:
+                    held[kind][index] += units
             for name, units in holding.amounts.items():
                 if not (holding.lent and name in LENDABLE):
                     used[name] = used.get(name, 0) + units
@@ -213,3 +267,6 @@ class ResourcePool:
         for index, units in enumerate(devices):
             assert self.device_free[index] + units == self.device_total[index], (index, self.device_free[index], units)
             assert 0 <= self.device_free[index] <= self.device_total[index], (index, self.device_free[index])
+        for kind, slots in self.slots.items():
+            assert [free + used for free, used in zip(slots.free, held[kind], strict=True)] == list(slots.total), (kind, slots.free, held)
+            assert min(slots.free, default=0) >= 0, (kind, slots.free)

@@ -557,18 +557,22 @@ class Scheduler:
         self._assignments += 1
         tenant.began = self._assignments
         gpu_ids = list(self._gpus_of(tenant))
+        accelerators = tenant.holding.pool.accelerators_of(tenant.holding)
         if tenant.affinity is not None:
             tenant.cpus = self.cpu_loads.take(tenant.affinity, gpu_ids, tenant.amounts.get(CPU, 0))
         if isinstance(tenant, Lease):
             resources = to_quantities({name: units for name, units in tenant.amounts.items() if name != FREE})
-            pinned = (list(tenant.cpus),) if tenant.cpus else ()
+            pinned: tuple[Any, ...] = (list(tenant.cpus),) if tenant.cpus else ()
+            if accelerators:
+                pinned = (list(tenant.cpus), accelerators)
             self.tell(tenant.client.process, (LEASE_GRANT, tenant.request, tenant.id, worker.process, resources, gpu_ids, *pinned))
             tenant.client.requests.pop(tenant.request, None)
             for name in tenant.sources:
                 self._recallable.setdefault(name, {})[tenant.id] = tenant
             self._place_needed = self._place_needed or bool(self.queue.lacked())
         elif isinstance(tenant, ActorRecord):
-            spec = {**tenant.spec, "gpu_ids": gpu_ids, "cpus": list(tenant.cpus), "restarted": tenant.incarnation > 0}
+            has = {"gpu_ids": gpu_ids, "accelerators": accelerators, "cpus": list(tenant.cpus)}
+            spec = {**tenant.spec, **has, "restarted": tenant.incarnation > 0}
             self.tell(worker.process, (ACTOR_START, tenant.id, spec, tenant.incarnation))
 
     def _vacate(self, tenant: Tenant) -> None:

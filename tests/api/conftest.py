@@ -139,7 +139,7 @@ def ray_session(
         _before.append((now(), check))
         # Importing torch in each of many actors would take most of a file's time.
         preload = getattr(request.module, "PRELOAD", None) if ENGINE == "mray" else None
-        start(ray, **SHARED, **getattr(request.module, "SESSION", {}), **({"preload": preload} if preload else {}))
+        start(ray, **{**SHARED, **getattr(request.module, "SESSION", {})}, **({"preload": preload} if preload else {}))
         shared_session.running = True
     yield ray
     if request.node.stash.get(FAILED, False):

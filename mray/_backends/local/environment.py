@@ -35,6 +35,15 @@ class Dress:
             self._variables[name] = value
             self._put_on(name, value)
 
+    def restore(self, name: str, value: str | None) -> None:
+        """As `set`, to what it was before; None: it was not set."""
+        if value is not None:
+            self.set(name, value)
+            return
+        self._variables.pop(name, None)
+        self._before.setdefault(name, os.environ.get(name))
+        os.environ.pop(name, None)
+
     def put_on(self) -> None:
         """The strand begins to run."""
         for name, value in expand_all(self._variables, os.environ).items():

@@ -6,6 +6,7 @@ The native worker and executor run unchanged otherwise: what is raised where, re
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,6 +15,7 @@ from mray._backends.local.baton import Ended
 from mray._backends.local.lanes import LocalLanes
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.accelerators import KINDS, variables_of, visible
 from mray._ipc.connection import Connection, Message
 from mray._ipc.process import Title
 from mray._runtime.cancelling import Interrupts
@@ -107,6 +109,8 @@ class LocalWorker(Worker):
     def __init__(self, client: LocalClient, node: LocalNode) -> None:
         super().__init__(client)
         self._node = node
+        #: Variables of accelerators as they were before one of them was set here.
+        self._devices_before: dict[str, str | None] = {}
         self.interrupts.worker = self  # type: ignore[attr-defined]
 
     # ------------------------------------------------------------------------------------ from outside
@@ -147,7 +151,7 @@ class LocalWorker(Worker):
         if placement != context.placement:
             context.placement = placement
         self._lease_cpus = bool(resources.get("CPU"))
-        self._dress_up()
+        self._dress_up((options or {}).get("accelerators") or {})
 
     def _start_actor(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> None:
         context = self.context
@@ -156,7 +160,7 @@ class LocalWorker(Worker):
         context.runtime_env = spec.get("runtime_env") or {}
         context.placement = spec.get("current_group")
         self.place.strands[0].name = f"{spec['class_name']} {spec['number']}" if "number" in spec else spec["class_name"]
-        self._dress_up()
+        self._dress_up(spec.get("accelerators") or {})
         failure = self.executor.become(actor_id, spec, incarnation)
         node = self.client.node
         if failure is None:
@@ -166,13 +170,23 @@ class LocalWorker(Worker):
             node.send((m.ACTOR_FAILED, actor_id, failure))
             self.executor.end = (m.CAUSE_INIT, "its constructor raised")
 
-    def _dress_up(self) -> None:
+    def _dress_up(self, accelerators: dict[str, list[int]]) -> None:
         """The variables that follow from what the task or actor has."""
         dress = self.place.dress
         assert dress is not None
         gpus = self.context.gpu_ids
-        if gpus and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
+        hides = settings.ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.get()
+        if (gpus or hides) and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
             dress.set("CUDA_VISIBLE_DEVICES", ",".join(str(gpu) for gpu in gpus))
+        before, self._devices_before = self._devices_before, {}
+        for name, value in before.items():
+            dress.restore(name, value)
+        shown = {kind: visible(kind, indices, os.environ.get(KINDS[kind].variable)) for kind, indices in accelerators.items()}
+        self.context.accelerators = shown
+        for kind in KINDS if hides else shown:
+            for name, value in variables_of(kind, shown.get(kind, ())).items():
+                self._devices_before[name] = os.environ.get(name)
+                dress.set(name, value)
 
     def _leave(self, kind: str, text: str) -> NoReturn:
         """End in order: calls that run, user hooks, then the process."""

@@ -71,6 +71,7 @@ _ANYWHERE: dict[str, Callable[[], Any]] = {
     "actor_id": lambda: _binary(_here().get_actor_id()),
     "task_id": lambda: _binary(_here().get_task_id()),
     "gpu_ids": ray.get_gpu_ids,
+    "accelerators": lambda: {kind: ids for kind, ids in _here().get_accelerator_ids().items() if kind != "GPU"},
     "placement_group_id": lambda: _binary(_here().get_placement_group_id()),
     "captures_children": lambda: _here().should_capture_child_tasks_in_placement_group,
     "runtime_env": lambda: dict(_here().runtime_env),

@@ -1,0 +1,79 @@
+"""Kinds of accelerators besides GPUs: a task or actor asks for them by the resource's name, and is shown its own by a variable.
+
+Any process. Names and rules are Ray's. What a machine has is what `init` was told: ``resources={"TPU": 4}`` are the chips 0 to 3, or those
+that the variable lists where the program was started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mray._common import settings
+from mray._common.settings import Setting
+
+
+class Kind(NamedTuple):
+    """One kind."""
+
+    #: Lists the ids that libraries see.
+    variable: str
+    #: Whether that variable is left alone.
+    left_alone: Setting[bool]
+    #: How an id stands in it.
+    form: str = "{}"
+    #: Whether several tasks may share a device.
+    shared: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "TPU": Kind("TPU_VISIBLE_CHIPS", settings.NOSET_TPU_VISIBLE_CHIPS),
+    "NPU": Kind("ASCEND_RT_VISIBLE_DEVICES", settings.NOSET_ASCEND_RT_VISIBLE_DEVICES, shared=True),
+    "HPU": Kind("HABANA_VISIBLE_MODULES", settings.NOSET_HABANA_VISIBLE_MODULES),
+    "neuron_cores": Kind("NEURON_RT_VISIBLE_CORES", settings.NOSET_NEURON_RT_VISIBLE_CORES),
+    "RBLN": Kind("RBLN_DEVICES", settings.NOSET_RBLN_RT_VISIBLE_DEVICES),
+    "FURIOSA": Kind("FURIOSA_DEVICES", settings.NOSET_FURIOSA_DEVICES, form="npu:{}"),
+    "MBLT": Kind("QBRUNTIME_VISIBLE_DEVICES", settings.NOSET_MBLT_RT_VISIBLE_DEVICES),
+    "TTNPU": Kind("TT_VISIBLE_DEVICES", settings.NOSET_TENSTORRENT_VISIBLE_DEVICES),
+}
+#: As many TPU chips as a process may have, and what its libraries must be told of their shape when they are some of the machine's.
+_TPU_CHIPS = (1, 2, 4, 8)
+_TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1"}
+
+
+def wrong_with_quantity(name: str, quantity: float) -> str | None:
+    """What is wrong with asking for so many, or ``None``; also for the names of other resources."""
+    kind = KINDS.get(name)
+    if kind is None or not quantity:
+        return None
+    if name == "TPU":
+        if quantity not in _TPU_CHIPS:
+            return (
+                f"The number of requested 'TPU' was set to {quantity} which is not a supported chip configuration. Supported configs: "
+                f"{_TPU_CHIPS}"
+            )
+        return None
+    if quantity == int(quantity) or (kind.shared and quantity < 1):
+        return None
+    if kind.shared:
+        return f"{name} resource quantities >1 must be whole numbers. The specified quantity {quantity} is invalid."
+    return f"{name} resource quantity must be whole numbers. The specified quantity {quantity} is invalid."
+
+
+def visible(name: str, indices: Sequence[int], variable: str | None) -> list[str]:
+    """The ids of these devices of the session, where the variable had this value as the program was started."""
+    listed = None if variable is None else [each.strip().removeprefix("npu:") for each in variable.split(",") if each.strip()]
+    if listed is None or variable == "NoDevFiles":
+        return [str(index) for index in indices]
+    return [listed[index] for index in indices] if all(index < len(listed) for index in indices) else listed
+
+
+def variables_of(name: str, ids: Sequence[str]) -> dict[str, str]:
+    """What shows these devices, and no others, to libraries."""
+    kind = KINDS[name]
+    if kind.left_alone.get():
+        return {}
+    variables = {kind.variable: ",".join(kind.form.format(each) for each in ids)}
+    if name == "TPU" and len(ids) in _TPU_BOUNDS:
+        variables.update(TPU_CHIPS_PER_HOST_BOUNDS=_TPU_BOUNDS[len(ids)], TPU_HOST_BOUNDS="1,1,1")
+    return variables
