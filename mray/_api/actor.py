@@ -72,7 +72,7 @@ class ActorClass:
                 "supported. You can instead inherit from a non-actor base class and make the derived class an actor class "
                 "(with @ray.remote)."
             )
-        check_actor_options(options)
+        check_actor_options(options, warn=True)
         self.__setstate__((ActorBlueprint.of(user_class), dict(options), user_class.__doc__))
 
     def __setstate__(self, state: tuple[ActorBlueprint, dict[str, Any], str | None]) -> None:
@@ -103,7 +103,7 @@ class ActorClass:
         if "concurrency_groups" in options:
             raise ValueError("Setting 'concurrency_groups' is not supported in '.options()'.")
         given = {**self._given_options, **options}
-        check_actor_options(options)
+        check_actor_options(options, warn=True)
         check_actor_options(given)
         return self._complete(given)
 

@@ -36,7 +36,9 @@ class FunctionNode(DAGNode):
         return FunctionNode(self._body, args, kwargs, options, others)
 
     def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
-        changed = {key: value for key, value in self._bound_options.items() if self._body.given_options.get(key, _UNSET) != value}
+        # The default of max_calls is among the options of a function on a GPU, and is no option of a call.
+        own = {"max_calls": self._body.default_options["max_calls"], **self._body.given_options}
+        changed = {key: value for key, value in self._bound_options.items() if own.get(key, _UNSET) != value}
         function = self._body.options(**changed) if changed else self._body
         return function.remote(*self._bound_args, **self._bound_kwargs)
 

@@ -159,7 +159,10 @@ class RemoteFunction:
         """A DAG node that calls the function."""
         from mray._api.dag_calls import FunctionNode  # noqa: PLC0415  (it knows functions)
 
-        return FunctionNode(self, args, kwargs, dict(self.given_options))
+        options = dict(self.given_options)
+        if self.default_options["max_calls"]:
+            options["max_calls"] = self.default_options["max_calls"]
+        return FunctionNode(self, args, kwargs, options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self._function_name

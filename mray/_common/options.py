@@ -261,9 +261,15 @@ def check_generator_returns(num_returns: Any, is_generator: bool) -> None:
         )
 
 
-def check_actor_options(given: Mapping[str, Any]) -> None:
-    """TypeError or ValueError for options that an actor cannot have."""
+def check_actor_options(given: Mapping[str, Any], *, warn: bool = False) -> None:
+    """TypeError or ValueError for options that an actor cannot have; with `warn`, a warning for what has no effect."""
     _check(ACTOR_OPTIONS, given, "actors")
+    if warn and given.get("object_store_memory") is not None:
+        warnings.warn(
+            "Setting 'object_store_memory' for actors is deprecated: it reserves nothing, and what has no room goes to disk.",
+            DeprecationWarning,
+            stacklevel=4,
+        )
     check_place_options(given)
     if given.get("get_if_exists") and not given.get("name"):
         raise ValueError("The actor name must be specified to use `get_if_exists`.")

@@ -13,9 +13,12 @@ from typing import Any
 
 from mray._common.ids import NodeID
 from mray._common.labels import meets_expressions, selects, wrong_with_selector
+from mray.exceptions import RaySystemError
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 NODE_ID_LABEL = "ray.io/node-id"
+#: The name under which a bundle's own resources are kept; see `check_bundles`.
+RESERVED = "bundle"
 _DOCUMENTATION = "https://docs.ray.io/en/releases-2.60.0"
 
 
@@ -74,7 +77,7 @@ def _check_topology(topology: Any) -> None:
 
 
 def check_bundles(bundles: Any) -> None:
-    """ValueError for what is no list of bundles."""
+    """ValueError for what is no list of bundles, RaySystemError for a resource name that nobody may use there."""
     if not isinstance(bundles, list):
         raise ValueError(f"Placement group bundles must be a list, got {type(bundles)}.")
     example = 'Bundles must be a non-empty list of resource dictionaries. For example: `[{"CPU": 1.0}, {"GPU": 1.0}]`.'
@@ -87,6 +90,8 @@ def check_bundles(bundles: Any) -> None:
             raise ValueError(example)
         if not any(bundle.values()):
             raise ValueError(f"Bundles cannot be an empty dictionary or resources with only 0 values. Bundles: {bundles}")
+        if RESERVED in bundle:
+            raise RaySystemError(f"{RESERVED} is a system reserved resource, which is not allowed to be used in placement group.")
         for name, amount in bundle.items():
             if amount < 0:
                 raise ValueError(f"The quantity of resource {name} cannot be negative. Bundles: {bundles}")

@@ -651,3 +651,13 @@ def test_an_invocation_decorator_sees_every_call_of_a_method(ray_session):
             return x
 
     assert ray.get(A.remote().f.remote(2)) == 20
+
+
+def test_an_actor_that_asks_for_object_store_memory_is_warned(ray):
+    class A:
+        """Never started."""
+
+    with pytest.warns(DeprecationWarning, match="Setting 'object_store_memory' for actors is deprecated"):
+        ray.remote(object_store_memory=100 * 2**20)(A)
+    with pytest.warns(DeprecationWarning, match="Setting 'object_store_memory' for actors is deprecated"):
+        ray.remote(A).options(object_store_memory=100 * 2**20)

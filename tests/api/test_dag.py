@@ -279,3 +279,16 @@ def test_calls_of_one_actor_are_made_in_the_order_of_binding(ray_session):
         dag = ray.dag.MultiOutputNode([third, second, first])
     ray.get(execute(ray, dag, "first"))
     assert ray.get(log.all.remote()) == (["first", "third", "second"] if ray.__name__ == "ray" else ["first", "second", "third"])
+
+
+@pytest.mark.differs("Ray refuses to execute the node that it has bound, because of the max_calls among its options")
+def test_a_function_on_a_gpu_is_bound_with_its_max_calls(ray_session, engine):
+    ray = ray_session
+    node = ray.remote(num_gpus=1)(lambda: 7).bind()
+    assert node.get_options() == {"num_gpus": 1, "max_calls": 1}
+    assert ray.remote(lambda: 7).options(num_gpus=1).bind().get_options() == {"num_gpus": 1}
+    if engine == "ray" and type(node).__module__.startswith("ray."):
+        with pytest.raises(ValueError, match="max_calls"):
+            node.execute()
+        return
+    assert ray.get(node.execute()) == 7

@@ -325,6 +325,14 @@ def test_indexes_of_bundles_are_checked(ray_session, reserve):
         task.options(scheduling_strategy=In(None, 0)).remote()
 
 
+@pytest.mark.only("mray", "local")
+def test_a_bundle_cannot_have_the_resource_that_bundles_are_kept_as(ray_session):
+    """On Ray the error is the same, and the session does not survive it."""
+    ray = ray_session
+    with pytest.raises(ray.exceptions.RaySystemError, match="bundle is a system reserved resource"):
+        ray.util.placement_group([{"bundle": 1}])
+
+
 def test_the_deprecated_arguments_still_work_with_a_warning(ray_session, reserve):
     ray = ray_session
     group = reserve([{"CPU": 1}])
