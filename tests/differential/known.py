@@ -1,0 +1,203 @@
+"""How outcomes are compared, and what differs on purpose, with the reason.
+
+A reason that a program can meet is in the README, too ("Moving from Ray").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Json = Any
+
+
+class Known(NamedTuple):
+    """A difference that is meant."""
+
+    reason: str
+    #: Whether two outcomes, Ray's and mray's, or pieces of them, are such a one; with the step and the kind of its program.
+    covers: Callable[[Json, Json, Json, str], bool]
+
+
+def _error(outcome: Json) -> str:
+    return outcome.get("error", "") if isinstance(outcome, dict) else ""
+
+
+def _text(outcome: Json) -> str:
+    return str(outcome.get("text", "")) if isinstance(outcome, dict) else ""
+
+
+def _is_at_a_declaration(step: Json) -> bool:
+    return step.get("do") in ("attribute", "verb", "task", "actor", "call") and bool(step.get("kwargs") or step.get("options"))
+
+
+#: Of arguments that nobody expects there: Ray meets them wherever it does, in Cython or after a while.
+_ACCIDENTS = {
+    "TypeError",
+    "AttributeError",
+    "AssertionError",
+    "ValueError",
+    "RuntimeError",
+    "KeyError",
+    "OverflowError",
+    "NotImplementedError",
+}
+
+_CANCELLED = ("TaskCancelledError", "RayTaskError(TaskCancelledError)")
+#: Texts of what Ray has not looked at before it used it.
+_UNCHECKED = re.compile(
+    r"not supported between|expected \w+, \w+ found|has no attribute|unhashable|is not (iterable|subscriptable|callable)"
+    r"|has no len|must be real number|an integer is required|unexpected keyword argument|positional argument"
+)
+
+
+def _has_several_mistakes(step: Json, mray: Json) -> bool:
+    given = step.get("kwargs") or step.get("options") or {}
+    return len(given) > 1 or step.get("do") == "group" or _text(mray).startswith("Setting '")
+
+
+KNOWN: tuple[Known, ...] = (
+    Known(
+        "which of several mistakes is told of",
+        lambda step, ray, mray, _kind: (
+            (_is_at_a_declaration(step) or step.get("do") == "group")
+            and _has_several_mistakes(step, mray)
+            and {_error(ray), _error(mray)} <= {"TypeError", "ValueError"}
+        ),
+    ),
+    Known(
+        "what Ray has not checked is an error of Python's; mray says what was expected",
+        lambda _step, ray, mray, _kind: (
+            (bool(_UNCHECKED.search(_text(ray))) or (_error(ray) == "AssertionError" and not _text(ray)))
+            and _error(mray) in ("TypeError", "ValueError", "RayTaskError(TypeError)", "RayTaskError(ValueError)")
+        ),
+    ),
+    Known("remote classes can be pickled", lambda _step, ray, mray, _kind: _error(ray) == "PicklingError" and not _error(mray)),
+    Known(
+        "what cannot be sent is named, with the report of what in it it is",
+        lambda _step, ray, mray, _kind: (
+            isinstance(ray, str)
+            and isinstance(mray, str)
+            and "could not serialize the" in mray.lower()
+            and re.search(r"cannot pickle|[Cc]an't pickle|not to be pickled", ray) is not None
+        ),
+    ),
+    Known(
+        "what is cancelled is TaskCancelledError itself, also by force and while it runs; Ray's text has its own frames",
+        lambda _step, ray, mray, _kind: _error(mray) in _CANCELLED and _error(ray) in (*_CANCELLED, "WorkerCrashedError"),
+    ),
+    Known(
+        "items that were made before a cancel are delivered; on Ray that depends on how fast they are read",
+        lambda step, ray, mray, kind: (
+            kind == "cancellations" and step.get("do") == "items" and "Cancelled" in str(ray) and "Cancelled" in str(mray)
+        ),
+    ),
+    Known(
+        "operators of remote classes: Ray's have those of the class's instances, too",
+        lambda step, _ray, mray, _kind: step.get("do") == "operator" and "actor class" in str(step["args"]) and _error(mray) == "TypeError",
+    ),
+    Known(
+        "an exception that has no text is itself; on Ray the error of its text takes its place",
+        lambda _step, ray, mray, _kind: _error(ray) == "RayTaskError(RuntimeError)" and _error(mray) == "RayTaskError(TextRaises)",
+    ),
+    Known(
+        "an async generator may be dynamic",
+        lambda _step, ray, mray, _kind: 'num_returns="dynamic" must return a generator' in _text(ray) and not _error(mray),
+    ),
+    Known(
+        "`_remote` takes a runtime_env as a dictionary, too",
+        lambda _step, ray, mray, _kind: "no attribute 'working_dir_uri'" in _text(ray) and not _error(mray),
+    ),
+    Known("a bytearray comes back as one", lambda _step, ray, mray, _kind: isinstance(mray, str) and mray == f"bytearray({ray})"),
+    Known(
+        "a bundle with a negative amount is refused",
+        lambda step, ray, mray, _kind: step.get("do") == "group" and not _error(ray) and "cannot be negative" in _text(mray),
+    ),
+    Known(
+        "options are checked where they are written, those of @method and fields of runtime_env too",
+        lambda step, ray, mray, _kind: _is_at_a_declaration(step) and not _error(ray) and _error(mray) in ("TypeError", "ValueError"),
+    ),
+    Known(
+        "arguments of a kind that nobody expects: each engine meets them in its own place",
+        lambda _step, ray, mray, kind: kind == "misuse" and _error(ray) in _ACCIDENTS and _error(mray) in _ACCIDENTS,
+    ),
+)
+
+#: Words of texts that are not compared.
+_TEXTS = (
+    # mray has an option of its own.
+    (re.compile(r" 'cpu_affinity',"), ""),
+    # The report of what cannot be pickled has a form of its own.
+    (re.compile(r":\n=+\nChecking Serializability.*", re.DOTALL), ""),
+    (re.compile(r"in the list \[.*\], for example"), "in the list"),
+    # Ray takes the second and third line of a traceback for its own, those of a chain of errors too.
+    (re.compile(r".*\n\n(ray::|Traceback )", re.DOTALL), r"\1"),
+    (re.compile(r"(Failed to look up actor with name '[\w-]*'\.) .*"), r"\1"),
+    (re.compile(r"namespace='?\w+'?"), "namespace"),  # Ray says None for the session's own
+    (re.compile(r" See <url> for more details\."), ""),
+    (re.compile(r" {2,}"), " "),
+    # Ray does not say of which actor a generator was.
+    (re.compile(r"(items\(\) \(pid=<n>, ip=<address>), actor_id=[^\n]*\)"), r"\1)"),
+    (re.compile(r".*Exception Group Traceback.*", re.DOTALL), "an exception group"),
+    (re.compile(r"<ray.ObjectRefGenerator object at <0x>>|<ObjectRefGenerator of TaskID\(<id>\)>"), "<generator>"),
+    (re.compile(r"\{(?:'[A-Z_]+'(?:, )?)+\}"), "<strategies>"),
+    (re.compile(r"<bound method .*>"), "<bound method>"),
+    (re.compile(r"[ \n]+$", re.MULTILINE), ""),
+    (re.compile(r"<class 'ray.util.placement_group.PlacementGroup'>|'PlacementGroup'"), "<group>"),
+    (re.compile(r"'ray\.ObjectRef' object"), "'ObjectRef' object"),
+    (re.compile(r"'ActorClass\(\w+\)' object"), "'ActorClass' object"),
+    (re.compile(r"\b(annotate_method|annotate)\b|partial functools.partial\(<function _make_remote.*|function <lambda>"), "a decorator"),
+    (re.compile(r"function a decorator"), "a decorator"),
+)
+
+
+def cleaned(outcome: Json) -> Json:
+    """Without words that are not compared."""
+    if isinstance(outcome, str):
+        for pattern, word in _TEXTS:
+            outcome = pattern.sub(word, outcome)
+        return outcome
+    if isinstance(outcome, list):
+        return [cleaned(each) for each in outcome]
+    if isinstance(outcome, dict):
+        # What an engine's text says is in its text.
+        fields = {key: each for key, each in outcome.items() if not (key == "args" and "text" in outcome and len(outcome["args"]) == 1)}
+        return {key: cleaned(each) for key, each in fields.items()}
+    return outcome
+
+
+def same(step: Json, ray: Json, mray: Json, kind: str) -> bool:
+    """Whether two outcomes are the same, but for what is meant."""
+    if ray == mray or any(known.covers(step, ray, mray, kind) for known in KNOWN):
+        return True
+    if isinstance(ray, dict) and isinstance(mray, dict) and ray.keys() == mray.keys():
+        return all(same(step, ray[key], mray[key], kind) for key in ray)
+    if isinstance(ray, list) and isinstance(mray, list) and len(ray) == len(mray):
+        return all(same(step, here, there, kind) for here, there in zip(ray, mray, strict=True))
+    return False
+
+
+def differences(program: Json, of_ray: Any, of_mray: Any) -> list[tuple[int, Json, Json]]:
+    """The steps whose outcomes differ without a known reason: number, Ray's outcome, mray's."""
+    if isinstance(of_ray, str) or isinstance(of_mray, str):
+        return [] if of_ray == of_mray else [(-1, of_ray, of_mray)]
+    found = []
+    for number, (step, expected, outcome) in enumerate(zip(program["steps"], of_ray, of_mray, strict=True)):
+        if not same(step, cleaned(expected), cleaned(outcome), program["kind"]):
+            found.append((number, expected, outcome))
+        elif _error(expected) != _error(outcome):
+            break  # What is meant has consequences.
+    return found
+
+
+def kind_of(step: Json, expected: Json, outcome: Json) -> str:
+    """A word for a difference, the same for those that look alike."""
+
+    def form(found: Json) -> str:
+        if isinstance(found, dict) and "error" in found:
+            return f"{found['error']}: {re.sub(r'[^A-Za-z ]+', '', str(found.get('text')))[:40]}"
+        return re.sub(r"\d+", "", json.dumps(found))[:60]
+
+    return f"{step.get('do')} | {form(expected)} | {form(outcome)}"
