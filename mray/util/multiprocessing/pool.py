@@ -19,6 +19,7 @@ from mray._api.init import init
 from mray._api.verbs import cluster_resources, is_initialized
 from mray._common.clock import now
 from mray._common.log import logger
+from mray.exceptions import ActorDiedError
 from mray.util._crew import Code, Crew, Job, Worker, call_of, pack, unpack
 from mray.util.debug import log_once
 
@@ -186,10 +187,10 @@ class Pool:
             self._end_if_fed()
 
     def terminate(self) -> None:
-        """End the processes now; calls that are not over fail."""
+        """End the processes now; calls that are not over fail with ActorDiedError, whether they had begun or not."""
         self._state = TERMINATE
         self._feeders.clear()
-        self._crew.terminate(RuntimeError("The pool was terminated before the call."))
+        self._crew.terminate(ActorDiedError(error_msg="The pool was terminated before the call."))
 
     def join(self) -> None:
         """Wait for the end of the processes, after `close` or `terminate`. ValueError before."""
