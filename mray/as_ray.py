@@ -10,9 +10,10 @@ For notebooks and test suites, before the first ``import ray``::
 from __future__ import annotations
 
 from mray._common import settings
-from mray._libraries import facade
+from mray._libraries import facade, spawned
 
 facade.install()
+spawned.tell_spawned()
 # The zygote imports it before any user code runs, and so has every worker.
 settings.preload_everywhere(__name__)
 
