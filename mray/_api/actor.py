@@ -12,12 +12,13 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from mray._api.actor_metadata import ActorClassMetadata
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
 from mray._api.current import backend_if_started, current_backend
 from mray._api.signature import returns_generator
+from mray._api.typed import ActorProxy
 from mray._common.ids import ActorID
 from mray._common.options import (
     METHOD_OPTIONS,
@@ -31,7 +32,21 @@ from mray._common.options import (
 from mray.exceptions import ActorHandleNotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from typing import Concatenate, Literal, ParamSpec
+
+    from typing_extensions import TypeVar  # type checkers have it, programs need not
+
     from mray._api.backend import Backend
+    from mray._api.typed import DecoratedMethod, MethodDecorator
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 __all__ = [
     "ActorClass",
@@ -39,6 +54,7 @@ __all__ = [
     "ActorHandle",
     "ActorMethod",
     "ActorMethodSpec",
+    "ActorProxy",
     "exit_actor",
     "make_handle",
     "method",
@@ -50,7 +66,7 @@ class ActorClassInheritanceException(TypeError):
 
 
 # ---------------------------------------------------------------------------------------------- classes
-class ActorClass:
+class ActorClass(Generic[T]):
     """What `remote` makes of a class. ``A.remote(...)`` starts an actor and returns its handle.
 
     Attributes of the user's class can be read through it. For backends: `_blueprint` (an `ActorBlueprint`), `_default_options`
@@ -83,19 +99,19 @@ class ActorClass:
     def __reduce__(self) -> tuple[Any, ...]:
         return _new_actor_class, (), (self._blueprint, self._given_options, self.__doc__)
 
-    def __copy__(self) -> ActorClass:
+    def __copy__(self) -> ActorClass[T]:
         return self
 
-    def __deepcopy__(self, _memo: Any) -> ActorClass:
+    def __deepcopy__(self, _memo: Any) -> ActorClass[T]:
         return self
 
     __class_getitem__: Any = classmethod(types.GenericAlias)
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+    def remote(self, *args: Any, **kwargs: Any) -> ActorProxy[T]:
         """Start an actor; returns its handle at once. TypeError when the constructor cannot be called like this."""
         return self._create(args, kwargs, self._default_options)
 
-    def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> ActorHandle:
+    def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> ActorProxy[T]:
         """As `remote`, arguments and options given as such."""
         return self._create(args or (), kwargs or {}, self._merged(options) if options else self._default_options)
 
@@ -119,16 +135,16 @@ class ActorClass:
             options["enable_tensor_transport"] = True
         return options
 
-    def _create(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
+    def _create(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorProxy[T]:
         self._blueprint.init.signature.check(args, kwargs)
         if options["name"] == "":
             raise ValueError("Actor name cannot be an empty string.")
         check_namespace(options["namespace"])
-        return current_backend().create_actor(self, tuple(args), kwargs, options)
+        return cast("ActorProxy[T]", current_backend().create_actor(self, tuple(args), kwargs, options))
 
-    def options(self, **options: Any) -> ActorClassWithOptions:
+    def options(self, **options: Any) -> ActorClass[T]:
         """The class with other options: ``A.options(num_cpus=2).remote(...)``."""
-        return ActorClassWithOptions(self, options)
+        return cast("ActorClass[T]", ActorClassWithOptions(self, options))
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that makes an actor."""
@@ -160,9 +176,11 @@ class ActorClass:
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *(dir(self._blueprint.cls) if self._blueprint.cls is not None else ())})
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = self._blueprint.class_name
-        raise TypeError(f"Actors cannot be instantiated directly. Instead of '{name}()', use '{name}.remote()'.")
+    if not TYPE_CHECKING:  # to type checkers it is not callable
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            name = self._blueprint.class_name
+            raise TypeError(f"Actors cannot be instantiated directly. Instead of '{name}()', use '{name}.remote()'.")
 
     def __repr__(self) -> str:
         return f"ActorClass({self._blueprint.class_name})"
@@ -172,17 +190,17 @@ def _new_actor_class() -> ActorClass:
     return ActorClass.__new__(ActorClass)
 
 
-class ActorClassWithOptions:
+class ActorClassWithOptions(Generic[T]):
     """What `ActorClass.options` returns."""
 
     __slots__ = ("_actor_class", "_given", "_options")
 
-    def __init__(self, actor_class: ActorClass, options: Mapping[str, Any]) -> None:
+    def __init__(self, actor_class: ActorClass[T], options: Mapping[str, Any]) -> None:
         self._actor_class = actor_class
         self._options = actor_class._merged(options)
         self._given = {**actor_class._given_options, **options}
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+    def remote(self, *args: Any, **kwargs: Any) -> ActorProxy[T]:
         """As `ActorClass.remote`."""
         return self._actor_class._create(args, kwargs, self._options)
 
@@ -211,7 +229,7 @@ _CALLERS_OPTIONS = (
 )
 
 
-class ActorHandle:
+class ActorHandle(Generic[T]):
     """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
 
     For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_options` (what callers need to know), `_blueprint`,
@@ -260,10 +278,10 @@ class ActorHandle:
     def __repr__(self) -> str:
         return f"Actor({self._blueprint.class_name}, {self._id.hex()})"
 
-    def __copy__(self) -> ActorHandle:
+    def __copy__(self) -> ActorHandle[T]:
         return self
 
-    def __deepcopy__(self, _memo: Any) -> ActorHandle:
+    def __deepcopy__(self, _memo: Any) -> ActorHandle[T]:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -389,9 +407,11 @@ class ActorMethod:
 
         return bind_method(self, args, kwargs, {})
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = self._spec.name
-        raise TypeError(f"Actor methods cannot be called directly. Instead of running 'object.{name}()', try 'object.{name}.remote()'.")
+    if not TYPE_CHECKING:  # to type checkers it is not callable
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            name = self._spec.name
+            raise TypeError(f"Actor methods cannot be called directly. Instead of running 'object.{name}()', try 'object.{name}.remote()'.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self._handle, self._spec.name)
@@ -434,6 +454,28 @@ def _check_method_options(options: Mapping[str, Any], also: tuple[str, ...] = ()
             raise TypeError(f"The type of keyword '{name}' must be {option.types}, but received type {type(value)}")
         elif option.check is not None and (wrong := option.check(name, value)):
             raise ValueError(wrong)
+
+
+@overload
+def method(method: Callable[Concatenate[Any, P], Awaitable[R]], /) -> DecoratedMethod[P, Awaitable[R], R]: ...
+
+
+@overload
+def method(method: Callable[Concatenate[Any, P], R], /) -> DecoratedMethod[P, R, R]: ...
+
+
+@overload
+def method(
+    *,
+    num_returns: int | Literal["streaming", "dynamic"] | None = None,
+    concurrency_group: str | None = None,
+    max_task_retries: int | None = None,
+    retry_exceptions: bool | list[type[BaseException]] | tuple[type[BaseException], ...] | None = None,
+    _generator_backpressure_num_objects: int | None = None,
+    _num_objects_per_yield: int | None = None,
+    enable_task_events: bool | None = None,
+    tensor_transport: str | None = None,
+) -> MethodDecorator: ...
 
 
 def method(*args: Any, **options: Any) -> Any:

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from mray._api.actor import ActorClass
 from mray._api.remote_function import RemoteFunction
 from mray._common.options import ACTOR_OPTIONS, TASK_OPTIONS
 
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from typing_extensions import Unpack  # type checkers have it, programs need not
+
+    from mray._api import typed
+
+    F = TypeVar("F", bound=Callable[..., Any])
+    T = TypeVar("T")
+
 
 @overload
-def remote(target: type, /) -> ActorClass: ...  # type: ignore[overload-overlap]
+def remote(target: type[T], /) -> ActorClass[T]: ...  # type: ignore[overload-overlap]
 
 
 @overload
-def remote(target: Callable[..., Any], /) -> RemoteFunction: ...
+def remote(target: F, /) -> typed.RemoteFunction[F]: ...
 
 
 @overload
-def remote(**options: Any) -> Callable[[Any], Any]: ...
+def remote(**options: Unpack[typed.RemoteOptions]) -> typed.RemoteDecorator: ...
 
 
 def remote(*args: Any, **options: Any) -> Any:
@@ -40,7 +50,7 @@ def remote(*args: Any, **options: Any) -> Any:
     return lambda target: make_remote(target, options)
 
 
-def make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | ActorClass:
+def make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | ActorClass[Any]:
     """`remote` without its ways of being written."""
     if inspect.isclass(target):
         return ActorClass(target, options)

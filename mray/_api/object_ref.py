@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from mray._api.current import current_backend
 from mray._common.ids import OBJECT_SIZE, TASK_SIZE, BaseID, JobID, TaskID
@@ -19,8 +19,17 @@ if TYPE_CHECKING:
     import asyncio
     import concurrent.futures
 
+    from typing_extensions import TypeVar  # type checkers have it, programs need not
 
-class ObjectRef(BaseID):
+    # Not covariant, as Ray has it: the values of refs of different types are Any then, and not their common base.
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class ObjectRef(BaseID, Generic[T]):
     """A reference to a value that `get` returns once it is there.
 
     Awaitable. Equal to every other ref of the same object. Copies are the ref itself.
@@ -54,12 +63,12 @@ class ObjectRef(BaseID):
         """The name of the transport of a value whose tensors stay with the actor that made them; None for any other."""
         return current_backend().tensor_transport_of(self)
 
-    def future(self) -> concurrent.futures.Future[Any]:
+    def future(self) -> concurrent.futures.Future[T]:
         """A future of the value. Cancelling it leaves the task alone."""
         import concurrent.futures  # noqa: PLC0415  (`import mray` is to stay cheap)
 
         backend = current_backend()
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def settle() -> None:
             if not future.set_running_or_notify_cancel():
@@ -74,11 +83,11 @@ class ObjectRef(BaseID):
         backend.on_ready(self, settle)
         return future
 
-    def as_future(self, _internal: bool = False) -> asyncio.Future[Any]:
+    def as_future(self, _internal: bool = False) -> asyncio.Future[T]:
         """An asyncio future of the value, of the running loop. Cancelling it leaves the task alone."""
         return current_backend().future_of(self)
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, T]:
         return current_backend().wait_in_loop(self)
 
     def _on_completed(self, callback: Callable[[Any], None]) -> None:
@@ -106,10 +115,10 @@ class ObjectRef(BaseID):
     def __repr__(self) -> str:
         return f"ObjectRef({self._id.hex()})"
 
-    def __copy__(self) -> ObjectRef:
+    def __copy__(self) -> ObjectRef[T]:
         return self
 
-    def __deepcopy__(self, _memo: Any) -> ObjectRef:
+    def __deepcopy__(self, _memo: Any) -> ObjectRef[T]:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -6,14 +6,23 @@ remote function stops at its next ``yield`` and what nobody has read is freed. S
 
 from __future__ import annotations
 
+import types
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
 from mray._api.current import current_backend
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers have it, programs need not
+
     from mray._api.object_ref import ObjectRef
+
+    T_co = TypeVar("T_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
 
 _NOT_PICKLED = "You cannot return or pass a generator to other task. Serializing a ObjectRefGenerator is not allowed."
 
@@ -57,7 +66,7 @@ class DynamicObjectRefGenerator:
         return len(self._refs)
 
 
-class ObjectRefGenerator:
+class ObjectRefGenerator(Generic[T_co]):
     """What a call of a remote generator returns: an iterator, and asynchronous iterator, of the refs of its items.
 
     An item can be taken as soon as it is yielded. What the generator raises is the last item; when its process dies, or it is cancelled,
@@ -74,11 +83,13 @@ class ObjectRefGenerator:
         self._guard = guard
         self._failure_taken = False
 
+    __class_getitem__: Any = classmethod(types.GenericAlias)
+
     # ------------------------------------------------------------------------------------ iterating
-    def __iter__(self) -> ObjectRefGenerator:
+    def __iter__(self) -> ObjectRefGenerator[T_co]:
         return self
 
-    def __next__(self) -> ObjectRef:
+    def __next__(self) -> ObjectRef[T_co]:
         """The ref of the next item; waits for ever until it is yielded, or the process that runs the generator dies.
 
         A task that waits gives its CPUs back meanwhile.
@@ -88,10 +99,10 @@ class ObjectRefGenerator:
             ref = self._next_sync(None)
         return ref
 
-    def __aiter__(self) -> ObjectRefGenerator:
+    def __aiter__(self) -> ObjectRefGenerator[T_co]:
         return self
 
-    async def __anext__(self) -> ObjectRef:
+    async def __anext__(self) -> ObjectRef[T_co]:
         """As ``next``, without blocking the event loop."""
         ref = self._stream.take_nowait()
         if ref is None:
@@ -99,7 +110,7 @@ class ObjectRefGenerator:
         return ref
 
     # ------------------------------------------------------------------------------------ looking
-    def completed(self) -> ObjectRef:
+    def completed(self) -> ObjectRef[None]:
         """A ref that is ready when the remote generator is over: of None, or an error when its process died or it was cancelled."""
         return self._stream.done
 
@@ -115,7 +126,7 @@ class ObjectRefGenerator:
         stream = self._stream
         return stream.is_over() and (self._failure_taken or not stream.has_failed())
 
-    def next_ref(self) -> ObjectRef:
+    def next_ref(self) -> ObjectRef[T_co]:
         """The ref of the next item, which stays; one that fails if there is none. For `wait`."""
         if self._stream.is_over() and not self._failure_taken and self._stream.has_failed():
             return self._stream.done

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mray._api.current import current_backend
 from mray._api.signature import CallSignature, returns_generator
@@ -164,9 +164,11 @@ class RemoteFunction:
             options["max_calls"] = self.default_options["max_calls"]
         return FunctionNode(self, args, kwargs, options)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = self._function_name
-        raise TypeError(f"Remote functions cannot be called directly. Instead of running '{name}()', try '{name}.remote()'.")
+    if not TYPE_CHECKING:  # to type checkers it is not callable
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            name = self._function_name
+            raise TypeError(f"Remote functions cannot be called directly. Instead of running '{name}()', try '{name}.remote()'.")
 
     def __repr__(self) -> str:
         return f"RemoteFunction({self._function_name})"

@@ -6,7 +6,8 @@ session start one when there is none (`current_backend`).
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mray._api.actor import ActorHandle
 from mray._api.current import backend_if_started, backend_in_use, current_backend, started_backend, stop
@@ -17,6 +18,10 @@ from mray._common.clock import now
 from mray._common.options import check_namespace
 from mray._common.tensor_transports import tensor_transport
 
+if TYPE_CHECKING:
+    W = TypeVar("W", bound="ObjectRef[Any] | ObjectRefGenerator[Any] | GraphRef")
+
+R = TypeVar("R")
 _ONLY_REFS = {ObjectRef}
 _NO_STATE = "Ray has not been started yet. Trying to use state API before ray.init() has been called."
 
@@ -33,6 +38,32 @@ def shutdown(*, wait_for_processes: bool = True, _exiting_interpreter: bool = Fa
 
 
 # ---------------------------------------------------------------------------------------------- objects
+@overload
+def get(object_refs: Sequence[ObjectRef[R]], *, timeout: float | None = None, _use_object_store: bool = False) -> list[R]: ...
+
+
+@overload
+def get(object_refs: Sequence[ObjectRef[Any]], *, timeout: float | None = None, _use_object_store: bool = False) -> list[Any]: ...
+
+
+@overload
+def get(object_refs: ObjectRef[R], *, timeout: float | None = None, _use_object_store: bool = False) -> R: ...
+
+
+@overload
+def get(
+    object_refs: ObjectRefGenerator[R], *, timeout: float | None = None, _use_object_store: bool = False
+) -> ObjectRefGenerator[R]: ...
+
+
+@overload
+def get(object_refs: Sequence[GraphRef], *, timeout: float | None = None, _use_object_store: bool = False) -> list[Any]: ...
+
+
+@overload
+def get(object_refs: GraphRef, *, timeout: float | None = None, _use_object_store: bool = False) -> Any: ...
+
+
 def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bool = False) -> Any:
     """The value of a ref, or the values of a list of refs, in order.
 
@@ -79,7 +110,7 @@ def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
     return [ref.get_until(deadline, timeout) for ref in refs]
 
 
-def put(value: Any, *, _owner: ActorHandle | None = None, _tensor_transport: str | None = None) -> ObjectRef:
+def put(value: R, *, _owner: ActorHandle | None = None, _tensor_transport: str | None = None) -> ObjectRef[R]:
     """Store a value and return its ref. Arrays above about 100 KiB are copied once, into shared memory, and read from there.
 
     With `_tensor_transport` ("shm", "cuda_ipc") tensors are not copied but kept until somebody needs them; see `mray.method`.
@@ -101,9 +132,31 @@ def put(value: Any, *, _owner: ActorHandle | None = None, _tensor_transport: str
     return backend.put_tensors(value, transport)
 
 
+@overload
+def wait(
+    ray_waitables: list[ObjectRef[R]], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+) -> tuple[list[ObjectRef[R]], list[ObjectRef[R]]]: ...
+
+
+@overload
+def wait(
+    ray_waitables: list[W], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+) -> tuple[list[W], list[W]]: ...
+
+
+@overload
+def wait(  # type: ignore[overload-cannot-match]  # it is, where the common base of refs is object
+    ray_waitables: list[ObjectRef[Any] | ObjectRefGenerator[Any] | GraphRef],
+    *,
+    num_returns: int = 1,
+    timeout: float | None = None,
+    fetch_local: bool = True,
+) -> tuple[list[Any], list[Any]]: ...
+
+
 def wait(
     ray_waitables: Any, *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
-) -> tuple[list[ObjectRef], list[ObjectRef]]:
+) -> tuple[list[Any], list[Any]]:
     """Wait until `num_returns` refs are ready, or `timeout` seconds have passed: (ready, not ready), each in the order given.
 
     At most `num_returns` are ready, even if more are. A failed ref is ready; a generator of refs is when its next item is, or when it is
@@ -175,7 +228,7 @@ def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False,
     backend.cancel(ray_waitable, force, recursive)
 
 
-def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
+def kill(actor: ActorHandle | type[Any], *, no_restart: bool = True) -> None:
     """End an actor's process at once; neither ``atexit`` nor ``__ray_shutdown__`` runs. With ``no_restart=False`` it may be restarted.
 
     When this returns the process runs no more code: whatever is asked of the actor from then on, by anybody, it does not answer.

@@ -97,9 +97,10 @@ def compare(executions: int = 100, batch: Images | None = None, result: Path | N
     stages = [Augment.remote(seed=0), Smooth.remote(), Edges.remote(), Shrink.remote()]
 
     def call() -> Images:
-        value = images
+        value: Images | mray.ObjectRef[Images] = images
         for stage in stages:
             value = stage.apply.remote(value)  # a ref: it becomes a value in the next actor, not here
+        assert isinstance(value, mray.ObjectRef)
         processed: Images = mray.get(value)
         return processed
 

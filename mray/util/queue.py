@@ -11,7 +11,6 @@ import queue
 from collections.abc import Iterable
 from typing import Any
 
-from mray._api.actor import ActorHandle
 from mray._api.decorator import remote
 from mray._api.verbs import get, kill, wait
 
@@ -39,7 +38,7 @@ class Queue:
     def __init__(self, maxsize: int = 0, actor_options: dict[str, Any] | None = None) -> None:
         self.maxsize = maxsize
         options = {"max_concurrency": _MOST_WAITING, **(actor_options or {})}
-        self.actor: ActorHandle | None = remote(_QueueActor).options(**options).remote(maxsize)
+        self.actor: Any = remote(_QueueActor).options(**options).remote(maxsize)
 
     # ------------------------------------------------------------------------------------ looking
     def __len__(self) -> int:

@@ -30,7 +30,7 @@ RAY: dict[str, str] = {
         TaskCancelledError TaskPlacementGroupRemoved TaskUnschedulableError UnserializableException UserCodeException
         WorkerCrashedError
     """,
-    "mray.actor": "ActorClass ActorClassInheritanceException ActorHandle ActorMethod exit_actor method",
+    "mray.actor": "ActorClass ActorClassInheritanceException ActorHandle ActorMethod ActorProxy exit_actor method",
     "mray.runtime_context": "RuntimeContext get_runtime_context",
     "mray.runtime_env": "RuntimeEnv RuntimeEnvConfig",
     "mray.cloudpickle": """

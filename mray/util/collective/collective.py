@@ -207,7 +207,7 @@ def create_collective_group(
         raise RuntimeError(f"Backend {backend.upper()} is registered but not available. {why_unavailable(backend)}")
     by_rank = [actor._id for _rank, actor in sorted(zip(ranks, actors, strict=True), key=lambda pair: pair[0])]
     options = {"name": _declared_name(group_name), "lifetime": "detached", "num_cpus": 0}
-    declared = remote(_Declared).options(**options).remote(by_rank, world_size, backend, gloo_timeout)
+    declared: Any = remote(_Declared).options(**options).remote(by_rank, world_size, backend, gloo_timeout)
     get(declared.facts.remote())
 
 
