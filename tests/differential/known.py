@@ -110,6 +110,10 @@ KNOWN: tuple[Known, ...] = (
         "`_remote` takes a runtime_env as a dictionary, too",
         lambda _step, ray, mray, _kind: "no attribute 'working_dir_uri'" in _text(ray) and not _error(mray),
     ),
+    Known(
+        "who waits on what has ended is told",
+        lambda _step, ray, mray, _kind: _error(ray) == "GetTimeoutError" and _error(mray) in ("ActorDiedError", "WorkerCrashedError"),
+    ),
     Known("a bytearray comes back as one", lambda _step, ray, mray, _kind: isinstance(mray, str) and mray == f"bytearray({ray})"),
     Known(
         "a bundle with a negative amount is refused",
@@ -137,6 +141,7 @@ _TEXTS = (
     (re.compile(r"(Failed to look up actor with name '[\w-]*'\.) .*"), r"\1"),
     (re.compile(r"namespace='?\w+'?"), "namespace"),  # Ray says None for the session's own
     (re.compile(r" See <url> for more details\."), ""),
+    (re.compile(r"'(?:function|method-wrapper)' object has no attribute"), "a function has no attribute"),
     (re.compile(r" {2,}"), " "),
     # Ray does not say of which actor a generator was.
     (re.compile(r"(items\(\) \(pid=<n>, ip=<address>), actor_id=[^\n]*\)"), r"\1)"),

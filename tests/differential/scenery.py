@@ -475,10 +475,6 @@ class Grouped:
     def free(self, body: Body, *args: Any) -> Any:
         return act(body, args, {})
 
-    @engine.method(concurrency_group="none such")
-    def lost(self) -> int:
-        return 1
-
 
 class NoInit:
     """No `__init__` at all."""
