@@ -315,7 +315,9 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.util.xgboost": Lack("Ray has removed it"),
     # -------------------------------------------------- what Ray calls private, and clients use all the same
     "ray._common": Stand(private=True),
+    "ray._common.network_utils": Stand("mray._libraries.core.network_utils", private=True),
     "ray._common.test_utils": Stand("mray._libraries.core.test_utils", private=True),
+    "ray._common.utils": Stand("mray._libraries.core.utils", private=True),
     "ray._private": Stand(private=True),
     "ray._private.auto_init_hook": Stand("mray._libraries.core.auto_init_hook", private=True),
     "ray._private.client_mode_hook": Stand("mray._libraries.core.client_mode_hook", private=True),
@@ -323,6 +325,7 @@ MODULES: dict[str, Stand | Lack] = {
     "ray._private.services": Stand(also=_from("mray.util", "get_node_ip_address"), private=True),
     "ray._private.state": Stand("mray._libraries.core.state", private=True),
     "ray._private.test_utils": Stand("mray._libraries.core.test_utils", private=True),
+    "ray._private.utils": Stand("mray._libraries.core.utils", private=True),
     "ray._private.worker": Stand("mray._libraries.core.worker", private=True),
     "ray._raylet": Stand(
         also={

@@ -182,7 +182,6 @@ RAY: dict[str, str] = {
 
 #: Names of mray that Ray does not have, with the reason for each.
 OWN: dict[str, dict[str, str]] = {
-    "mray.as_ray": {"load_ipython_extension": "for %load_ext"},
     "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
     "mray.util.testing": {"reset": "a session that begins anew, for tests: Ray has to be started again"},
     "mray.util.interleavings": {

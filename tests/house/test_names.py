@@ -12,8 +12,8 @@ import pytest
 import mray
 from tests.house.ray_names import OWN, RAY
 
-#: Packages of mray that Ray does not have, or that are programs.
-NOT_RAYS = {"mray.cli", "mray.examples", "mray.proxy", "mray.__main__", "mray.pytest_plugin"}
+#: Packages of mray that Ray does not have, or that are programs, or imported for their effect.
+NOT_RAYS = {"mray.as_ray", "mray.cli", "mray.examples", "mray.proxy", "mray.__main__", "mray.pytest_plugin"}
 
 
 def public_modules() -> list[str]:

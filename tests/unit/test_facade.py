@@ -156,6 +156,40 @@ print(ray.get_runtime_context().worker.mode)
     assert run(program, RAY_ENABLE_AUTO_CONNECT="0").splitlines() == ["ray mray.util.queue True True", "None"]
 
 
+def test_what_clients_take_from_private_modules() -> None:
+    program = """
+import ray, socket
+from ray._common.network_utils import build_address, find_free_port, parse_address
+from ray._common.utils import get_system_memory
+from ray._private.utils import get_used_memory
+with socket.socket() as sock:
+    sock.bind(("127.0.0.1", find_free_port()))
+print(parse_address(build_address("::1", 5)), parse_address(build_address("1.2.3.4", 5)), parse_address("abc"))
+print(0 < get_used_memory() < get_system_memory())
+
+from ray._common.test_utils import Semaphore, SignalActor, wait_for_condition
+ray.init(num_cpus=1, logging_level="ERROR")
+signal, semaphore = SignalActor.remote(), Semaphore.remote(2)
+waiting = signal.wait.remote()
+wait_for_condition(lambda: ray.get(signal.cur_num_waiters.remote()) == 1)
+ray.get(signal.send.remote())
+print(ray.get(waiting), ray.get([semaphore.acquire.remote(), semaphore.acquire.remote(), semaphore.locked.remote()]))
+value = ray.put(bytes(300_000))
+print(value.hex() in ray._private.internal_api.memory_summary(), list(ray._private.state.available_resources_per_node().values())[0]["CPU"])
+try:
+    wait_for_condition(lambda: 1 / 0, timeout=0)
+except RuntimeError as error:
+    print(type(error.__cause__).__name__)
+"""
+    assert run(program).splitlines() == [
+        "('::1', '5') ('1.2.3.4', '5') None",
+        "True",
+        "None [True, True, True]",
+        "True 1.0",
+        "ZeroDivisionError",
+    ]
+
+
 # --------------------------------------------------------------------------------------------- version
 def test_the_version_is_that_of_ray_under_its_name_alone() -> None:
     program = """

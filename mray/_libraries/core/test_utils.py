@@ -22,7 +22,7 @@ def wait_for_condition(
     """Ask until the answer is true. RuntimeError after `timeout` seconds, with what it raised last, unless that is to be raised at once."""
     end = time.monotonic() + timeout
     problem: Exception | None = None
-    while time.monotonic() <= end:
+    while True:
         try:
             if condition_predictor(**kwargs):
                 return
@@ -31,8 +31,9 @@ def wait_for_condition(
             if raise_exceptions:
                 raise
             problem = error
+        if time.monotonic() >= end:
+            raise RuntimeError(_unmet(problem)) from problem
         time.sleep(retry_interval_ms / 1000)
-    raise RuntimeError(_unmet(problem)) from problem
 
 
 async def async_wait_for_condition(
@@ -41,7 +42,7 @@ async def async_wait_for_condition(
     """The same for a coroutine function, or one that answers at once."""
     end = time.monotonic() + timeout
     problem: Exception | None = None
-    while time.monotonic() <= end:
+    while True:
         try:
             answer: Any = condition_predictor(**kwargs)
             if await answer if asyncio.iscoroutine(answer) else answer:
@@ -49,8 +50,9 @@ async def async_wait_for_condition(
             problem = None
         except Exception as error:
             problem = error
+        if time.monotonic() >= end:
+            raise RuntimeError(_unmet(problem)) from problem
         await asyncio.sleep(retry_interval_ms / 1000)
-    raise RuntimeError(_unmet(problem)) from problem
 
 
 def _unmet(problem: Exception | None) -> str:

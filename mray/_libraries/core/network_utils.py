@@ -1,0 +1,44 @@
+"""``ray._common.network_utils``: addresses as text, and ports that are free."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+__all__ = ["build_address", "find_free_port", "get_localhost_ip", "is_ipv6", "is_localhost", "parse_address"]
+
+
+def find_free_port(family: socket.AddressFamily = socket.AF_INET) -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket(family) as sock:
+        sock.bind(("", 0))
+        return int(sock.getsockname()[1])
+
+
+def is_ipv6(host: str) -> bool:
+    """Whether an address is one of version 6."""
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
+
+
+def build_address(host: str, port: int | str) -> str:
+    """``host:port``, with brackets around an address of version 6."""
+    return f"[{host}]:{port}" if is_ipv6(host) else f"{host}:{port}"
+
+
+def parse_address(address: str) -> tuple[str, str] | None:
+    """Host and port of what `build_address` makes; None for what has no port."""
+    host, colon, port = address.rpartition(":")
+    return (host.removeprefix("[").removesuffix("]"), port) if colon else None
+
+
+def is_localhost(host: str) -> bool:
+    """Whether a name or an address is this machine's own for itself."""
+    return host in ("localhost", "127.0.0.1", "::1")
+
+
+def get_localhost_ip() -> str:
+    """Of this machine for itself."""
+    return "127.0.0.1"

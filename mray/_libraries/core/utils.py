@@ -1,0 +1,26 @@
+"""``ray._private.utils`` and ``ray._common.utils``: how much memory there is, and the resource that stands for a kind of accelerator."""
+
+from __future__ import annotations
+
+from mray._common import settings
+from mray._device.discovery import memory_groups
+from mray._runtime.memory_usage import Usage, read_usage
+
+__all__ = ["RESOURCE_CONSTRAINT_PREFIX", "get_system_memory", "get_used_memory"]
+
+#: Before the name of a kind of accelerator: ``{"accelerator_type:A100": 0.001}``.
+RESOURCE_CONSTRAINT_PREFIX = "accelerator_type:"
+
+
+def get_system_memory() -> int:
+    """Bytes that this process may use with all others: of the machine, or of its control group."""
+    return _usage().total
+
+
+def get_used_memory() -> int:
+    """Bytes of it that are in use. What the kernel can take back at once does not count."""
+    return _usage().used
+
+
+def _usage() -> Usage:
+    return read_usage(settings.MEMINFO.get(), memory_groups())
