@@ -317,7 +317,7 @@ MODULES: dict[str, Stand | Lack] = {
     "ray._common": Stand(private=True),
     "ray._common.network_utils": Stand("mray._libraries.core.network_utils", private=True),
     "ray._common.test_utils": Stand("mray._libraries.core.test_utils", private=True),
-    "ray._common.utils": Stand("mray._libraries.core.utils", private=True),
+    "ray._common.utils": Stand("mray._libraries.core.system_memory", private=True),
     "ray._private": Stand(private=True),
     "ray._private.auto_init_hook": Stand("mray._libraries.core.auto_init_hook", private=True),
     "ray._private.client_mode_hook": Stand("mray._libraries.core.client_mode_hook", private=True),
@@ -325,7 +325,7 @@ MODULES: dict[str, Stand | Lack] = {
     "ray._private.services": Stand(also=_from("mray.util", "get_node_ip_address"), private=True),
     "ray._private.state": Stand("mray._libraries.core.state", private=True),
     "ray._private.test_utils": Stand("mray._libraries.core.test_utils", private=True),
-    "ray._private.utils": Stand("mray._libraries.core.utils", private=True),
+    "ray._private.utils": Stand("mray._libraries.core.system_memory", private=True),
     "ray._private.worker": Stand("mray._libraries.core.worker", private=True),
     "ray._raylet": Stand(
         also={
