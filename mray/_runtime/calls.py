@@ -350,7 +350,7 @@ class ActorCaller:
                 self.queue.clear()
             else:
                 # Before it was there at all, calls have been waiting for whichever process is the first.
-                self._restarting(lost, late=before in ("asked", "alive"))
+                self._restarting(lost, late=before in ("asked", "alive"), again=before == "restarting" and self.process != "")
         elif state == "alive":
             self.state = state
             if incarnation != self.incarnation or old is None or old.closed:
@@ -385,26 +385,30 @@ class ActorCaller:
         """The actor is being started again, and the call is not for the next process; `method` was in flight."""
         call.fail(unavailable_error(self.actor_id, self.class_name, self.cause, method), "" if method is None else self.process)
 
-    def _restarting(self, lost: Sequence[Call], late: bool) -> None:
+    def _restarting(self, lost: Sequence[Call], late: bool, again: bool) -> None:
         """The actor is being started again: resend in order what may be retried, fail the rest.
 
-        `late`: calls have been queued since its process died and until now, when that is heard.
+        `late`: calls have been queued since its process died and until now, when that is heard. `again`: the process that was to follow has
+        died before it was there. That was an attempt of the calls that wait for it: an actor may be restarted without end.
         """
-        if late:
+        if late or again:
             refused = [call for call in self.queue if _goes_once(call)]
             self.queue = deque(call for call in self.queue if not _goes_once(call))
             for call in refused:
                 self._refuse(call)
-        again = []
+        for call in self.queue if again else ():
+            if call.waiting == 0:
+                call.use_retry()
+        retried = []
         for call in lost:
             if call.retries == CANCELLED:
                 call.cancel()
             elif call.retries:
                 call.use_retry()
-                again.append(call)
+                retried.append(call)
             else:
                 self._refuse(call, call.method)
-        self.queue.extendleft(reversed(again))
+        self.queue.extendleft(reversed(retried))
 
     def replied(self, call: Call) -> None:
         """A reply has come (nothing to do: an actor's calls go out at once)."""

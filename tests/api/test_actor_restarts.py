@@ -272,6 +272,32 @@ def test_a_failing_constructor_is_not_retried(ray_session, tmp_path):
     assert (tmp_path / "n").read_text() == "x"
 
 
+@pytest.mark.parametrize("retries", [1, 3])
+@pytest.mark.processes("its processes die")
+def test_retries_end_although_the_actor_is_restarted_without_end(ray_session, tmp_path, retries):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0, max_restarts=-1)
+    class Mortal:
+        def __init__(self, path):
+            with open(path, "a") as file:
+                file.write("x")
+            if os.path.getsize(path) > 1:
+                os._exit(1)
+
+        def ready(self):
+            return True
+
+        def die(self):
+            os._exit(1)
+
+    actor = Mortal.remote(str(tmp_path / "starts"))
+    assert ray.get(actor.ready.remote())
+    with pytest.raises(ray.exceptions.ActorUnavailableError):
+        ray.get(actor.die.options(max_task_retries=retries).remote(), timeout=60)
+    ray.kill(actor)
+
+
 def test_a_named_actor_keeps_its_name_over_a_restart(ray_session, mortal, eventually):
     ray = ray_session
     actor = mortal.options(name="phoenix", max_restarts=1).remote()
