@@ -218,9 +218,10 @@ def join_session(options: SessionOptions) -> JoinedSession:
     check_preload(options)
     allow_descriptors()
     failed_calls.clear()
+    wishes = choose_job(options, place_of_driver(options.preload))
+    take_files(wishes, address.session_dir)
     client = Client(address.session_dir, os.urandom(8).hex(), m.ROLE_DRIVER)
-    client.wishes = choose_job(options, place_of_driver(options.preload))
-    take_files(client.wishes, address.session_dir)
+    client.wishes = wishes
     session = JoinedSession(address, client)
     try:
         client.join()

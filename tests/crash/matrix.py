@@ -97,13 +97,19 @@ def value_of(seat: str, phase: str) -> Told:
     return Told(value=(VALUES | (OF_MEMBER if seat == "actor" else OF_CALLER))[phase])
 
 
-def raised(manner: str, *, bare: bool = False) -> Told:
-    """The error of what user code raised; `bare`: where it is raised it is caught, not in another process."""
+#: In these a value is made where it is read, and whoever reads it is told that it cannot be.
+MADE = ("unpickle_argument", "unpickle_result")
+
+
+def raised(manner: str, *, made: bool = False, bare: bool = False) -> Told:
+    """The error of what user code raised; `made`: as a value was made; `bare`: where it is raised it is caught, not in another process."""
     kind, text = {
         "raise": ("Misbehaved", MESSAGE),
         "memory": ("MemoryError", ""),
         "files": ("OSError", "Too many open files"),
     }[manner]
+    if made:
+        return Told("RaySystemError", (kind, text) if bare else (kind, text, "pid={pid}"))
     return Told(kind, (text,) if bare else (text, "pid={pid}"))
 
 
@@ -128,7 +134,7 @@ def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
     if manner == "SIGINT":
         # A result that is being pickled is there: the interrupt has come too late.
         return (value if phase == "pickle_result" else Told("TaskCancelledError"),)
-    return (raised(manner),)
+    return (raised(manner, made=phase in MADE),)
 
 
 def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
@@ -176,7 +182,7 @@ def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
     if manner == "SIGINT":
         words = ("pid {pid}", "was interrupted at 'allocate' of a compiled graph") if phase == "compile" else ()
         return Told("TaskCancelledError", words), alive
-    return raised(manner, bare=phase == "compile"), alive
+    return raised(manner, made=phase in (*MADE, "compile"), bare=phase == "compile"), alive
 
 
 def zygote_row(seat: str, phase: str) -> tuple[Told, ...]:
@@ -210,7 +216,7 @@ def driver_row(phase: str, manner: str) -> Row:
     elif manner == "thread":
         told = (value_of("driver", phase),)
     elif manner not in STATUS:
-        told = (raised(manner, bare=True),)
+        told = (raised(manner, made=phase in MADE, bare=True),)
     return Row("driver", phase, manner, seat, told, STATUS.get(manner))
 
 

@@ -33,6 +33,7 @@ SHOWN = {
     "cli/commands/debug.py": "since when a breakpoint waits",
     "cli/commands/status.py": "when a driver came",
     "cli/commands/timeline.py": "the name of a file",
+    "util/state/_gather.py": "when a call began that is over",
     "util/state/_processes.py": "when a process began",
     "util/state/common.py": "when something happened",
 }
