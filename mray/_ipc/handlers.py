@@ -66,6 +66,16 @@ class Handler:
             del error  # whose traceback has this frame
 
 
+def is_of_handler(error: BaseException) -> bool:
+    """Whether an error that was caught came out of a handler, and is none of the code that it came into."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is Handler.__call__.__code__:
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def _send(number: int) -> None:
     main = threading.main_thread().ident
     if number in _late and main is not None:

@@ -29,10 +29,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from mray._common.device_tensors import carriers, restore_device_tensor
 from mray._common.messages import PACKED, PICKLED
+from mray._ipc.handlers import is_of_handler
 from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
 from mray.exceptions import RayError, RaySystemError
 
@@ -316,7 +317,7 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
         try:
             return pickle.loads(payload)
         except Exception as error:
-            raise _unreadable(error) from error
+            _refuse(error)
     if form != PACKED:
         raise ValueError(f"no value has form {form!r}")
     whole = [memoryview(payload if pin is None else pin), *[memoryview(other) for other in others]]
@@ -333,14 +334,14 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
     try:
         return pickle.loads(fixed[0][at : at + length], buffers=buffers)
     except Exception as error:
-        raise _unreadable(error) from error
+        _refuse(error)
 
 
-def _unreadable(error: Exception) -> RayError:
-    """The error for a value that cannot be made here, with the frames of whoever refused."""
-    if isinstance(error, RayError):
-        return error
-    return RaySystemError(error, traceback.format_exc())
+def _refuse(error: Exception) -> NoReturn:
+    """The error for a value that cannot be made here, with the frames of whoever refused; one that is none of the value's as it is."""
+    if isinstance(error, RayError) or is_of_handler(error):
+        raise error
+    raise RaySystemError(error, traceback.format_exc()) from error
 
 
 def has_tensors(packed: Any) -> bool:

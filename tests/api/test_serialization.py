@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import functools
 import re
+import signal
 import threading
 
 import pytest
@@ -216,6 +217,31 @@ def test_an_error_raised_while_unpickling_an_argument_is_the_tasks_error(ray_ses
     with pytest.raises(ray.exceptions.RayTaskError, match="(?s)could not be computed.*System error: cannot be read"):
         ray.get(f.remote(ray.put(Explodes())))
     assert ray.get(f.remote(1)) == 1
+
+
+class Alarmed:
+    """While it is made, a signal comes."""
+
+    def __reduce__(self):
+        return signal.raise_signal, (signal.SIGUSR1,)
+
+
+@pytest.mark.only("mray")  # Ray takes it for the value's; with one process nothing stands before the user's handlers
+def test_what_a_handler_of_a_signal_raises_as_a_value_is_made_is_raised(ray_session):
+    ray = ray_session
+
+    class Alarm(Exception):
+        pass
+
+    def alarm(_number, _frame):
+        raise Alarm
+
+    before = signal.signal(signal.SIGUSR1, alarm)
+    try:
+        with pytest.raises(Alarm):
+            ray.get(ray.put(Alarmed()))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_an_error_raised_while_unpickling_a_value_reaches_get(ray_session):
