@@ -32,4 +32,6 @@ class Absent(type):
 
 def make_absent(module: str, name: str, reason: str) -> Absent:
     """What stands for a name of a module of Ray."""
-    return Absent(name, (), {"__module__": module, "__doc__": f"{module}.{name} is not in mray: {reason}"})
+    # Whoever catches it must be able to.
+    bases = (Exception,) if name.endswith(("Error", "Exception")) else ()
+    return Absent(name, bases, {"__module__": module, "__doc__": f"{module}.{name} is not in mray: {reason}"})

@@ -26,6 +26,8 @@ RAY = "ray"
 OURS = "mray"
 #: Packages by other names that are mray's, whole.
 ROOTS = {RAY: OURS, "ray_proxy": "mray.proxy"}
+#: Modules that are mray's alone.
+NOT_RAYS = frozenset({"as_ray", "cli", "examples", "proxy", "pytest_plugin"})
 #: What the package says of itself.
 _OF_RAY = {"__version__": RAY_VERSION, "__commit__": RAY_COMMIT}
 
@@ -34,6 +36,8 @@ class Facade(ModuleType):
     """A module of Ray, made of mray."""
 
     def __getattr__(self, name: str) -> Any:
+        if name in vars(self).get("_removed", ()):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name)
         value = _find(self.__name__, name)
         vars(self)[name] = value
         return value
@@ -42,7 +46,13 @@ class Facade(ModuleType):
         # The import system sets each submodule in its package. Where Ray has a function of that name, the function stays.
         if value is sys.modules.get(f"{self.__name__}.{name}") and not isinstance(getattr(self, name, value), ModuleType):
             return
+        vars(self).get("_removed", set()).discard(name)
         super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        getattr(self, name)
+        vars(self).pop(name, None)
+        vars(self).setdefault("_removed", set()).add(name)  # or it would be found again
 
     def __dir__(self) -> Iterable[str]:
         stand = _stand(self.__name__)
@@ -76,7 +86,8 @@ def ours_of(name: str) -> str:
 
 def _is_ours(name: str) -> bool:
     """Whether mray has a public module for this one."""
-    if any(part.startswith("_") for part in name.split(".")):
+    root, _dot, rest = name.partition(".")
+    if any(part.startswith("_") for part in name.split(".")) or (root == RAY and rest.partition(".")[0] in NOT_RAYS):
         return False
     try:
         return importlib.util.find_spec(ours_of(name)) is not None

@@ -82,6 +82,7 @@ class Call:
         "source",
         "task_id",
         "waiting",
+        "was_sent",
     )
 
     def __init__(self, task_id: bytes, method: Any, num_returns: int, entry: Entry | None, entries: Sequence[Entry] = ()) -> None:
@@ -107,6 +108,8 @@ class Call:
         self.parent: bytes | None = None
         #: Retries left: after system failures, or after application errors that were to be retried. `CANCELLED` once it was.
         self.retries = 0
+        #: Whether a process that is dead now has been sent it.
+        self.was_sent = False
         self.memory_kills = 0
         self.name = ""
         #: The queue (of an actor, of a scheduling class) the call belongs to.
@@ -389,22 +392,26 @@ class ActorCaller:
         """The actor is being started again: resend in order what may be retried, fail the rest.
 
         `late`: calls have been queued since its process died and until now, when that is heard. `again`: the process that was to follow has
-        died before it was there. That was an attempt of the calls that wait for it: an actor may be restarted without end.
+        died before it was there. That was an attempt of those calls that are retried in it: an actor may be restarted without end.
         """
-        if late or again:
+        if late:
             refused = [call for call in self.queue if _goes_once(call)]
             self.queue = deque(call for call in self.queue if not _goes_once(call))
             for call in refused:
                 self._refuse(call)
-        for call in self.queue if again else ():
-            if call.waiting == 0:
+        for call in [call for call in self.queue if call.was_sent] if again else ():
+            if call.retries:
                 call.use_retry()
+            else:
+                self.queue.remove(call)
+                self._refuse(call)
         retried = []
         for call in lost:
             if call.retries == CANCELLED:
                 call.cancel()
             elif call.retries:
                 call.use_retry()
+                call.was_sent = True
                 retried.append(call)
             else:
                 self._refuse(call, call.method)

@@ -35,6 +35,7 @@ from mray._objects.remote_error import serialization_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, serialize
 from mray._objects.store import SegmentStore, is_spilled
 from mray._runtime import failed_calls
+from mray._runtime.announcing import Announcements
 from mray._runtime.bells import Bells
 from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
@@ -89,8 +90,9 @@ class Client:
         self.descriptors = Descriptors(self)
         self.bells = Bells(self)
         self.cancelling = Cancelling(self)
-        self.unschedulable = Unschedulable(self.reactor.defer)
-        self.unheard = UnheardErrors(self.reactor.defer)
+        self.announcements = Announcements()
+        self.unschedulable = Unschedulable(self.announcements)
+        self.unheard = UnheardErrors(self.reactor.defer, self.announcements)
         self.store: SegmentStore
         self.segments = OwnSegments(self)
         #: Objects of this process whose refs have been pickled: others may ask for them.
@@ -647,6 +649,7 @@ class Client:
         for awaited in tuple(self.awaited.values()):
             awaited.close()
         reactor.close()
+        self.announcements.close()
         if reactor.tear.error is not None:
             _torn.append(self)
             return

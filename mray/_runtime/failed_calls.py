@@ -37,7 +37,7 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 #: How the text of a pickled error begins.
-_TASK_ERROR = "ray.exceptions.RayTaskError: "
+TASK_ERROR = "ray.exceptions.RayTaskError: "
 _CANCELLED = "ray.exceptions.TaskCancelledError"
 
 #: As `Failed`, the newest last.
@@ -79,9 +79,9 @@ def note(call: Call, error: BaseException, process: str = "") -> None:
 def answered(call: Call, payload: bytes, process: str) -> None:
     """This call has failed: its worker answers with a pickled error. Client's lock held."""
     text = text_of(payload)
-    if text.startswith(_TASK_ERROR):
+    if text.startswith(TASK_ERROR):
         cancelled = text.rstrip().rpartition("\n")[2].startswith(_CANCELLED)
-        kind, text = _TYPES[0][1], text.removeprefix(_TASK_ERROR)
+        kind, text = _TYPES[0][1], text.removeprefix(TASK_ERROR)
     else:
         cancelled = text.startswith(_CANCELLED)
         kind = next((word for error, word in _TYPES if text.startswith(f"ray.exceptions.{error.__name__}: ")), _TYPES[0][1])

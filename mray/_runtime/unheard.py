@@ -3,7 +3,7 @@
 In every client, for what it owns. A program that calls and goes on would otherwise not learn that its functions raise.
 
     reply FAILED, nobody waits ─▶ entry.guard = _Unheard ──┬─ get, wait, await, an argument, a borrower asks: heard, nothing is told
-                                                           └─ the last ref goes: the reading thread tells
+                                                           └─ the last ref goes: it is announced (`mray._runtime.announcing`)
 
 Errors of user code only: who cancels or kills knows, and deaths have lines of their own.
 """
@@ -15,31 +15,34 @@ from collections.abc import Callable
 from mray._common import settings
 from mray._common.log import logger
 from mray._objects.ownership import Entry
-from mray._objects.remote_error import unpickle_error
-from mray.exceptions import RayTaskError
+from mray._objects.remote_error import text_of
+from mray._runtime.announcing import Announcements
+from mray._runtime.failed_calls import TASK_ERROR
 
 
 class _Unheard:
     """Tells of an error when it dies, unless it was heard."""
 
-    __slots__ = ("_defer", "heard", "payload")
+    __slots__ = ("_defer", "_tell", "heard", "payload")
 
-    def __init__(self, defer: Callable[[Callable[[], None]], None], payload: bytes) -> None:
+    def __init__(self, defer: Callable[[Callable[[], None]], None], tell: Callable[[bytes], None], payload: bytes) -> None:
         self._defer = defer
+        self._tell = tell
         self.payload = payload
         self.heard = False
 
     def __del__(self) -> None:
         if not self.heard:
-            payload = self.payload
-            self._defer(lambda: _tell(payload))
+            tell, payload = self._tell, self.payload
+            self._defer(lambda: tell(payload))
 
 
 class UnheardErrors:
     """Notes which errors nobody has asked for."""
 
-    def __init__(self, defer: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, defer: Callable[[Callable[[], None]], None], announcements: Announcements) -> None:
         self._defer = defer
+        self._announcements = announcements
         self._is_told = not settings.IGNORE_UNHANDLED_ERRORS.get()
         #: Whether there has been one: before, nobody need look for them.
         self.any = False
@@ -48,7 +51,13 @@ class UnheardErrors:
         """A call's error is about to complete this entry. Client's lock held."""
         if self._is_told and entry.guard is None and not entry.waiters:
             self.any = True
-            entry.guard = _Unheard(self._defer, payload)
+            entry.guard = _Unheard(self._defer, self._tell, payload)
+
+    def _tell(self, payload: bytes) -> None:
+        text = _text_of(payload)
+        if text:
+            variable = settings.IGNORE_UNHANDLED_ERRORS.name
+            self._announcements.say(lambda: logger.error("Unhandled error (suppress with '%s=1'): %s", variable, text))
 
 
 def hear(entry: Entry) -> None:
@@ -58,7 +67,7 @@ def hear(entry: Entry) -> None:
         guard.heard = True
 
 
-def _tell(payload: bytes) -> None:
-    error = unpickle_error(payload)
-    if isinstance(error, RayTaskError):
-        logger.error("Unhandled error (suppress with '%s=1'): %s", settings.IGNORE_UNHANDLED_ERRORS.name, error)
+def _text_of(payload: bytes) -> str:
+    """What an error of user code says; "" for any other. The user's own error is not unpickled for it."""
+    text = text_of(payload)
+    return text.removeprefix(TASK_ERROR) if text.startswith(TASK_ERROR) else ""

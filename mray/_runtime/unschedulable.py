@@ -5,10 +5,9 @@ In every client. Its error waits in its refs for whoever asks; a program that ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mray._common import messages as m
 from mray._common.log import logger
+from mray._runtime.announcing import Announcements
 
 #: Different texts that are remembered.
 MOST = 1000
@@ -17,8 +16,8 @@ MOST = 1000
 class Unschedulable:
     """Tells each text once. Any thread."""
 
-    def __init__(self, defer: Callable[[Callable[[], None]], None]) -> None:
-        self._defer = defer
+    def __init__(self, announcements: Announcements) -> None:
+        self._announcements = announcements
         self._told: dict[str, None] = {}
 
     def tell(self, text: str) -> None:
@@ -33,4 +32,4 @@ class Unschedulable:
     def hear(self, text: str) -> None:
         """The node has refused a task or an actor of this process; its texts begin with a label. What this process has refused is told."""
         if text.startswith(("task ", "actor ")) and m.GROUP_REMOVED not in text and m.NO_PROCESS not in text:
-            self._defer(lambda: self.tell(f"The {text}"))
+            self._announcements.say(lambda: self.tell(f"The {text}"))

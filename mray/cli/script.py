@@ -120,7 +120,9 @@ def _from_module(name: str) -> _Program:
 
 
 def _from_spec(spec: importlib.machinery.ModuleSpec, argv0: str) -> _Program:
-    code = spec.loader.get_code(spec.name) if isinstance(spec.loader, importlib.abc.InspectLoader) else None
+    # Asked by name: on some Pythons the importer of zip files is no `importlib.abc.InspectLoader`.
+    get_code = getattr(spec.loader, "get_code", None)
+    code = None if get_code is None else get_code(spec.name)
     if code is None:
         raise _CannotRunError(f"No code object available for {spec.name}", 1)
     attributes = {

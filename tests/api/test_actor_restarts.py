@@ -298,6 +298,32 @@ def test_retries_end_although_the_actor_is_restarted_without_end(ray_session, tm
     ray.kill(actor)
 
 
+@pytest.mark.processes("its processes die")
+def test_a_call_that_is_made_while_restarts_fail_keeps_its_retries(ray_session, tmp_path, eventually):
+    ray = ray_session
+    starts = tmp_path / "starts"
+
+    @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=2)
+    class Mortal:
+        def __init__(self, path):
+            with open(path, "a") as file:
+                file.write("x")
+            if 1 < os.path.getsize(path) < 7:
+                os._exit(1)
+
+        def ready(self):
+            return True
+
+        def die(self):
+            os._exit(1)
+
+    actor = Mortal.remote(str(starts))
+    assert ray.get(actor.ready.remote())
+    actor.die.options(max_task_retries=0).remote()
+    eventually(lambda: starts.stat().st_size > 1)
+    assert ray.get(actor.ready.remote(), timeout=60)
+
+
 def test_a_named_actor_keeps_its_name_over_a_restart(ray_session, mortal, eventually):
     ray = ray_session
     actor = mortal.options(name="phoenix", max_restarts=1).remote()

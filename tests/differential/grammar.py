@@ -568,7 +568,8 @@ def cancellations(draw: Any) -> Json:
                 draft.add({"do": "release", "key": key})
             else:
                 draft.add({"do": "cancel", "what": var(str(first)), "started": key, "options": options})
-                draft.add({"do": "release", "key": key}) if kind == "Sync" or draft.chance() else None
+                if kind == "Sync":  # nothing but this ends it; a coroutine might end by it before the cancel is there
+                    draft.add({"do": "release", "key": key})
             draft.add({"do": "get", "what": var(str(first))})
             draft.add({"do": "call", "a": var(str(actor)), "m": "signature", "args": [1]}, "ref")
         elif kind == "done":

@@ -71,6 +71,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_graph.report:standings",
         "_graph.survey:_ask",
         "_graph.survey:answer",
+        "_objects.remote_error:text_of",
         "_objects.remote_error:unpickle_error",
         "_objects.tensors:restore_tensor",
         "_runtime.executor:Executor._function",

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("ray")
+
 from mray._common.version import RAY_VERSION
 from mray._libraries.names import MODULES, Stand
 

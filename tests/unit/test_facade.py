@@ -60,8 +60,12 @@ with mock.patch("ray.get", "patched"):
 assert ray.get is real
 ray.made = 1
 print(hasattr(mray, "made"))
+del ray.get
+print(hasattr(ray, "get"), mray.get is real)
+ray.get = real
+print(ray.get is real, hasattr(ray, "cli"))
 """
-    assert run(program) == "False"
+    assert run(program).splitlines() == ["False", "False True", "True False"]
 
 
 @pytest.mark.parametrize(
@@ -254,6 +258,12 @@ from ray.data import Dataset, from_pandas_refs
 def annotated(data: "Dataset | None") -> ray.data.Dataset | None:
     return data
 
+try:
+    raise ValueError
+except ray.util.multiprocessing.pool.PoolTaskError:
+    raise
+except ValueError:
+    pass
 print(isinstance(3, ray.data.Dataset), issubclass(int, Dataset), ray.data.Dataset is Dataset, hasattr(Dataset, "map"))
 for use in (lambda: from_pandas_refs([]), lambda: Dataset.map, lambda: ray.cluster_utils.Cluster()):
     try:

@@ -9,6 +9,7 @@ import pytest
 from mray._common.device_tensors import carriers
 from mray._objects import tensors
 from mray._objects.serializer import deserialize, serialize
+from mray.exceptions import RaySystemError
 
 torch = pytest.importorskip("torch")
 
@@ -80,7 +81,8 @@ def test_one_without_elements_is_put_there_too(gpu: Gpu) -> None:
 
 def test_a_reader_without_gpu_is_told_what_to_write_instead(gpu: Gpu) -> None:
     gpu.count = 0
-    with pytest.raises(RuntimeError, match=r'GPU 3 .* no GPU to put it on. Send tensor.cpu\(\), .* with_tensor_transport\(device="cpu"\)'):
+    advice = r'GPU 3 .* no GPU to put it on. Send tensor.cpu\(\), .* with_tensor_transport\(device="cpu"\)'
+    with pytest.raises(RaySystemError, match=advice):
         sent([gpu.tensor(1)])
 
 

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -107,6 +108,13 @@ def test_what_cannot_be_run_is_said(programs: Path, words: list[str], status: in
     assert (done.returncode, done.stdout) == (status, "")
     assert text in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_zip_file_runs_and_finds_what_is_in_it(programs: Path) -> None:
+    with zipfile.ZipFile(programs / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", "import beside, ray, sys\nprint(beside.__name__, ray.__name__, sys.argv[1:])")
+        archive.writestr("beside.py", "")
+    assert command(programs, ["-m", "mray", "run"], ["app.pyz", "a"]).stdout == "beside ray ['a']\n"
 
 
 def test_the_facade_is_there_before_the_program(programs: Path) -> None:
