@@ -28,6 +28,7 @@ from mray._common.options import (
     check_namespace,
     check_num_returns,
     complete_actor_options,
+    plain,
 )
 from mray.exceptions import ActorHandleNotFoundError
 
@@ -393,7 +394,7 @@ class ActorMethod:
         _check_method_options(options, ("name",))
         check_grouping(options)
         check_generator_returns(options.get("num_returns"), self._spec.is_generator)
-        given = {name: value for name, value in options.items() if value is not None}
+        given = {name: plain(value) for name, value in options.items() if value is not None}
         num_returns = given.pop("num_returns", self._spec.num_returns)
         return num_returns, ({**(self._spec.options or {}), **given} or None)
 
@@ -502,7 +503,7 @@ def method(*args: Any, **options: Any) -> Any:
     _check_method_options(options)
 
     def annotate(function: Callable[..., Any]) -> Callable[..., Any]:
-        set_options = {name: value for name, value in options.items() if value is not None}
+        set_options = {name: plain(value) for name, value in options.items() if value is not None}
         check_generator_returns(options.get("num_returns"), returns_generator(function))
         setattr(function, METHOD_ATTRIBUTE, set_options)
         return function

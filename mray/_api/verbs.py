@@ -15,7 +15,7 @@ from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import ObjectRefGenerator
 from mray._common.clock import now
-from mray._common.options import check_namespace
+from mray._common.options import check_namespace, plain
 from mray._common.tensor_transports import tensor_transport
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
     if not isinstance(name, str):
         raise TypeError(f"the name of an actor is a str, got {type(name)}")
     check_namespace(namespace)
-    return backend.get_actor(name, namespace)
+    return backend.get_actor(plain(name), plain(namespace))
 
 
 # --------------------------------------------------------------------------------------- what there is

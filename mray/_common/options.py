@@ -294,9 +294,18 @@ def check_namespace(namespace: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------- complete options
+def plain(value: Any) -> Any:
+    """The text or number itself where a value is of a class of its own, such as an enumeration's: messages carry no classes."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int) and type(value) is not bool:
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else value
+
+
 def complete_task_options(given: Mapping[str, Any], *, is_generator: bool) -> dict[str, Any]:
     """Every option of a task with a value: given or default."""
-    merged = {name: given.get(name, option.default) for name, option in TASK_OPTIONS.items()}
+    merged = {name: plain(given[name]) if name in given else option.default for name, option in TASK_OPTIONS.items()}
     if merged["num_cpus"] is None:
         merged["num_cpus"] = 1
     merged["num_gpus"] = merged["num_gpus"] or 0
@@ -312,7 +321,7 @@ def complete_task_options(given: Mapping[str, Any], *, is_generator: bool) -> di
 
 def complete_actor_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Every option of an actor with a value. ``num_cpus`` stays ``None`` when it was not given; see `actor_resources`."""
-    merged = {name: given.get(name, option.default) for name, option in ACTOR_OPTIONS.items()}
+    merged = {name: plain(given[name]) if name in given else option.default for name, option in ACTOR_OPTIONS.items()}
     merged["num_gpus"] = merged["num_gpus"] or 0
     for name in ("max_restarts", "max_task_retries"):
         merged[name] = merged[name] or 0

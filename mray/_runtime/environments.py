@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mray._common.environment_rules import INTERPRETERS, check_environment, public_name
+from mray._common.options import plain
 from mray._ipc import process as processes
 from mray._ipc.frames import from_text, to_text
 from mray._objects.serializer import dumps
@@ -55,7 +56,9 @@ def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
             value = [_existing(name, _place_of(each), (*ARCHIVES, MODULE)) for each in value]
         elif name == _HOOK and not isinstance(value, (str, bytes)):
             value = _pickled_hook(value)
-        elif name in ("env_vars", "config"):
+        elif name == "env_vars":
+            value = {plain(key): plain(text) for key, text in value.items()}
+        elif name == "config":
             value = dict(value)
         elif name == "excludes":
             value = list(value)

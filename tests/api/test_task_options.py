@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import enum
+import os
+
 import pytest
 
 
@@ -140,3 +143,32 @@ def test_a_fraction_of_a_cpu_above_one_is_refused_for_gpus(ray):
 def test_method_options_are_checked(ray):
     with pytest.raises((ValueError, AssertionError, TypeError)):
         ray.method(no_such=1)(nothing)
+
+
+class Text(str):
+    pass
+
+
+class Number(enum.IntEnum):
+    TWO = 2
+
+
+def test_options_may_be_of_classes_of_their_own(ray_session):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    def two():
+        return os.environ.get("CLASSY"), 2
+
+    @ray.remote(num_cpus=0, concurrency_groups={"io": 1})
+    class Actor:
+        def name(self):
+            return ray.get_runtime_context().get_actor_name()
+
+    options = {"name": Text("titled"), "num_returns": Number.TWO, "max_retries": Number.TWO}
+    environment = {"env_vars": {Text("CLASSY"): Text("yes")}}
+    assert ray.get(two.options(**options, runtime_env=environment).remote()) == ["yes", 2]
+    actor = Actor.options(name=Text("classy"), namespace=Text("own"), max_concurrency=Number.TWO, max_restarts=Number.TWO).remote()
+    assert ray.get(actor.name.options(name=Text("asked"), concurrency_group=Text("io")).remote()) == "classy"
+    assert ray.get(ray.get_actor(Text("classy"), Text("own")).name.remote()) == "classy"
+    assert ray.get(two.options(num_returns=2).remote())[1] == 2
