@@ -182,6 +182,8 @@ def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
     if manner == "SIGINT":
         words = ("pid {pid}", "was interrupted at 'allocate' of a compiled graph") if phase == "compile" else ()
         return Told("TaskCancelledError", words), alive
+    if phase == "compile" and manner == "files":  # the value cannot be made, or else the answer cannot be brought
+        return Told("Exception", ("Too many open files",)), alive
     return raised(manner, made=phase in (*MADE, "compile"), bare=phase == "compile"), alive
 
 
