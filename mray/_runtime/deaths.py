@@ -127,8 +127,17 @@ def note_end(process: str, what: str, pid: int, status: int | None = None) -> No
         del _ends[next(iter(_ends))]
 
 
+def note_break(process: str, error: BaseException) -> None:
+    """Remember why the conversation with a process broke: a worker ends after that, and whoever reads what it owned is told the reason."""
+    _breaks[process] = str(error)
+    if len(_breaks) > _MOST_ENDS:
+        del _breaks[next(iter(_breaks))]
+
+
 #: What is known of processes that have ended, the oldest first.
 _ends: dict[str, str] = {}
+#: Of processes with which a conversation broke: why, the oldest first.
+_breaks: dict[str, str] = {}
 _MOST_ENDS = 1000
 
 
@@ -141,6 +150,8 @@ def owner_error(process: str, object_id: bytes | None = None) -> BaseException:
     """What reading an object raises whose owner has died."""
     end = _ends.get(process)
     detail = f"Its owner, process {process}{': ' if end else ''}{end or ''}." if process else ""
+    if process in _breaks:
+        detail += f" The conversation with it had broken before: {_breaks[process]}"
     return OwnerDiedError(object_id.hex() if object_id else "", detail=detail)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mray._ipc.connection import Connection
 from mray._ipc.segment import unlink
-from mray._runtime.deaths import node_error, note_end
+from mray._runtime.deaths import node_error, note_break, note_end
 from mray._runtime.nonsense import broken_error
 from mray._runtime.refusals import end_conversation
 from mray.exceptions import RaySystemError
@@ -27,6 +27,8 @@ def peer_hung_up(client: Client, connection: Connection) -> None:
         error = broken_error(connection)
         if error is None:
             note_end(connection.process, f"the {connection.role}" if connection.role else "", connection.pid)
+        else:
+            note_break(connection.process, error)
         client.borrowing.peer_gone(connection, error)
         client.tensors.peer_gone(connection)
         client.on_peer_gone(connection.process, error)
