@@ -44,8 +44,9 @@ def traces_in(folder: Path) -> list[list[dict]]:
     return [json.loads(path.read_text())["traceEvents"] for path in sorted(folder.iterdir())]
 
 
-@pytest.mark.parametrize("end", ["returns", "raises"])
-@pytest.mark.parametrize("name", ["RAY_CGRAPH_ENABLE_TORCH_PROFILING", "MRAY_CGRAPH_ENABLE_TORCH_PROFILING"])
+@pytest.mark.parametrize(
+    ("end", "name"), [("returns", "RAY_CGRAPH_ENABLE_TORCH_PROFILING"), ("raises", "MRAY_CGRAPH_ENABLE_TORCH_PROFILING")]
+)
 def test_torch_profiles_of_every_actor_are_written_however_the_script_ends(run_program, tmp_path: Path, end: str, name: str) -> None:
     pytest.importorskip("torch")
     done = run_program(TORCH, end, env={name: "1"}, check=False)

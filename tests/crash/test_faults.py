@@ -11,6 +11,8 @@ import signal
 
 import pytest
 
+from tests.full import some
+
 SIGNALS = ("SIGKILL", "SIGSEGV", "SIGTERM")
 MANNERS = (*SIGNALS, "os._exit")
 PHASES = ("rest", "task", "put", "get", "stream", "graph")
@@ -24,11 +26,14 @@ TABLE = [
     *((("zygote", manner, phase)) for manner in SIGNALS for phase in PHASES),
 ]
 
+#: The rest is in the crash matrix, whose driver is forked: here it is a program of its own.
+PLAYED = some(TABLE, lambda row: row[:2], lambda row: row[::2])
+
 #: What an error's text says of each manner.
 WORDS = {"SIGKILL": "SIGKILL", "SIGSEGV": "SIGSEGV", "SIGTERM": "SIGTERM", "os._exit": "exit"}
 
 
-@pytest.mark.parametrize(("victim", "manner", "phase"), TABLE, ids=["-".join(row) for row in TABLE])
+@pytest.mark.parametrize(("victim", "manner", "phase"), PLAYED, ids=["-".join(row) for row in PLAYED])
 def test_a_death_is_told_to_who_waits_and_leaves_nothing(run, victim, manner, phase):
     run.start(victim, phase, manner)
     reached = int(run.wait_for("reached"))

@@ -35,6 +35,7 @@ def test_values_in_slots_stay_what_they_are_in_every_order_of_steps(shape: dict[
     Channel(**shape).explore()
 
 
+@full
 def test_a_slot_is_used_again_when_both_readers_have_released_it() -> None:
     Channel([array(b"a"), array(b"b")], readers=2, slots=1).explore()
 

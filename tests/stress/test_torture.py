@@ -14,9 +14,9 @@ PROGRAM = Path(__file__).resolve().parents[2] / "tools" / "torture.py"
 
 #: What is said to the program besides the seed. Sessions are the ones whose driver or node is killed, too.
 ROWS = {
-    "fixed": ["--seconds", "8", "--seed", "9"],
-    "fresh": ["--seconds", "15", "--seed", str(random.SystemRandom().randrange(1 << 30))],
-    "sessions": ["--seconds", "10", "--seed", "9", "--sessions"],
+    "fixed": ["--seconds", "5", "--seed", "9"],
+    "fresh": ["--seconds", "9", "--seed", str(random.SystemRandom().randrange(1 << 30))],
+    "sessions": ["--seconds", "6", "--seed", "9", "--sessions"],
 }
 
 
