@@ -20,7 +20,7 @@ def test_an_owner_that_ended_after_its_conversation_broke_is_told_with_the_reaso
     error = deaths.owner_error("8c62cb31", b"\x01")
     assert isinstance(error, OwnerDiedError)
     assert "Its owner, process 8c62cb31" in str(error)
-    assert "had broken before: The handler of BORROWED failed" in str(error)
+    assert "had broken before: System error: The handler of BORROWED failed" in str(error)
     assert "broken" not in str(deaths.owner_error("another"))
 
 
