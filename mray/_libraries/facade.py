@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -28,6 +28,8 @@ OURS = "mray"
 ROOTS = {RAY: OURS, "ray_proxy": "mray.proxy"}
 #: Modules that are mray's alone.
 NOT_RAYS = frozenset({"as_ray", "cli", "examples", "proxy", "pytest_plugin"})
+#: What an entry of a facade's ``__path__`` begins with. It is none of the file system.
+_PLACE = "mray as "
 #: What the package says of itself.
 _OF_RAY = {"__version__": RAY_VERSION, "__commit__": RAY_COMMIT}
 
@@ -186,7 +188,10 @@ class FacadeFinder(MetaPathFinder):
             return None
         if isinstance(stand, Lack):
             return ModuleSpec(fullname, _LackLoader(stand.reason), origin=OURS)
-        return ModuleSpec(fullname, _FacadeLoader(), origin=OURS, is_package=_is_package(fullname, stand))
+        spec = ModuleSpec(fullname, _FacadeLoader(), origin=OURS, is_package=_is_package(fullname, stand))
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations.append(_PLACE + fullname)
+        return spec
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterable[Distribution]:
         """For `importlib.metadata`: the package ``ray``, as if it were installed."""
@@ -204,6 +209,32 @@ def _is_package(name: str, stand: Stand) -> bool:
     return spec is not None and spec.submodule_search_locations is not None
 
 
+class _PlaceFinder:
+    """What an entry of the ``__path__`` of a facade leads to: nothing is found there, but `pkgutil` can list what `FacadeFinder` finds."""
+
+    def __init__(self, entry: str) -> None:
+        if not entry.startswith(_PLACE):
+            raise ImportError(f"{entry} is no place of a facade")
+        self._package = entry.removeprefix(_PLACE)
+
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> None:
+        return None
+
+    def iter_modules(self, prefix: str = "") -> Iterator[tuple[str, bool]]:
+        """The submodules: name, and whether it is a package."""
+        import pkgutil  # noqa: PLC0415  (who asks is pkgutil)
+
+        above = f"{self._package}."
+        stand = _stand(self._package)
+        names = {each.removeprefix(above).partition(".")[0] for each in MODULES if each.startswith(above)}
+        if isinstance(stand, Stand) and stand.ours.partition(".")[0] == OURS:
+            names.update(each.name for each in pkgutil.iter_modules(getattr(importlib.import_module(stand.ours), "__path__", ())))
+        for name in sorted(names):
+            found = _stand(above + name)
+            if isinstance(found, Stand):
+                yield prefix + name, _is_package(above + name, found)
+
+
 def install() -> None:
     """Have ``import ray`` mean mray in this process. Doing it twice is doing it once.
 
@@ -215,6 +246,7 @@ def install() -> None:
         raise ImportError(f"the package {RAY!r} is imported already, from {getattr(present, '__file__', 'somewhere')}", name=RAY)
     if not is_installed():
         sys.meta_path.insert(0, FacadeFinder())
+        sys.path_hooks.append(_PlaceFinder)
 
 
 def is_installed() -> bool:

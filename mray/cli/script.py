@@ -15,6 +15,7 @@ import importlib.util
 import io
 import linecache
 import os
+import pkgutil
 import sys
 from collections.abc import Mapping
 from types import CodeType, ModuleType, TracebackType
@@ -88,8 +89,8 @@ def _from_file(name: str) -> _Program:
         _search_first("")
         return _Program(sys.stdin.buffer.read(), "<stdin>", "-", {"__spec__": None, "__package__": None})
     path = os.path.join(os.getcwd(), name)  # not normalised, as Python does not
-    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
-        _search_first(path)
+    if pkgutil.get_importer(path) is not None:  # a folder, or a zip file by whatever name
+        _search_first(path, asked=True)
         spec = importlib.machinery.PathFinder.find_spec("__main__", [path])
         if spec is None:
             raise _CannotRunError(f"can't find '__main__' module in {path!r}", 1)
@@ -135,10 +136,15 @@ def _from_spec(spec: importlib.machinery.ModuleSpec, argv0: str) -> _Program:
     return _Program(code, code.co_filename, argv0, attributes)
 
 
-def _search_first(folder: str) -> None:
-    """Put the program's folder where Python put the folder of this command, unless it was told to put none."""
+def _search_first(folder: str, *, asked: bool = False) -> None:
+    """Put the program's folder where Python put the folder of this command.
+
+    Where Python was told to put none, it still puts a folder or zip file that it was asked to run.
+    """
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         sys.path[0] = folder
+    elif asked:
+        sys.path.insert(0, folder)
 
 
 def _execute(program: _Program, arguments: list[str]) -> None:

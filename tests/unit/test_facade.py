@@ -120,6 +120,100 @@ def test_children_of_a_program_have_it_through_the_variable() -> None:
     assert run(program, MRAY_AS_RAY="1") == "<module 'ray' (mray)>"
 
 
+def test_its_submodules_are_listed_and_each_that_is_can_be_imported() -> None:
+    program = """
+import importlib, pkgutil, ray
+names = [each.name for each in pkgutil.iter_modules(ray.__path__, "ray.")]
+print("ray.util" in names, "ray.data" in names, "ray.tune" in names, "ray.cli" in names, "ray.as_ray" in names)
+def refuse(name):
+    raise
+found = [each.name for each in pkgutil.walk_packages(ray.__path__, "ray.", onerror=refuse)]
+print("ray.util.queue" in found, "ray._private.worker" in found, "ray.util.state.api" in found, len(found) == len(set(found)))
+for each in found:
+    importlib.import_module(each)
+"""
+    assert run(program).splitlines() == ["True True False False False", "True True True True"]
+
+
+def test_it_can_be_loaded_again() -> None:
+    program = """
+import importlib, ray, ray.util.queue
+real, queue = ray.get, ray.util.queue.Queue
+ray.get = None
+print(importlib.reload(ray) is ray, ray.get is real, importlib.reload(ray.util.queue).Queue is queue, ray.util.queue.Queue is queue)
+"""
+    assert run(program) == "True True True True"
+
+
+def test_many_threads_import_at_once() -> None:
+    program = """
+import importlib, sys, threading
+sys.setswitchinterval(1e-6)
+names = ["ray", "ray.util.queue", "ray.util", "ray.dag", "ray.util.state.api", "ray.experimental.channel", "ray._private.worker",
+         "ray.util.placement_group", "ray.exceptions", "ray.util.scheduling_strategies", "ray.actor", "ray.data"]
+start, found, failed = threading.Barrier(2 * len(names)), {name: [] for name in names}, []
+
+def load(name, names):
+    start.wait()
+    try:
+        for each in names:
+            found[each].append(importlib.import_module(each))
+        import ray
+        found[name].append(sys.modules[name])
+        callable(ray.get), ray.util.queue.Queue, ray.dag.InputNode, ray.util.placement_group
+    except BaseException as error:
+        failed.append(repr(error))
+
+threads = [threading.Thread(target=load, args=(name, names[at:] + names[:at][::way]))
+           for at, name in enumerate(names) for way in (1, -1)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+import ray
+print(failed, all(len({id(each) for each in modules}) == 1 for modules in found.values()), callable(ray.util.placement_group))
+"""
+    assert run(program) == "[] True True"
+
+
+def test_import_hooks_of_others_see_nothing_of_it_and_may_fail() -> None:
+    program = """
+import sys
+class Hook:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "ray":
+            raise RuntimeError(name)
+sys.meta_path.append(Hook())
+import ray.util.queue, ray.dag
+for statement in ("import ray.tune", "from ray import tune"):
+    try:
+        exec(statement)
+    except ImportError as error:
+        print(error.name)
+"""
+    assert run(program).splitlines() == ["ray.tune", "ray.tune"]
+
+
+def test_what_others_ask_of_it() -> None:
+    program = """
+import doctest, inspect, typing, pydoc, ray, ray.util.queue, ray.actor
+from unittest import mock
+sources = [inspect.getsource(each) for each in (ray.util.queue.Queue, ray.util.queue)]
+print(inspect.getmodule(ray) is ray, *("class Queue" in each for each in sources))
+def f(a: "ray.ObjectRef", b: "ray.actor.ActorHandle", c: "ray.data.Dataset | None" = None) -> "ray.util.queue.Queue": ...
+print(typing.get_type_hints(f)["return"] is ray.util.queue.Queue)
+for each in filter(inspect.isfunction, vars(ray).values()):
+    typing.get_type_hints(each)
+print({each.name.partition(".")[0] for each in doctest.DocTestFinder().find(ray)})
+print("class Queue" in pydoc.plain(pydoc.render_doc("ray.util.queue")), len(inspect.getmembers(ray)) > 50)
+with mock.patch("ray.util.state.list_actors", lambda: 7):
+    from ray.util.state import list_actors
+    print(list_actors())
+print(callable(mock.create_autospec(ray).get))
+"""
+    assert run(program, "-W", "error").splitlines() == ["True True True", "True", "{'ray'}", "True True", "7", "True"]
+
+
 # ------------------------------------------------------------------------------------------- pickling
 def test_pickles_name_mray_and_those_of_ray_can_be_read() -> None:
     program = """

@@ -110,11 +110,24 @@ def test_what_cannot_be_run_is_said(programs: Path, words: list[str], status: in
     assert "Traceback" not in done.stderr
 
 
-def test_a_zip_file_runs_and_finds_what_is_in_it(programs: Path) -> None:
-    with zipfile.ZipFile(programs / "app.pyz", "w") as archive:
-        archive.writestr("__main__.py", "import beside, ray, sys\nprint(beside.__name__, ray.__name__, sys.argv[1:])")
-        archive.writestr("beside.py", "")
-    assert command(programs, ["-m", "mray", "run"], ["app.pyz", "a"]).stdout == "beside ray ['a']\n"
+@pytest.mark.parametrize("safe", [False, *([True] if sys.version_info >= (3, 11) else [])], ids=lambda safe: "safe_path" if safe else "")
+@pytest.mark.parametrize("name", ["app.pyz", "app"])
+def test_a_zip_file_runs_and_finds_what_is_in_it(programs: Path, name: str, safe: bool) -> None:
+    with zipfile.ZipFile(programs / name, "w") as archive:
+        archive.writestr("__main__.py", "import inside, ray, sys\nprint(inside.__name__, ray.__name__, sys.argv, sys.path[0])")
+        archive.writestr("inside.py", "")
+    done = command(programs, _before(safe), [name, "a"])
+    assert done.stdout == f"inside ray ['{name}', 'a'] {programs / name}\n", done.stderr
+
+
+@pytest.mark.parametrize("safe", [False, *([True] if sys.version_info >= (3, 11) else [])], ids=lambda safe: "safe_path" if safe else "")
+def test_a_folder_runs_and_finds_what_is_in_it(programs: Path, safe: bool) -> None:
+    ours, pythons = (command(programs, before, ["folder", "a"]) for before in (_before(safe), ["-P"] if safe else []))
+    assert (ours.stdout, ours.stderr) == (pythons.stdout, pythons.stderr)
+
+
+def _before(safe: bool) -> list[str]:
+    return [*(["-P"] if safe else []), "-m", "mray", "run"]
 
 
 def test_the_facade_is_there_before_the_program(programs: Path) -> None:
