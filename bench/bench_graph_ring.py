@@ -18,10 +18,10 @@ from statistics import median
 from time import monotonic, perf_counter
 from typing import Any
 
-from mray._graph.allocate import allocate
-from mray._graph.compile import plan_graph
-from mray._graph.compiled import CompiledGraph, Limits
-from mray._graph.loop import GraphService
+from mray._graph.actor.loop import GraphService
+from mray._graph.caller.compiled import CompiledGraph, Limits
+from mray._graph.compiler.allocate import allocate
+from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import INPUT, Argument, Graph, Source, Step
 from mray._ipc.doorbell import Doorbell, new_bell_fd
 from mray._ipc.memory_order import fence

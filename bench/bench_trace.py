@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mray
-from mray._graph.probes import SpanProbe
+from mray._graph.watch.probes import SpanProbe
 from mray._trace.span import Buffer
 from mray.dag import InputNode
 from tests.unit.graphs import make_graph

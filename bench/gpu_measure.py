@@ -28,7 +28,7 @@ from gpu_work import Work, find_work
 
 import mray
 from mray._channel.select import CUDA_IPC, PINNED
-from mray._graph import resolve
+from mray._graph.compiler import resolve
 from mray.dag import InputNode
 from mray.exceptions import RayError
 from mray.experimental.collective import allreduce

@@ -258,7 +258,7 @@ class Backend(ABC):
     # -- graphs ----------------------------------------------------------------------------------
     @abstractmethod
     def compile_graph(self, root: Any, **options: Any) -> Any:
-        """Compile the DAG that ends in `root`; see `mray._graph.compiled.CompiledGraph`."""
+        """Compile the DAG that ends in `root`; see `mray._graph.caller.compiled.CompiledGraph`."""
 
     @abstractmethod
     def restore_graph(self, deed: Any) -> Any:

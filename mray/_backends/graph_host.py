@@ -16,12 +16,12 @@ from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PROGRAMS, graphs_of, programs_of
 from mray._backends.timeline import SECTION, trace_of
 from mray._common import messages as m
+from mray._graph.actor.loop import GraphService
+from mray._graph.caller.event_loop import LoopDoor
+from mray._graph.caller.remote import EXECUTE, RECEIVED, RemoteCallers
 from mray._graph.ends import SETTLING, settle_devices
-from mray._graph.event_loop import LoopDoor
-from mray._graph.loop import GraphService
-from mray._graph.profiled import AT_ONCE
-from mray._graph.remote import EXECUTE, RECEIVED, RemoteCallers
-from mray._graph.report import REPORT, standing
+from mray._graph.watch.profiled import AT_ONCE
+from mray._graph.watch.report import REPORT, standing
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.limits import is_exhausted
@@ -36,7 +36,7 @@ from mray._runtime.requests import Answer
 from mray.exceptions import AsyncioActorExit, OwnerDiedError, RaySystemError
 
 if TYPE_CHECKING:
-    from mray._graph.compiled import CompiledGraph
+    from mray._graph.caller.compiled import CompiledGraph
     from mray._runtime.worker import Worker
 
 

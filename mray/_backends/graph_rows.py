@@ -10,15 +10,15 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mray._graph.compiled import CompiledGraph
+from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.plan import READ, WRITE, Assignment
-from mray._graph.report import standing
+from mray._graph.watch.report import standing
 
 if TYPE_CHECKING:
     from mray._backends.graph_host import Host
     from mray._channel.base import ChannelWriter
     from mray._graph.plan import Channel
-    from mray._graph.report import Standing
+    from mray._graph.watch.report import Standing
 
 #: The sections.
 GRAPHS = "graphs"

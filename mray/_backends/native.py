@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mray._backends.graph_host import Host
     from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport
-    from mray._graph.compiled import CompiledGraph
+    from mray._graph.caller.compiled import CompiledGraph
     from mray._runtime.worker import Worker
     from mray.exceptions import RayActorError
 
@@ -550,12 +550,12 @@ class NativeBackend(PlacementCalls, Backend):
 
     # ------------------------------------------------------------------------------------ graphs
     def compile_graph(self, root: Any, **options: Any) -> CompiledGraph:
-        from mray._graph.compile import compile_graph  # noqa: PLC0415  (20 ms that a session without graphs need not wait)
+        from mray._graph.compiler.compile import compile_graph  # noqa: PLC0415  (20 ms that a session without graphs need not wait)
 
         return compile_graph(self.host(), root, **options)
 
     def restore_graph(self, deed: Any) -> Any:
-        from mray._graph.remote import RemoteGraph, find_graph  # noqa: PLC0415
+        from mray._graph.caller.remote import RemoteGraph, find_graph  # noqa: PLC0415
 
         graph: Any = find_graph(self.host(), deed.plan.graph_id) if deed.owner == self.client.process else None
         return graph or RemoteGraph(self.host(), deed)

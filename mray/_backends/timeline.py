@@ -4,7 +4,7 @@
 
 In the driver (`mray.timeline`), or in a process that looks on at the session (``mray timeline``). Every worker remembers its last calls,
 always: two readings of the clock and a tuple for each. What calls consist of, and what graphs do, is there for the time in which a graph
-was profiled (`mray._graph.profile`). A worker that leaves in order tells the node its last calls; who has died has taken them along.
+was profiled (`mray._graph.watch.profile`). A worker that leaves in order tells the node its last calls; who has died has taken them along.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class ChannelWriter(ABC):
         """Whether `try_write` would find room. Asking once and finding none has the readers ring when there is."""
 
     def position(self) -> int:
-        """The number of the next message; both ends count from 0. For who looks on (`mray._graph.probes`), as the next."""
+        """The number of the next message; both ends count from 0. For who looks on (`mray._graph.watch.probes`), as the next."""
         raise NotImplementedError
 
     def last_size(self) -> int:

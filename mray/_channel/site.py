@@ -1,6 +1,6 @@
 """What one end of an edge has to offer to a transport: its devices, whom they reach, its NCCL. Plain data, for `mray._channel.select`.
 
-Each process tells its own (`mray._graph.survey`); who compiles a graph puts the name and the part in the graph to it.
+Each process tells its own (`mray._graph.sites`); who compiles a graph puts the name and the part in the graph to it.
 """
 
 from __future__ import annotations

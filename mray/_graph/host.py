@@ -7,12 +7,12 @@ and benchmarks, by a few lines.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
-    from mray._graph.loop import GraphService
+    from mray._graph.actor.loop import GraphService
     from mray._ipc.doorbell import Doorbell, GroupBell
     from mray._ipc.segment import Ask
     from mray._ipc.spin import Spinner
@@ -43,7 +43,7 @@ class GraphHost(Protocol):
     #: The compiled graphs of this process that are not torn down; whoever ends the session has them `abandon`.
     graphs: weakref.WeakSet[Any]
 
-    #: event loop -> its `mray._graph.event_loop.LoopDoor`.
+    #: event loop -> its `mray._graph.caller.event_loop.LoopDoor`.
     doors: weakref.WeakKeyDictionary[Any, Any]
 
     @property
@@ -120,3 +120,15 @@ class GraphHost(Protocol):
 
     def exception(self, payload: bytes) -> BaseException:
         """What to raise for a pickle made by `failure`."""
+
+
+def raise_death(host: GraphHost, processes: Mapping[str, str], error: Exception) -> None:
+    """Raise why one of these actors is dead, if one is; `error` is how its death showed itself here, or to another actor.
+
+    A death shows itself as whatever the process was doing: a socket that is not there, a request without an answer. `processes`: by the
+    actor's id.
+    """
+    for actor, process in processes.items():
+        death = host.death_of(actor, process)
+        if death is not None:
+            raise death from error

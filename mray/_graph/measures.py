@@ -13,7 +13,7 @@ from mray._graph.plan import DRIVER, Plan
 from mray._trace.digest import Digest
 
 if TYPE_CHECKING:
-    from mray._graph.compiled import CompiledGraph
+    from mray._graph.caller.compiled import CompiledGraph
 
 
 def measured(graph: CompiledGraph, digest: Digest | None, counters: Mapping[int, Mapping[str, int]]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ LAST_TOLD = 1000
 
 
 class Service(Protocol):
-    """What runs graphs in a worker (see `mray._graph.loop`)."""
+    """What runs graphs in a worker (see `mray._graph.actor.loop`)."""
 
     def handle(self, verb: str, payload: bytes, instance: Any) -> bytes: ...
 

@@ -1,6 +1,6 @@
 """Spans: what ran when, and the files that show it.
 
-For `mray._graph.profile` (graphs), `mray._backends.timeline` (calls) and ``mray timeline``.
+For `mray._graph.watch.profile` (graphs), `mray._backends.timeline` (calls) and ``mray timeline``.
 
     process A: Buffer of spans ──┐ sheet                              ┌─▶ chrome: events of one Chrome or Perfetto file
     process B: Buffer of spans ──┼────────▶ whoever asks for a trace ─┼─▶ digest: percentiles for each step and edge, the bottleneck
@@ -10,7 +10,7 @@ A span is a flat tuple, appended to a list of its process: no lock, no system ca
 looks. Times are those of CLOCK_MONOTONIC, which is one clock for all processes of a Linux machine: nothing has to be aligned.
 
 Only what is switched on records. Switched off there is nothing to switch: whoever wants spans of something puts a wrapper around it that
-makes them (`mray._graph.probes`), and takes it away again.
+makes them (`mray._graph.watch.probes`), and takes it away again.
 
 `nvtx` and `torch_profiler` tell other profilers of the same operations.
 

@@ -1,6 +1,6 @@
 """Ranges for NVIDIA's tools, through the package ``nvtx``: what Nsight Systems shows of a graph's loop.
 
-In an actor's main thread, for `mray._graph.probes.RangeProbe`. A domain of its own, with colours by kind.
+In an actor's main thread, for `mray._graph.watch.probes.RangeProbe`. A domain of its own, with colours by kind.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def on_our_clock(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class TorchRanges:
-    """Ranges in what the torch profiler shows, for `mray._graph.probes.RangeProbe`; it has none that outlive others."""
+    """Ranges in what the torch profiler shows, for `mray._graph.watch.probes.RangeProbe`; it has none that outlive others."""
 
     def __init__(self) -> None:
         import torch  # noqa: PLC0415

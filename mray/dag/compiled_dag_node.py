@@ -1,5 +1,5 @@
 """Ray's place for `CompiledDAG`."""
 
-from mray._graph.compiled import CompiledDAG
+from mray._graph.caller.compiled import CompiledDAG
 
 __all__ = ["CompiledDAG"]

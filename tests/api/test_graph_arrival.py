@@ -18,7 +18,7 @@ PROGRAM = """
     @mray.remote
     class A:
         def here(self):
-            return "mray._graph.loop" in sys.modules
+            return "mray._graph.actor.loop" in sys.modules
 
         def add(self, x):
             return x + 1

@@ -453,7 +453,7 @@ def test_futures_that_are_dropped_free_their_results(engine, run, echo):
 
 @pytest.mark.only("mray", "local")
 def test_execute_async_that_waits_for_long_says_so_in_the_log(run, engine, ray_session, actor, compiled, monkeypatch, caplog, tmp_path):
-    monkeypatch.setattr(importlib.import_module(f"{engine}._graph.future"), "PATIENCE", 0.05)
+    monkeypatch.setattr(importlib.import_module(f"{engine}._graph.caller.future"), "PATIENCE", 0.05)
     caplog.set_level(logging.WARNING, logger=engine)
     a = actor()
     with ray_session.dag.InputNode() as inp:

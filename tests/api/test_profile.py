@@ -391,7 +391,7 @@ def test_an_actor_that_dies_while_profiled_is_missing_and_nobody_waits(ray_sessi
 
 @pytest.mark.processes("computes, and gives nobody a turn")
 def test_an_actor_that_computes_tells_what_it_has_so_far(ray_session, worker, compiled, tmp_path: Path, monkeypatch, eventually) -> None:
-    monkeypatch.setattr("mray._graph.profile.PATIENCE", 0.3)
+    monkeypatch.setattr("mray._graph.watch.profile.PATIENCE", 0.3)
     a, b = worker(), worker()
     with ray_session.dag.InputNode() as value:
         graph = compiled(b.wait_for.bind(a.echo.bind(value)))

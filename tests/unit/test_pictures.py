@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 
-from mray._graph.compile import plan_graph
+from mray._graph.compiler.compile import plan_graph
 from mray._graph.picture.dot_form import dot
 from mray._graph.picture.figure import Box, Edge, Figure, owner_colors
 from mray._graph.picture.measures import EdgeMeasure, Measures, StepMeasure, in_bytes, in_seconds, measures_of

@@ -7,11 +7,11 @@ import pickle
 import pytest
 from hypothesis import given, settings
 
-from mray._graph.compile import plan_graph
-from mray._graph.deadlock import check_deadlock
+from mray._graph.compiler.compile import plan_graph
+from mray._graph.compiler.deadlock import check_deadlock
+from mray._graph.compiler.resolve import layout_for, resolve
+from mray._graph.compiler.schedule import order_steps, schedule
 from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, WRITE, Operation, Source
-from mray._graph.resolve import layout_for, resolve
-from mray._graph.schedule import order_steps, schedule
 from tests.unit.graphs import make_graph, random_graphs
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from mray._channel.base import NOTHING, Failed
 from mray._channel.inproc import InprocReader, InprocWriter
-from mray._graph.compile import plan_graph
-from mray._graph.coroutines import event_loop
+from mray._graph.actor.coroutines import event_loop
+from mray._graph.actor.loop import Program
+from mray._graph.compiler.compile import plan_graph
 from mray._graph.ends import Ends
-from mray._graph.loop import Program
 from mray._graph.plan import DIRECT, DRIVER, INPUT, PART, SPLIT, Argument, Assignment, Graph, Source, Step
 from mray._graph.template import Hole
 from tests.unit.graphs import make_graph
@@ -195,7 +195,7 @@ def test_methods_that_cannot_run_are_refused_when_the_program_is_made() -> None:
 
 
 def test_coroutines_run_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mray._graph.coroutines._of_thread", threading.local())
+    monkeypatch.setattr("mray._graph.actor.coroutines._of_thread", threading.local())
     monkeypatch.setattr("mray._ipc.event_loop.main_loop", lambda: None)  # another test's, which has ended
     world = World(Graph((Step(0, "a", "later", 0, (Argument(INPUT),)),), (Argument(Source(0)),), False, 1, (), DIRECT))
     assert world.execute(1) == [1]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from mray._channel.site import Site
 from mray._graph import render
-from mray._graph.compile import plan_graph
+from mray._graph.compiler.compile import plan_graph
 from mray._graph.depicted import draw_schedule_if_asked
 from mray._graph.dot import attributes, picture, quote
 from mray._graph.grid import COLUMN, draw

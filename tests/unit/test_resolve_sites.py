@@ -19,11 +19,11 @@ from mray._channel.inproc import InprocWriter
 from mray._channel.ruled import RuledWriter
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
 from mray._channel.site import Gpu, Site
-from mray._graph import survey as survey_module
+from mray._graph import sites as survey_module
 from mray._graph.communicators import NcclGroup, nccl_groups
+from mray._graph.compiler.resolve import resolve
 from mray._graph.plan import DRIVER, Graph, Source, Transfer
-from mray._graph.resolve import resolve
-from mray._graph.survey import SURVEY, look, owners, survey, whom_to_ask
+from mray._graph.sites import SURVEY, look, owners, survey, whom_to_ask
 from tests.unit.graphs import make_graph
 from tests.unit.sites import actor, driver
 

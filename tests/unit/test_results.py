@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from mray._channel.base import NOTHING, Failed
-from mray._graph.results import TAKEN, Results
+from mray._graph.caller.results import TAKEN, Results
 
 
 def make(outputs: int = 1) -> tuple[Results, list[deque[Any]]]:

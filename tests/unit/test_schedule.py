@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mray._channel.select import COMMUNICATOR, CUDA_IPC, NCCL, PINNED, SHM
 from mray._channel.site import Site
-from mray._graph.compile import plan_graph
-from mray._graph.deadlock import check_deadlock
+from mray._graph.compiler.compile import plan_graph
+from mray._graph.compiler.deadlock import check_deadlock
 from mray._graph.plan import COMPUTE, DRIVER, INPUT, MIXED, PART, READ, WRITE, Argument, Graph, Operation, Plan, Source, Step, Transfer
 from tests.unit.simulator import Simulator, Stuck
 from tests.unit.sites import actor, driver

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from mray._channel.select import BLOCKING
-from mray._graph.compile import plan_graph
+from mray._graph.compiler.compile import plan_graph
 from mray._graph.picture.chart_forms import chart_ascii, chart_dot, chart_mermaid
 from mray._graph.picture.chart_svg import chart_svg, label
 from mray._graph.picture.measures import measures_of

@@ -12,8 +12,8 @@ import pytest
 
 from mray._channel.base import Failed
 from mray._graph.plan import Argument, Assignment, Source, Step
-from mray._graph.probes import RangeProbe, SpanProbe
-from mray._graph.profiled import Wish, profile, unprofile
+from mray._graph.watch.probes import RangeProbe, SpanProbe
+from mray._graph.watch.profiled import Wish, profile, unprofile
 from mray._trace import nvtx, picture
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, distribution

@@ -14,7 +14,7 @@ import pytest
 
 from mray._channel.base import NOTHING
 from mray._channel.inproc import InprocWriter
-from mray._graph.witness import Witness, WitnessedReader
+from mray._graph.caller.liveness import Witness, WitnessedReader
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ from mray._api.current import current_backend
 from mray._backends.graph_host import Host
 from mray._backends.local.transport import LocalReactor
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter
-from mray._graph.compiled import CompiledGraph
+from mray._graph.actor.loop import GraphService
+from mray._graph.caller.compiled import CompiledGraph
+from mray._graph.caller.ref import CompiledDAGRef
+from mray._graph.caller.waiting import wait_until
 from mray._graph.host import GraphHost
-from mray._graph.loop import GraphService
 from mray._graph.plan import Channel, Step
-from mray._graph.probes import Method, Read, Write
-from mray._graph.ref import CompiledDAGRef
-from mray._graph.waiting import wait_until
+from mray._graph.watch.probes import Method, Read, Write
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.segment import Ask, offered
 from mray._ipc.spin import Patience, Spinner

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._backends.local.baton import Ended
-from mray._graph.coroutines import own_loop, use_loop
+from mray._graph.actor.coroutines import own_loop, use_loop
 from mray._runtime.lanes import Lanes
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from mray._backends.native import NativeBackend
 
 if TYPE_CHECKING:
     from mray._backends.local.graphs import LocalHost
-    from mray._graph.compiled import CompiledGraph
+    from mray._graph.caller.compiled import CompiledGraph
 
 
 class ProcessBackend(NativeBackend):
@@ -18,7 +18,7 @@ class ProcessBackend(NativeBackend):
 
     def compile_graph(self, root: Any, **options: Any) -> CompiledGraph:
         from mray._backends.local.graphs import LocalGraph  # noqa: PLC0415  (slow to import, and many programs have no graph)
-        from mray._graph.compile import compile_graph  # noqa: PLC0415
+        from mray._graph.compiler.compile import compile_graph  # noqa: PLC0415
 
         return compile_graph(self.host(), root, kind=LocalGraph, **options)
 

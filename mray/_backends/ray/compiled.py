@@ -19,8 +19,8 @@ from ray.exceptions import RayChannelTimeoutError as RaysTimeout
 
 from mray._api.dag_node import GraphRef
 from mray._backends.ray.errors import translated
-from mray._graph.future import all_of, each_of
-from mray._graph.receive import receive_into
+from mray._graph.caller.future import all_of, each_of
+from mray._graph.caller.receive import receive_into
 
 #: Ray waits so long for ever.
 _FOR_EVER = -1

@@ -32,8 +32,8 @@ from mray._api.current import current_backend
 from mray._channel.base import NOTHING, Failed
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._common.own import Own
+from mray._graph.compiler.resolve import layout_for
 from mray._graph.host import GraphHost
-from mray._graph.resolve import layout_for
 from mray._ipc import layout as at
 from mray._ipc.doorbell import Doorbell
 from mray._ipc.layout import LINE_WORDS, WORD, RingLayout

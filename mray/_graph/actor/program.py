@@ -20,15 +20,15 @@ from mray._api.communicator import Communicator
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.select import BLOCKING, DEVICE
 from mray._device.platform import platform
+from mray._graph.actor.coroutines import to_the_end
+from mray._graph.actor.inlets import Inlet, any_ready, gather
+from mray._graph.actor.overlap import Overlap
 from mray._graph.communicators import CommunicatorCall
-from mray._graph.coroutines import to_the_end
-from mray._graph.gather import Inlet, any_ready, gather
 from mray._graph.inputs import picker
-from mray._graph.overlap import Overlap
 from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Channel, Operation, Source, Step
-from mray._graph.probes import Probe
-from mray._graph.probes import apply as probe_ends
 from mray._graph.template import filler
+from mray._graph.watch.probes import Probe
+from mray._graph.watch.probes import apply as probe_ends
 
 #: Does one operation; how many places to advance, 0 when it would block.
 Action = Callable[[], int]

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 from mray._channel.base import ChannelWriter
 from mray._channel.fan_out import FanOutWriter
-from mray._graph.device_spans import DeviceSpans, device_marks
 from mray._graph.measures import measured
 from mray._graph.plan import DRIVER, INPUT, Channel
-from mray._graph.probes import Probe, SpanProbe, probed_writers
-from mray._graph.profiled import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, Wish
+from mray._graph.watch.device_spans import DeviceSpans, device_marks
+from mray._graph.watch.probes import Probe, SpanProbe, probed_writers
+from mray._graph.watch.profiled import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, Wish
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, spans_of
 from mray._trace.span import Buffer, Span, clock, own_shelf
 
 if TYPE_CHECKING:
-    from mray._graph.compiled import CompiledGraph
+    from mray._graph.caller.compiled import CompiledGraph
     from mray._graph.host import Pending
 
 #: Seconds that `stop` waits for main threads that compute, before their reading threads answer in their stead; and for those.

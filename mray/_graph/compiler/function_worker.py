@@ -1,6 +1,6 @@
 """Workers for the plain functions of a graph: actors without a state, leased as long as the graph lives.
 
-In the process that compiles. Functions that follow each other share a worker, see `mray._graph.validate`.
+In the process that compiles. Functions that follow each other share a worker, see `mray._graph.compiler.validate`.
 """
 
 from __future__ import annotations

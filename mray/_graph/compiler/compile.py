@@ -17,19 +17,19 @@ from mray._api.dag_context import DAGContext
 from mray._api.dag_node import DAGNode
 from mray._channel.select import DEVICE
 from mray._channel.site import Site
-from mray._graph.allocate import allocate
+from mray._graph.caller.compiled import CompiledGraph, Limits
+from mray._graph.caller.liveness import Witness, WitnessedReader
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
-from mray._graph.compiled import CompiledGraph, Limits
-from mray._graph.deadlock import check_deadlock
+from mray._graph.compiler.allocate import allocate
+from mray._graph.compiler.deadlock import check_deadlock
+from mray._graph.compiler.function_worker import lease_worker
+from mray._graph.compiler.resolve import resolve
+from mray._graph.compiler.schedule import schedule
+from mray._graph.compiler.validate import Validated, validate
 from mray._graph.depicted import draw_schedule_if_asked
-from mray._graph.function_worker import lease_worker
 from mray._graph.host import GraphHost
 from mray._graph.plan import Graph, Plan
-from mray._graph.resolve import resolve
-from mray._graph.schedule import schedule
-from mray._graph.survey import owners, survey, whom_to_ask
-from mray._graph.validate import Validated, validate
-from mray._graph.witness import Witness, WitnessedReader
+from mray._graph.sites import owners, survey, whom_to_ask
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import serialize
 

@@ -1,7 +1,7 @@
 """What stands around the operations of a program while somebody looks: spans, NVTX ranges, ranges of the torch profiler.
 
-In an actor's main thread, and in the process that compiled a graph. A probe wraps what a program is made of (`mray._graph.program`): the
-reading of a channel, its writing, and a step's method. A program without probes has none of this in it; there is one loop, and it
+In an actor's main thread, and in the process that compiled a graph. A probe wraps the parts of a program (`mray._graph.actor.program`):
+the reading of a channel, its writing, and a step's method. A program without probes has none of this in it; there is one loop, and it
 knows nothing of probes.
 
     try_read, try_write, try_give, method  --probe-->  the same, noted down  --compile_program-->  actions
@@ -168,7 +168,7 @@ def _bytes_of(value: Any) -> int:
 
 
 class DeviceMarks(Protocol):
-    """Marks the streams of devices around operations whose work they do; see `mray._graph.device_spans`."""
+    """Marks the streams of devices around operations whose work they do; see `mray._graph.watch.device_spans`."""
 
     def around_read(self, channel: Channel, read: Read, position: Callable[[], int]) -> Read: ...
 

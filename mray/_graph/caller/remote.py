@@ -2,7 +2,7 @@
 
     process that was handed the graph                     process that compiled it (the owner)
     RemoteGraph.execute(value) ── "execute", value ──▶    its reading thread submits, and reads on when results come
-                                                          (`mray._graph.completion`): no thread of the owner's waits
+                                                          (`mray._graph.caller.completions`): no thread of the owner's waits
     RemoteRef.get ◀────────────── values or errors ───    as soon as the execution is finished
 
 A graph crosses processes inside arguments and values, as handles of actors do. It lives where it was compiled, and no longer than its owner
@@ -27,19 +27,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mray._api.current import current_backend
 from mray._channel.base import Failed
 from mray._common.messages import FAILED
+from mray._graph.caller.pressure import deadline_of, too_many_text
+from mray._graph.caller.receive import receive_into
+from mray._graph.caller.ref import Claim
+from mray._graph.caller.waiting import wait_until
 from mray._graph.inputs import check_inputs, packer
 from mray._graph.plan import DIRECT, Plan
-from mray._graph.pressure import deadline_of, too_many_text
-from mray._graph.receive import receive_into
-from mray._graph.ref import Claim
-from mray._graph.report import report_of
-from mray._graph.waiting import wait_until
+from mray._graph.watch.report import report_of
 from mray._objects.remote_error import pickle_error, unpickle_error
 from mray._objects.serializer import deserialize, serialize
 from mray.exceptions import OwnerDiedError, RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
 
 if TYPE_CHECKING:
-    from mray._graph.compiled import CompiledGraph, Limits
+    from mray._graph.caller.compiled import CompiledGraph, Limits
     from mray._graph.host import GraphHost, Pending
 
 EXECUTE = "execute"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._channel.base import NOTHING
 from mray._common import clock
-from mray._graph.completion import Callback
-from mray._graph.event_loop import LoopDoor, door_of
-from mray._graph.pressure import PATIENCE, complain_of_waiting, submit_timed_out, way_is_clear
+from mray._graph.caller.completions import Callback
+from mray._graph.caller.event_loop import LoopDoor, door_of
+from mray._graph.caller.pressure import PATIENCE, complain_of_waiting, submit_timed_out, way_is_clear
 from mray._ipc.spin import Patience
 
 if TYPE_CHECKING:
-    from mray._graph.compiled import CompiledGraph
+    from mray._graph.caller.compiled import CompiledGraph
 
 
 class CompiledDAGFuture:

@@ -20,8 +20,7 @@ from typing import Any
 from mray._channel.select import DEMANDS_DEVICE
 from mray._channel.site import Gpu, Site
 from mray._device.platform import platform
-from mray._graph.deaths import raise_death
-from mray._graph.host import GraphHost
+from mray._graph.host import GraphHost, raise_death
 from mray._graph.plan import DRIVER, Graph
 
 #: Asks an actor for its `Site`.

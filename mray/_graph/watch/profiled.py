@@ -1,7 +1,7 @@
 """An actor's side of a profile: who looks on at a program is set and taken away by requests, at any time.
 
     caller                             actor
-    request "profile now" -----------> reading thread: from the next execution on, the program notes spans down (`mray._graph.probes`)
+    request "profile now" -----------> reading thread: from the next execution on, the program notes spans down (`mray._graph.watch.probes`)
     request "profile" ---------------> the same in its main thread, which the torch profiler needs
     request "unprofile" -------------> its main thread, between two operations: what was noted down; no more is
     request "unprofile now" ---------> the same in the reading thread, when the main thread computes for long
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mray._common.own import Own
-from mray._graph.device_spans import device_marks
-from mray._graph.probes import SpanProbe
+from mray._graph.watch.device_spans import device_marks
+from mray._graph.watch.probes import SpanProbe
 from mray._trace.span import Buffer, own_shelf
 from mray._trace.torch_profiler import TorchProfiler
 
 if TYPE_CHECKING:
-    from mray._graph.device_spans import DeviceSpans
+    from mray._graph.actor.loop import Program
     from mray._graph.host import GraphHost
-    from mray._graph.loop import Program
+    from mray._graph.watch.device_spans import DeviceSpans
 
 PROFILE = "profile"
 UNPROFILE = "unprofile"

@@ -21,16 +21,16 @@ from time import monotonic
 from typing import Any
 
 from mray._channel.base import ChannelReader
+from mray._graph.actor.program import compile_program
 from mray._graph.communicators import join, leave
 from mray._graph.ends import SETTLING, TRIM, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost
 from mray._graph.plan import READ, Assignment
-from mray._graph.probes import Probe
-from mray._graph.profiled import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, profile, unprofile
-from mray._graph.profilers import ProgramProfilers
-from mray._graph.program import compile_program
-from mray._graph.report import STATISTICS, statistics
-from mray._graph.survey import SURVEY, answer
+from mray._graph.sites import SURVEY, answer
+from mray._graph.watch.probes import Probe
+from mray._graph.watch.profiled import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, profile, unprofile
+from mray._graph.watch.profilers import ProgramProfilers
+from mray._graph.watch.report import STATISTICS, statistics
 from mray._ipc.segment import Segment
 from mray._ipc.slots import sweep_orphans
 from mray._ipc.spin import MOST_CROWDED, SELFISH, Patience

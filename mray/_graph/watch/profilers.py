@@ -11,7 +11,7 @@ import atexit
 import logging
 
 from mray._graph.plan import Profilers
-from mray._graph.probes import Probe, RangeProbe
+from mray._graph.watch.probes import Probe, RangeProbe
 from mray._trace.nvtx import NvtxRanges, nvtx_domain
 from mray._trace.torch_profiler import TorchProfiler, TorchRanges
 

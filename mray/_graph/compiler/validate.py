@@ -269,7 +269,9 @@ class _Builder:
 
 
 class _Carriers:
-    """The communicators of a graph that are chosen by what the user wrote; those that edges need besides are `mray._graph.resolve`'s."""
+    """The communicators of a graph that are chosen by what the user wrote; `mray._graph.compiler.resolve` adds those
+    that edges need.
+    """
 
     def __init__(self, default: Communicator | None, accelerator: Accelerator | None) -> None:
         self._default = default

@@ -1,6 +1,6 @@
 """Who is told when executions of a graph finish, without a thread that waits for each.
 
-    an event loop awaits (`mray._graph.event_loop`)         another process has asked (`mray._graph.remote`)
+    an event loop awaits (`mray._graph.caller.event_loop`)         another process has asked (`mray._graph.caller.remote`)
             └───────────── add(execution, callback) ─────────────┘
     whoever looks reads what has come, and calls back what is finished by now
 
@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mray._graph.pressure import way_is_clear
+from mray._graph.caller.pressure import way_is_clear
 
 if TYPE_CHECKING:
-    from mray._graph.compiled import CompiledGraph
-    from mray._graph.loop import GraphService
+    from mray._graph.actor.loop import GraphService
+    from mray._graph.caller.compiled import CompiledGraph
 
 Callback = Callable[[], None]
 

@@ -1,6 +1,6 @@
 """What `execute` returns: a claim to one output of one execution.
 
-Lives where the graph was compiled (`mray._graph.remote` has what other processes hold). Dropping it unread frees its result: the
+Lives where the graph was compiled (`mray._graph.caller.remote` has what other processes hold). Dropping it unread frees its result: the
 finalizer, which may run between any two byte codes, only appends to the graph's list of dropped refs.
 """
 
@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._api.dag_node import GraphRef
-from mray._graph.receive import receive_into
+from mray._api.object_ref import ObjectRef
+from mray._common.clock import now
+from mray._graph.caller.receive import receive_into
 
 if TYPE_CHECKING:
-    from mray._graph.compiled import CompiledGraph
+    from mray._graph.caller.compiled import CompiledGraph
     from mray._graph.host import GraphHost
 
 
@@ -51,9 +53,7 @@ class Claim(GraphRef):
         """Wait as `get` does; the predicate's last value."""
 
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
-        from mray._graph.wait import wait  # noqa: PLC0415  (it knows this class)
-
-        return wait(refs, num_returns, timeout)
+        return _wait(refs, num_returns, timeout)
 
     def __copy__(self) -> NoReturn:
         raise ValueError("CompiledDAGRef cannot be copied.")
@@ -63,6 +63,39 @@ class Claim(GraphRef):
 
     def __reduce__(self) -> NoReturn:
         raise ValueError("CompiledDAGRef cannot be pickled.")
+
+
+def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
+    """See `mray.wait`; one of the refs at least is a graph's.
+
+    A ref whose execution has failed is ready, and so is every ref of a graph that has ended: `get` would not wait.
+    RayCgraphCapacityExceeded when a graph has more results than it may keep before one that is waited for.
+    """
+    claims = [ref for ref in refs if isinstance(ref, Claim)]
+    objects = [ref for ref in refs if isinstance(ref, ObjectRef)]
+    waiting = next((claim for claim in claims if claim.runs_here), claims[0])
+    host = waiting.host
+    for ref in objects:
+        host.fetch(ref)
+    deadline = None if timeout is None else now() + timeout
+
+    def count() -> int:
+        return sum(claim.ready for claim in claims) + sum(host.is_ready(ref) for ref in objects)
+
+    def decides() -> bool:
+        return count() >= num_returns or any(claim.may_be_ready() for claim in claims if not claim.ready)
+
+    while True:
+        for claim in claims:
+            claim.look()
+        if count() >= num_returns or not waiting.wait_until(decides, deadline):
+            break
+    ready: list[Any] = []
+    rest: list[Any] = []
+    for ref in refs:
+        there = ref.ready if isinstance(ref, Claim) else host.is_ready(ref)
+        (ready if there and len(ready) < num_returns else rest).append(ref)
+    return ready, rest
 
 
 class CompiledDAGRef(Claim):

@@ -22,7 +22,7 @@ from mray._channel.select import NCCL
 from mray._device.base import Device, Mark, Platform
 from mray._device.platform import platform
 from mray._graph.plan import Channel, Step
-from mray._graph.probes import Method, Read, Write
+from mray._graph.watch.probes import Method, Read, Write
 from mray._trace.span import DEVICE, Buffer
 
 #: Seconds that the end of a profile waits for streams.
@@ -48,7 +48,7 @@ class _Open(NamedTuple):
 
 
 class DeviceSpans:
-    """Implements `mray._graph.probes.DeviceMarks`."""
+    """Implements `mray._graph.watch.probes.DeviceMarks`."""
 
     def __init__(self, devices: Platform, buffer: Buffer) -> None:
         self._devices = devices

@@ -6,8 +6,8 @@
 of execution; `get` out of order keeps what comes earlier until it is asked for. Dropped refs are noted by their finalizers, and their
 results are thrown away when they come.
 
-Any thread may call, and coroutines of any event loop (`mray._graph.future`). One lock guards the counters and the ends; nobody sleeps
-while holding it.
+Any thread may call, and coroutines of any event loop (`mray._graph.caller.future`). One lock guards the counters and the ends; no thread
+sleeps while holding it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from typing import Any, NoReturn, TypeVar
 
 from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
-from mray._graph.allocate import Allocation
-from mray._graph.completion import Completions
+from mray._graph.caller.completions import Completions
+from mray._graph.caller.future import CompiledDAGFuture, stream, submit_when_there_is_room
+from mray._graph.caller.pressure import deadline_of, get_timed_out, make_way, submit_timed_out, too_many, too_many_kept, way_is_clear
+from mray._graph.caller.ref import CompiledDAGRef
+from mray._graph.caller.remote import Deed, restore_graph
+from mray._graph.caller.results import TAKEN, Results
+from mray._graph.caller.waiting import wait_until
+from mray._graph.compiler.allocate import Allocation
 from mray._graph.depicted import Depicted
 from mray._graph.ends import SETTLING
-from mray._graph.future import CompiledDAGFuture, stream, submit_when_there_is_room
 from mray._graph.host import GraphHost
 from mray._graph.inputs import check_inputs, packer, picker
 from mray._graph.measures import measured
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Operation, Plan, Source
-from mray._graph.pressure import deadline_of, get_timed_out, make_way, submit_timed_out, too_many, too_many_kept, way_is_clear
-from mray._graph.profile import Profile
-from mray._graph.ref import CompiledDAGRef
-from mray._graph.remote import Deed, restore_graph
-from mray._graph.report import counters, labelled, report
-from mray._graph.results import TAKEN, Results
-from mray._graph.waiting import wait_until
+from mray._graph.watch.profile import Profile
+from mray._graph.watch.report import counters, labelled, report
 from mray._ipc.spin import CALLER_WINDOW, SELFISH, Patience
 from mray._ipc.table import usable_cores
 from mray._trace.digest import Digest

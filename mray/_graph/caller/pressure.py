@@ -17,11 +17,11 @@ import threading
 from typing import TYPE_CHECKING
 
 from mray._common.clock import now
-from mray._graph.report import report
+from mray._graph.watch.report import report
 from mray.exceptions import RayCgraphCapacityExceeded, RayChannelTimeoutError
 
 if TYPE_CHECKING:
-    from mray._graph.compiled import CompiledGraph
+    from mray._graph.caller.compiled import CompiledGraph
 
 logger = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from mray._channel.base import ChannelReader, WrappedReader
 from mray._graph.plan import COMPUTE, READ, Channel, Operation, Plan, Source
 
 if TYPE_CHECKING:
-    from mray._graph.compiled import CompiledGraph
+    from mray._graph.actor.loop import Program
+    from mray._graph.caller.compiled import CompiledGraph
     from mray._graph.host import GraphHost, Pending
-    from mray._graph.loop import Program
 
 #: Asks an actor for a `Standing`, and for the counters of what it writes by channel.
 REPORT = "report"
