@@ -7,11 +7,10 @@ they are first read, and kept.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -91,10 +90,23 @@ def _is_ours(name: str) -> bool:
     root, _dot, rest = name.partition(".")
     if any(part.startswith("_") for part in name.split(".")) or (root == RAY and rest.partition(".")[0] in NOT_RAYS):
         return False
-    try:
-        return importlib.util.find_spec(ours_of(name)) is not None
-    except ModuleNotFoundError:  # its package, too, is none of mray's
-        return False
+    return _find_ours(ours_of(name)) is not None
+
+
+def _find_ours(name: str) -> ModuleSpec | None:
+    """Where a module of mray is. Imports nothing, as `importlib.util.find_spec` does.
+
+    The import system holds its one lock while it asks a finder. What imports there waits for a module that another thread loads, and
+    that thread for the lock.
+    """
+    spec = sys.modules[OURS].__spec__
+    at, *rest = name.split(".")
+    for part in rest:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        at += f".{part}"
+        spec = PathFinder.find_spec(at, spec.submodule_search_locations)
+    return spec
 
 
 def _stand(name: str) -> Stand | Lack | None:
@@ -205,7 +217,11 @@ class FacadeFinder(MetaPathFinder):
 def _is_package(name: str, stand: Stand) -> bool:
     if any(each.startswith(f"{name}.") for each in MODULES):
         return True
-    spec = importlib.util.find_spec(stand.ours) if stand.ours else None
+    root = stand.ours.partition(".")[0]
+    if root == RAY:
+        behind = _stand(stand.ours)
+        return isinstance(behind, Stand) and _is_package(stand.ours, behind)
+    spec = _find_ours(stand.ours) if root == OURS else None
     return spec is not None and spec.submodule_search_locations is not None
 
 
