@@ -103,7 +103,8 @@ class CallSignature:
         return CallSignature, (self.parameters,)
 
     def __str__(self) -> str:
-        return str(self.signature())
+        """As texts of errors have it: only what a call may be about, so without the type of the result."""
+        return str(self.signature().replace(return_annotation=inspect.Signature.empty))
 
 
 def _bounds(parameters: Sequence[ParameterFacts]) -> tuple[int, int]:

@@ -22,6 +22,9 @@ def _locations(refs: list[ObjectRef], here: bool) -> dict[ObjectRef, dict[str, A
     backend = backend_if_started()
     if backend is None:
         raise RuntimeError("Ray hasn't been initialized.")
+    for ref in refs:
+        if not isinstance(ref, ObjectRef):
+            raise TypeError(f"Locations are those of ObjectRefs, not of {type(ref).__name__}: {ref!r}.")
     node_id = backend.facts()["node_id"]
     node = node_id.hex() if isinstance(node_id, bytes) else str(node_id)
     # A cluster's engine says on which nodes, too.

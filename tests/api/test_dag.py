@@ -239,6 +239,23 @@ def test_actor_methods_check_their_signature_when_bound(ray_session, things):
         counter.increase.bind(1, 2)
 
 
+def test_the_text_of_a_wrong_binding_has_the_parameters_only(ray_session):
+    """Not what the method returns."""
+    ray = ray_session
+
+    @ray.remote
+    class Annotated:
+        def take(self, value: int, other: int = 3) -> int:
+            return value
+
+    with pytest.raises(TypeError) as caught:
+        Annotated.remote().take.bind()
+    assert str(caught.value) == (
+        "missing a required argument: 'value'. The function `take` has a signature `(value: 'int', other: 'int' = 3)`, "
+        "but the given arguments to `bind` doesn't match. args: (). kwargs: {}."
+    )
+
+
 def test_the_context_of_graphs(ray):
     context = ray.dag.DAGContext.get_current()
     assert context is ray.dag.DAGContext.get_current()

@@ -340,6 +340,13 @@ def test_locations_before_init_are_a_runtime_error(fresh):
         fresh.experimental.get_object_locations([])
 
 
+@pytest.mark.only("mray", "local")  # Ray's process dies
+@pytest.mark.parametrize("name", ["get_object_locations", "get_local_object_locations"])
+def test_locations_of_what_is_no_ref_are_a_type_error(ray_session, name):
+    with pytest.raises(TypeError, match="Locations are those of ObjectRefs, not of str: 'x'"):
+        getattr(ray_session.experimental, name)([ray_session.put(1), "x"])
+
+
 def test_as_completed_yields_refs_or_values_as_they_come(ray_session):
     ray = ray_session
 
