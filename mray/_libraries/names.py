@@ -38,6 +38,8 @@ DEPRECATED = "Ray has deprecated it"
 NIXL = "NIXL moves tensors between hosts, and mray runs on one"
 GRAPH_INSIDE = "it is about the inside of Ray's compiled graphs, and mray's are made otherwise"
 STATE_INSIDE = "it is about the inside of Ray's state API; the functions of ray.util.state and their records are there"
+CLUSTER_EVENTS = "its events are those of an autoscaler, and mray runs on one machine"
+ENVIRONMENTS = "mray makes no archives of environments; list_actors(detail=True) tells the variables of each actor's"
 TRANSPORT_INSIDE = "it is about the inside of Ray's transports; mray has its own"
 
 
@@ -286,20 +288,23 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.util.serialization_addons": Lack(INTERNAL),
     "ray.util.sgd": Lack("Ray has removed it"),
     "ray.util.spark": Lack(ONE_NODE),
-    "ray.util.state": Stand("mray.util.state", absent=_absent("StateApiClient list_cluster_events list_runtime_envs", STATE_INSIDE)),
+    "ray.util.state": Stand("mray.util.state", absent={"list_cluster_events": CLUSTER_EVENTS, "list_runtime_envs": ENVIRONMENTS}),
     "ray.util.state.api": Stand(
         "mray.util.state.api",
-        absent=_absent("StateApiClient list_cluster_events list_runtime_envs warnings_on_slow_request", STATE_INSIDE),
+        absent={
+            **_absent("list_cluster_events", CLUSTER_EVENTS),
+            **_absent("list_runtime_envs", ENVIRONMENTS),
+            **_absent("warnings_on_slow_request", STATE_INSIDE),
+        },
     ),
     "ray.util.state.common": Stand(
         "mray.util.state.common",
         absent=_absent(
             """
             AVAILABLE_STATES ActorSummaries ActorSummaryPerClass ClusterEventState DEFAULT_DOWNLOAD_FILENAME DEFAULT_LOG_LIMIT
-            DRIVER_TASK_ID_PREFIX GetApiOptions GetLogOptions Humanify IS_PYDANTIC_2 Link ListApiOptions ListApiResponse
-            NestedTaskSummary ObjectSummaries ObjectSummaryPerKey RAY_MAX_LIMIT_FROM_DATA_SOURCE RuntimeEnvState StateResource
-            StateSummary SummaryApiOptions SummaryApiResponse SummaryResource TaskSummaries TaskSummaryPerFuncOrClassName
-            dict_to_state filter_fields protobuf_message_to_dict protobuf_to_task_state_dict remove_ansi_escape_codes
+            DRIVER_TASK_ID_PREFIX GetLogOptions Humanify IS_PYDANTIC_2 Link ListApiResponse NestedTaskSummary ObjectSummaries
+            ObjectSummaryPerKey RAY_MAX_LIMIT_FROM_DATA_SOURCE RuntimeEnvState StateSummary SummaryApiResponse TaskSummaries
+            TaskSummaryPerFuncOrClassName dict_to_state filter_fields protobuf_message_to_dict protobuf_to_task_state_dict
             resource_to_schema state state_column
             """,
             STATE_INSIDE,

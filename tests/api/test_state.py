@@ -486,6 +486,64 @@ def test_summaries_count_by_class_name_and_state(session: ModuleType, state: Mod
 
 
 # ------------------------------------------------------------------------------------------- mray's own
+def test_a_client_asks_by_kind(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    common = importlib.import_module(f"{state.__name__}.common")
+    worker = worker_class(session).remote()
+    session.get(worker.pid.remote())
+    client, kinds = state.StateApiClient(), common.StateResource
+    alive = common.ListApiOptions(filters=[("state", "=", "alive")], limit=5)
+    eventually(lambda: len(client.list(kinds.ACTORS, alive, raise_on_missing_output=True)) == 1)
+    (actor,) = client.list(kinds.ACTORS, alive, True)
+    assert (actor.class_name, actor.death_cause) == ("Worker", None)
+    assert client.get(kinds.ACTORS, actor.actor_id, common.GetApiOptions()).pid == session.get(worker.pid.remote())
+    assert client.get(kinds.ACTORS, "0" * 32, common.GetApiOptions()) is None
+    (node,) = client.list(kinds.NODES, common.ListApiOptions(detail=True), raise_on_missing_output=True)
+    assert client.get(kinds.NODES, node.node_id, common.GetApiOptions()).node_id == node.node_id
+    summary = client.summary(common.SummaryResource.ACTORS, options=common.SummaryApiOptions(), raise_on_missing_output=True)
+    assert summary == state.summarize_actors()
+    assert summary["cluster"]["summary"]["Worker"]["state_counts"] == {"ALIVE": 1}
+
+
+def test_what_a_client_cannot_be_asked(session: ModuleType, state: ModuleType, engine: str) -> None:
+    common = importlib.import_module(f"{state.__name__}.common")
+    with pytest.raises(ValueError, match="Unsupported filter predicate <"):
+        common.ListApiOptions(filters=[("state", "<", "ALIVE")])
+    client = state.StateApiClient()
+    with pytest.raises(ValueError, match="Can't get RUNTIME_ENVS by id"):
+        client.get(common.StateResource.RUNTIME_ENVS, "0" * 32, common.GetApiOptions())
+    if engine == "mray":
+        with pytest.raises(NotImplementedError, match="mray lists no runtime envs"):
+            client.list(common.StateResource.RUNTIME_ENVS, common.ListApiOptions(), raise_on_missing_output=True)
+
+
+def test_a_log_is_read_by_task_without_colours(session: ModuleType, state: ModuleType, engine: str, eventually: Eventually) -> None:
+    common = importlib.import_module(f"{state.__name__}.common")
+
+    @session.remote
+    def colourful() -> str:
+        print("\x1b[31mred\x1b[0m and plain")
+        return str(session.get_runtime_context().get_task_id())
+
+    task = session.get(colourful.remote())
+
+    def lines(**options: Any) -> list[str]:
+        try:
+            return [line.rstrip("\n") for text in state.get_log(task_id=task, **options) for line in text.splitlines()]
+        except (common_error, FileNotFoundError):  # it is not there yet
+            return []
+
+    common_error = importlib.import_module(f"{state.__name__}.exception").RayStateApiException
+    eventually(lambda: "\x1b[31mred\x1b[0m and plain" in lines())
+    assert "red and plain" in lines(filter_ansi_code=True)
+    assert common.remove_ansi_escape_codes("a\x1b[1;31mb\x1b[0mc") == "abc"
+    with pytest.raises(common_error):
+        list(state.get_log(task_id=task, attempt_number=7))
+    if engine == "mray":
+        assert b"red and plain\n" in list(state.get_log(task_id=task, filter_ansi_code=True, encoding=None))
+        with pytest.raises(common_error, match="nothing is submitted"):
+            list(state.get_log(submission_id="raysubmit_1"))
+
+
 @pytest.mark.only("mray")
 def test_graphs_and_their_channels_are_listed(session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any) -> None:
     @session.remote

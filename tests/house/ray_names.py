@@ -113,8 +113,9 @@ RAY: dict[str, str] = {
         summarize_objects summarize_tasks StateApiClient
     """,
     "mray.util.state.common": """
-        ActorState DEFAULT_LIMIT DEFAULT_RPC_TIMEOUT JobState NodeState ObjectState PlacementGroupState RAY_MAX_LIMIT_FROM_API_SERVER
-        StateSchema TaskState WorkerState
+        ActorState DEFAULT_LIMIT DEFAULT_RPC_TIMEOUT GetApiOptions JobState ListApiOptions NodeState ObjectState PlacementGroupState
+        RAY_MAX_LIMIT_FROM_API_SERVER StateResource StateSchema SummaryApiOptions SummaryResource TaskState WorkerState
+        remove_ansi_escape_codes
     """,
     "mray.util.state.exception": "DataSourceUnavailable RayStateApiException ServerUnavailable",
     "mray.util.queue": "Empty Full Queue",

@@ -14,6 +14,7 @@ soon forgotten. Rejected: a collector of events, as Ray has, which would cost ea
 from __future__ import annotations
 
 from mray.util.state.api import (
+    StateApiClient,
     get_actor,
     get_graph,
     get_job,
@@ -39,6 +40,7 @@ from mray.util.state.api import (
 )
 
 __all__ = [
+    "StateApiClient",
     "get_actor",
     "get_graph",
     "get_job",

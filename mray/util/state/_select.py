@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from mray.util.state.common import RAY_MAX_LIMIT_FROM_API_SERVER, StateSchema
+from mray.util.state.common import RAY_MAX_LIMIT_FROM_API_SERVER, StateSchema, check_predicate
 from mray.util.state.exception import RayStateApiException
 
 Filter = tuple[str, str, Any]
@@ -27,8 +27,7 @@ def check_filters(record: type[StateSchema], filters: Sequence[Filter] | None) -
     """
     checked = []
     for column, predicate, value in filters or ():
-        if predicate not in ("=", "!="):
-            raise ValueError(f"Unsupported filter predicate {predicate} is given. Available predicates: =, !=.")
+        check_predicate(predicate)
         column = column.lower()
         if column not in record.filterable_columns():
             raise RayStateApiException(

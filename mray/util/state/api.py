@@ -30,20 +30,28 @@ from mray.util.state._select import Filter, check_filters, check_limit, contradi
 from mray.util.state.common import (
     DEFAULT_LIMIT,
     DEFAULT_RPC_TIMEOUT,
+    RECORDS,
     ActorState,
     ChannelState,
+    GetApiOptions,
     GraphState,
     JobState,
+    ListApiOptions,
     NodeState,
     ObjectState,
     PlacementGroupState,
+    StateResource,
     StateSchema,
+    SummaryApiOptions,
+    SummaryResource,
     TaskState,
     WorkerState,
+    remove_ansi_escape_codes,
 )
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 __all__ = [
+    "StateApiClient",
     "get_actor",
     "get_graph",
     "get_job",
@@ -473,19 +481,32 @@ def get_log(
     suffix: str = "out",
     encoding: str | None = "utf-8",
     errors: str | None = "strict",
+    submission_id: str | None = None,
+    attempt_number: int = 0,
+    _interval: float | None = None,
+    filter_ansi_code: bool = False,
 ) -> Iterator[str | bytes]:
     """Lines of a log file: by its name, or that of a worker by its pid, its actor or its task; `suffix` "out" or "err".
 
-    `tail`: so many last lines; -1: all. Bytes with ``encoding=None``. NotImplementedError for `follow`: use ``mray logs --follow``.
+    `tail`: so many last lines; -1: all. Bytes with ``encoding=None``. `filter_ansi_code`: without colours. NotImplementedError for
+    `follow`: use ``mray logs --follow``. RayStateApiException for a `submission_id`, since nothing is submitted to mray, and for an
+    `attempt_number` of a task: which process ran an earlier attempt is not recorded.
     """
     which = {"node_id": node_id, "node_ip": node_ip, "filename": filename, "actor_id": actor_id, "task_id": task_id, "pid": pid}
+    which |= {"submission_id": submission_id, "attempt_number": attempt_number}
     how = {"follow": follow, "tail": tail, "timeout": timeout, "suffix": suffix, "encoding": encoding, "errors": errors}
-    lines_of_ray = _ask_ray(address, "get_log", **which, **how)
+    lines_of_ray = _ask_ray(address, "get_log", **which, **how, _interval=_interval, filter_ansi_code=filter_ansi_code)
     if lines_of_ray is not None:
         yield from lines_of_ray
         return
     if follow:
         raise NotImplementedError("get_log(follow=True): use `mray logs --follow`")
+    if submission_id is not None:
+        raise RayStateApiException(f"No log of a submission {submission_id!r}: nothing is submitted to mray. Ask for a task or a pid.")
+    if task_id is not None and attempt_number != 0:
+        raise RayStateApiException(
+            f"The log of attempt {attempt_number} of task {task_id} is not known: mray lists the last attempt alone, as attempt 0."
+        )
     directory = session_directory(address)
     if filename is None:
         if actor_id is not None:
@@ -501,4 +522,50 @@ def get_log(
     with open(os.path.join(directory, "logs", os.path.basename(filename)), "rb") as file:
         lines = file.readlines()
     for line in lines if tail < 0 else lines[max(0, len(lines) - tail) :]:
+        if filter_ansi_code:  # latin-1 is all bytes, as they are
+            line = remove_ansi_escape_codes(line.decode("latin-1")).encode("latin-1")
         yield line if encoding is None else line.decode(encoding, errors or "strict")
+
+
+# ----------------------------------------------------------------------------------------------- client
+class StateApiClient:
+    """The same by the kind of what is asked for. `address` as everywhere here; there is no server that takes cookies or headers."""
+
+    def __init__(self, address: str | None = None, cookies: dict[str, Any] | None = None, headers: dict[str, Any] | None = None) -> None:
+        self._address = address
+
+    def list(
+        self, resource: StateResource, options: ListApiOptions, raise_on_missing_output: bool, _explain: bool = False
+    ) -> list[StateSchema]:
+        """The records that the options ask for. NotImplementedError for environments and events, which mray does not list."""
+        record = _record_of(resource)
+        return list_records(
+            record, self._address, options.filters, options.limit, options.timeout, options.detail, raise_on_missing_output
+        )
+
+    def get(self, resource: StateResource, id: str, options: GetApiOptions | None, _explain: bool = False) -> Any:
+        """The record with this id, in full, or None; of objects a list. ValueError for what has no ids."""
+        if resource in (StateResource.RUNTIME_ENVS, StateResource.CLUSTER_EVENTS):
+            raise ValueError(f"Can't get {resource.name} by id.")
+        found = get_records(_record_of(resource), id, self._address, (options or GetApiOptions()).timeout)
+        return found if resource == StateResource.OBJECTS else next(iter(found), None)
+
+    def summary(
+        self, resource: SummaryResource, *, options: SummaryApiOptions, raise_on_missing_output: bool, _explain: bool = False
+    ) -> dict[str, Any]:
+        """How many there are in which state."""
+        summarize = {
+            SummaryResource.ACTORS: summarize_actors,
+            SummaryResource.TASKS: summarize_tasks,
+            SummaryResource.OBJECTS: summarize_objects,
+        }
+        cluster: dict[str, Any] = summarize[SummaryResource(resource)](self._address, options.timeout, raise_on_missing_output)
+        return cluster
+
+
+def _record_of(resource: StateResource) -> type[StateSchema]:
+    word = StateResource(resource).value
+    record = RECORDS.get(word.replace("_", "-"))
+    if record is None:
+        raise NotImplementedError(f"mray lists no {word.replace('_', ' ')}")
+    return record

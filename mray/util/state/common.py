@@ -8,6 +8,8 @@ host (placement by labels, lineage, call sites) are not here.
 from __future__ import annotations
 
 import dataclasses
+import enum
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,14 +21,20 @@ __all__ = [
     "RAY_MAX_LIMIT_FROM_API_SERVER",
     "ActorState",
     "ChannelState",
+    "GetApiOptions",
     "GraphState",
     "JobState",
+    "ListApiOptions",
     "NodeState",
     "ObjectState",
     "PlacementGroupState",
+    "StateResource",
     "StateSchema",
+    "SummaryApiOptions",
+    "SummaryResource",
     "TaskState",
     "WorkerState",
+    "remove_ansi_escape_codes",
 ]
 
 #: Rows that a listing has unless told otherwise, and at most; seconds that a question may take.
@@ -376,3 +384,75 @@ RECORDS: dict[str, type[StateSchema]] = {
         ChannelState,
     )
 }
+
+
+# ------------------------------------------------------------------------------- what a client is asked for
+class StateResource(enum.Enum):
+    """A kind of records, by Ray's word."""
+
+    ACTORS = "actors"
+    JOBS = "jobs"
+    PLACEMENT_GROUPS = "placement_groups"
+    NODES = "nodes"
+    WORKERS = "workers"
+    TASKS = "tasks"
+    OBJECTS = "objects"
+    RUNTIME_ENVS = "runtime_envs"
+    CLUSTER_EVENTS = "cluster_events"
+
+
+class SummaryResource(enum.Enum):
+    """A kind of records that can be summarized."""
+
+    ACTORS = "actors"
+    TASKS = "tasks"
+    OBJECTS = "objects"
+
+
+def check_predicate(predicate: str) -> None:
+    """ValueError for what no filter can ask."""
+    if predicate not in ("=", "!="):
+        raise ValueError(f"Unsupported filter predicate {predicate} is given. Available predicates: =, !=.")
+
+
+@dataclasses.dataclass
+class ListApiOptions:
+    """How to list. One machine: the server is asked directly, and has all of `timeout`. The driver's own task is never listed."""
+
+    limit: int = DEFAULT_LIMIT
+    timeout: float = DEFAULT_RPC_TIMEOUT
+    detail: bool = False
+    filters: list[tuple[str, str, Any]] | None = dataclasses.field(default_factory=list)
+    exclude_driver: bool = True
+    server_timeout_multiplier: float = 0.8
+
+    def __post_init__(self) -> None:
+        self.filters = self.filters or []
+        for _column, predicate, _value in self.filters:
+            check_predicate(predicate)
+
+
+@dataclasses.dataclass
+class GetApiOptions:
+    """How to get."""
+
+    timeout: float = DEFAULT_RPC_TIMEOUT
+    server_timeout_multiplier: float = 0.8
+
+
+@dataclasses.dataclass
+class SummaryApiOptions:
+    """How to summarize."""
+
+    timeout: float = DEFAULT_RPC_TIMEOUT
+    filters: list[tuple[str, str, Any]] | None = dataclasses.field(default_factory=list)
+    summary_by: str | None = None
+
+
+#: What a terminal takes for a command: colours, and moves of the cursor.
+_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
+def remove_ansi_escape_codes(text: str) -> str:
+    """The text as a terminal would show it, without colours."""
+    return _TERMINAL.sub("", text)
