@@ -10,6 +10,7 @@ where they are expected: when the driver's program has imported them before `ini
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -30,15 +31,16 @@ def open_door(backend: NativeBackend, worker: Worker) -> None:
     client.sections["trace"] = lambda: _trace_of(worker)
     if GRAPH_MODULE in sys.modules:
         backend.host()
-        return
-    words = client._peer_words
 
-    def first(connection: Connection, *fields: Any) -> None:
-        """A request for a graph, in the reading thread, client's lock held."""
-        backend.host()  # which puts its own in this one's place
-        words[m.GRAPH](connection, *fields)
 
-    words[m.GRAPH] = first
+def first_request(backend: NativeBackend) -> Callable[..., None]:
+    """What is done with the first request for a graph that comes to a process without a host: it gets one, in the reading thread."""
+
+    def handle(connection: Connection, *fields: Any) -> None:
+        backend.host()  # which puts its own handler in this one's place
+        backend.client.from_peers[m.GRAPH](connection, *fields)
+
+    return handle
 
 
 def make_host(backend: NativeBackend, worker: Worker | None) -> Host:

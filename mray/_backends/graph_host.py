@@ -89,7 +89,7 @@ class Host:
         self._calls = CallSpans(worker)
         #: What takes requests that are not answered at once: the worker's main thread.
         self._enqueue = None if worker is None else worker._enqueue(m.GRAPH)
-        client._peer_words[m.GRAPH] = self._on_request
+        client.from_peers.replace(m.GRAPH, self._on_request)
         client.sections[GRAPHS] = lambda: graphs_of(self)
         client.sections[PROGRAMS] = lambda: programs_of(self)
         client.sections[SECTION] = lambda: trace_of(client, worker)

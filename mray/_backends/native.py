@@ -13,7 +13,7 @@ from mray._api.actor import check_session, make_handle
 from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
-from mray._backends.graph_door import make_host
+from mray._backends.graph_door import first_request, make_host
 from mray._backends.placement import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._common import messages as m
@@ -97,7 +97,7 @@ class NativeBackend(PlacementCalls, Backend):
         self._context: Context = worker.context if worker is not None else Context()
         self._base_env: dict[str, Any] = dict(client.facts.get("runtime_env") or {})
         self.graph_host: Host | None = None
-        client._peer_words[m.STREAM_ITEMS] = listener(client)
+        client.from_peers.on({m.STREAM_ITEMS: listener(client), m.GRAPH: first_request(self)})
 
     @classmethod
     def start(cls, options: SessionOptions) -> NativeBackend:
@@ -112,9 +112,9 @@ class NativeBackend(PlacementCalls, Backend):
         backend = cls(client, session)
         if log_to_driver:
             backend._printer = session.or_end(OutputPrinter)
-            client._node_words[m.OUTPUT] = backend._printer.on_output
+            client.from_node.on({m.OUTPUT: backend._printer.on_output})
         else:
-            client._node_words[m.OUTPUT] = lambda *_fields: None
+            client.from_node.on({m.OUTPUT: lambda *_fields: None})
         session.or_end(client.reactor.start_relief)
         return backend
 

@@ -31,7 +31,7 @@ def worker_main(start: dict[str, Any]) -> int:
     save = None if asked is None else line_coverage.begin(asked, session_of(start["session_dir"]))
     client = Client(start["session_dir"], start["process"], ROLE_WORKER)
     if save is not None:
-        client._node_words[SAVE] = lambda _node: line_coverage.save_and_die(save)
+        client.from_node.on({SAVE: lambda _node: line_coverage.save_and_die(save)})
     worker = Worker(client)
     node = start["node"]
     client.join(None if node < 0 else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, node))

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common.log import logger
 from mray._common.messages import FAULT, NONSENSE
-from mray._common.shapes import misfit
+from mray._common.protocol import misfit
 from mray._ipc.faults import fault_line, fault_text, word_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
 from mray._ipc.torn import is_taken

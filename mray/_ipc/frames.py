@@ -9,7 +9,7 @@ and only values that messages are made of may occur. That takes some microsecond
 
 Between a driver and its workers, calls would feel it. What they say to each other is not changed on the way: a stream that is damaged has
 lost its place, since somebody has written to a descriptor that is not his. That is seen at once, because every message begins as a
-short tuple does (`MESSAGE_STARTS`), and its code and fields are looked at when it fails (`mray._common.shapes`).
+short tuple does (`MESSAGE_STARTS`), and its code and fields are looked at when it fails (`mray._common.protocol`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from typing import Any
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import FIRST, new_object_id, return_id
-from mray._common.shapes import misfit
+from mray._common.protocol import FROM_NODE, OBSERVING, PEERS, misfit
 from mray._ipc.connection import Connection, Message, NonsenseError, connect
 from mray._ipc.introductions import NODE_SOCKET, Introductions
 from mray._ipc.reactor import Reactor
@@ -41,12 +41,12 @@ from mray._runtime.borrowing import Borrowing
 from mray._runtime.calls import BATCH_BYTES, BURST_GAP, BURST_SECONDS, INLINE_BYTES, ActorCaller, Call, freeze_value
 from mray._runtime.cancelling import Cancelling
 from mray._runtime.descriptors import Descriptors
+from mray._runtime.dispatch import Dispatch
 from mray._runtime.faults import end_by_node_word, end_driver, end_request, fault_error, lost_call
 from mray._runtime.leases import LeasePools
-from mray._runtime.nonsense import PeerWords, on_fault, on_nonsense
+from mray._runtime.nonsense import ends_of_conversations
 from mray._runtime.partings import node_hung_up, peer_hung_up, worker_gone
 from mray._runtime.process_snapshot import listener
-from mray._runtime.refusals import refused
 from mray._runtime.remaking import read_value, revive, revive_all
 from mray._runtime.requests import Answer, Requests
 from mray._runtime.storing import OwnSegments, store_value
@@ -66,6 +66,9 @@ GRACE_SECONDS = 0.05
 class Client:
     """The runtime of one process."""
 
+    #: In one process, of another kind.
+    leases_class: type[LeasePools] = LeasePools
+
     def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
         self.session_dir = session_dir
         self.process = process
@@ -84,7 +87,7 @@ class Client:
         self.fatal: BaseException | None = None
         self.peers: dict[str, Connection] = {}
         self.actors: dict[bytes, ActorCaller] = {}
-        self.leases = LeasePools(self)
+        self.leases = self.leases_class(self)
         self.borrowing = Borrowing(self)
         self.tensors = TensorStore(self)
         self.descriptors = Descriptors(self)
@@ -105,7 +108,8 @@ class Client:
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
         self._posted = 0.0
         self._burst = 0.0
-        self._node_words: dict[int, Callable[..., None]] = {
+        #: What is done with each message, of the node and of peers.
+        self.from_node = Dispatch(FROM_NODE, {
             m.ANSWER: self._on_answer,
             m.ACTOR_STATE: self._on_actor_state,
             m.LEASE_GRANT: self.leases.on_grant,
@@ -115,11 +119,10 @@ class Client:
             m.HELD: lambda _node, number: self.borrowing.acknowledged(number),
             m.TRIM_NOW: self._on_trim,
             m.WORKER_GONE: partial(worker_gone, self),
-            m.REFUSED: refused(self),
-            m.NONSENSE: on_nonsense,
-            m.FAULT: on_fault,
-        }
-        self._peer_words = PeerWords(self, {
+            **ends_of_conversations(self),
+        })
+        self.from_peers = Dispatch(PEERS | OBSERVING, {
+            **ends_of_conversations(self),
             m.HELLO: self._on_hello,
             m.DESCRIPTOR: self.descriptors.on_descriptor,
             m.REPLY: self._on_reply,
@@ -198,7 +201,7 @@ class Client:
 
     # ------------------------------------------------------------------------------------ dispatch
     def _on_node_message(self, connection: Connection, message: Message) -> None:
-        handle = self._node_words.get(message[0])
+        handle = self.from_node.get(message[0])
         with self.lock:
             if handle is not None:
                 try:
@@ -211,12 +214,12 @@ class Client:
         with self.lock:
             try:
                 # POINT peer heard: message[0]
-                self._peer_words[message[0]](connection, *message[1:])
+                self.from_peers[message[0]](connection, *message[1:])
             except Exception as error:
                 if not end_request(self, connection, message, error):
                     raise
 
-    def _on_hello(self, connection: Connection, role: str, process: str, pid: int) -> None:
+    def _on_hello(self, connection: Connection, role: str, process: str, pid: int, _wishes: Any = None) -> None:
         if wrong := misfit((m.HELLO, role, process, pid)):  # before it is known by that name
             raise NonsenseError(wrong)
         connection.role, connection.process, connection.pid = role, process, pid

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
-from mray._common.shapes import misfit
+from mray._common.protocol import misfit
 from mray._ipc.connection import Connection, Message, NonsenseError
 from mray._ipc.faults import fault_text, word_name
 from mray._objects.remote_error import pickle_error

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 
 from mray._common import messages as m
-from mray._common.shapes import misfit
+from mray._common.protocol import misfit
 from mray._ipc.connection import Connection
 from mray._ipc.frames import decode_message
 from mray._ipc.introductions import NODE

@@ -99,7 +99,7 @@ class Lanes:
         self.executor.has_groups = True
         # Everybody who asks what this worker does has this object.
         self.worker.context.__class__ = LanesContext
-        self.client._peer_words[m.CALL] = self._on_call
+        self.client.from_peers.replace(m.CALL, self._on_call)
         self.client.reads_always = True
         return self._construct
 

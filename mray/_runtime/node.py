@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.history import History
-from mray._common.shapes import misfit
+from mray._common.protocol import MESSAGES, misfit
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, NonsenseError, peer_pid
@@ -250,6 +250,8 @@ class Node:
 
     def _understand(self, connection: Connection, message: Message) -> None:
         code = message[0]
+        if (connection.role, m.ROLE_NODE) not in MESSAGES[code].ways:
+            raise NonsenseError(f"a {connection.role} does not say {word_name(code)} to the node")
         make_event = self._words.get(code)
         if make_event is not None:
             self._apply(make_event(connection.process, *message[1:]))
@@ -257,9 +259,9 @@ class Node:
             self._query(connection, *message[1:])
         elif code == m.SPILLED:
             self._spilled()
-        elif code == m.SETTING_UP and connection.role == m.ROLE_WORKER:
+        elif code == m.SETTING_UP:
             self._astray.sets_up(connection.process, message[1])
-        elif code == m.SHUTDOWN and connection.role == m.ROLE_DRIVER:
+        elif code == m.SHUTDOWN:
             self._driver_leaves(connection)
         elif code == m.RENEW and self._only_job is not None and connection is self._only_job.connection:
             self._renewal.begin(self._only_job, connection)

@@ -11,10 +11,11 @@ left to do that anybody waits for, and ends (see `mray._runtime.worker`), so tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mray._common import messages as m
-from mray._ipc.connection import Connection, NonsenseError
+from mray._ipc.connection import Connection
 from mray._runtime.refusals import refused
 from mray.exceptions import RaySystemError
 
@@ -22,14 +23,9 @@ if TYPE_CHECKING:
     from mray._runtime.client import Client
 
 
-class PeerWords(dict[int, Any]):
-    """What a process does with each word of its peers; any other is nonsense."""
-
-    def __init__(self, client: Client, words: dict[int, Any]) -> None:
-        super().__init__({m.REFUSED: refused(client), m.NONSENSE: on_nonsense, m.FAULT: on_fault, **words})
-
-    def __missing__(self, word: Any) -> Any:
-        raise NonsenseError(f"the word {word!r} is not for this process")
+def ends_of_conversations(client: Client) -> dict[int, Callable[..., None]]:
+    """What is done with the last message of a conversation."""
+    return {m.REFUSED: refused(client), m.NONSENSE: on_nonsense, m.FAULT: on_fault}
 
 
 def on_nonsense(connection: Connection, text: str) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from mray._common import messages as m
 from mray._common import settings
-from mray._common.shapes import misfit
+from mray._common.protocol import misfit
 from mray._ipc.connection import connect, encode
 from mray._ipc.frames import MESSAGE_STARTS, decode_message
 from mray._ipc.introductions import NODE, NODE_SOCKET

@@ -182,7 +182,7 @@ class JoinedSession(SessionHold):
         self._address = address
         #: Nothing of this driver's work runs any more.
         self._left = False
-        client._node_words[m.LEFT] = self._on_left
+        client.from_node.on({m.LEFT: self._on_left})
 
     def _on_left(self, _node: Any) -> None:
         self._left = True

@@ -85,7 +85,7 @@ class SessionHold(ABC):
 
     def _attach(self, client: Client) -> None:
         client.on_node_lost = self._node_lost
-        client._node_words[m.ENDING] = self._on_ending
+        client.from_node.on({m.ENDING: self._on_ending})
 
     def _on_ending(self, _node: Any, text: str) -> None:
         self._ending = text

@@ -27,7 +27,7 @@ from typing import Any
 
 from mray._common.ids import worker_id_of
 from mray._common.messages import NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
-from mray._common.shapes import misfit
+from mray._common.protocol import misfit
 from mray._ipc import process as processes
 from mray._ipc.frames import decode_message, to_text
 from mray._ipc.limits import advice, exhausted, is_passing

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from mray._common import messages as m
 from mray._common.ids import TaskID
-from mray._common.shapes import misfit
+from mray._common.protocol import misfit
 from mray._ipc.connection import Connection, Message
 from mray._ipc.faults import word_name
 from mray._objects.remote_error import pickle_error
@@ -99,13 +99,12 @@ class Worker:
         self._leaving = False
         self._lease_cpus = False
         self._pinning = Pinning()
-        client._peer_words.update(
+        client.from_peers.on(
             {
                 m.FUNCTION: self._enqueue(m.FUNCTION),
                 m.CALL: self._on_call,
                 m.TASK: self._on_task,
                 m.LEASED: self._on_leased,
-                m.GRAPH: self._enqueue(m.GRAPH),
                 m.RECLAIM: self._on_reclaim,
                 m.CANCEL: self._on_cancel,
                 **self.executor.producers.words,
@@ -113,7 +112,7 @@ class Worker:
         )
         #: Whether the main thread has something else to do than graphs. (One C call: it is asked before and after each sleep.)
         self._pending: Callable[[], object] = self.inbox.__len__
-        client._node_words.update({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
+        client.from_node.on({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
         client.on_node_lost = self._node_lost
         client.reactor.tear.tell = self._torn
         client.on_broken = self._on_broken

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._common.messages import NOT_SPAWNED, REAPED, SPAWN, SPAWNED
-from mray._common.shapes import misfit
+from mray._common.protocol import misfit
 from mray._ipc import process as processes
 from mray._ipc.connection import receive_fds
 from mray._ipc.frames import decode_message

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mray._common import messages as m
-from mray._common.shapes import FIELDS
+from mray._common.protocol import MESSAGES
 from tests.crash.conftest import Run
 from tests.full import some
 
@@ -176,7 +176,7 @@ PLAYED = some(list(rows()), lambda row: (row.process, row.point.partition(" hear
 def test_every_word_has_a_row_or_a_reason() -> None:
     heard = {word for scenes in HEARD.values() for words in scenes.values() for word in words.split()}
     assert heard.isdisjoint(NOT_HEARD)
-    assert heard | NOT_HEARD.keys() == {NAMES[code] for code in FIELDS}
+    assert heard | NOT_HEARD.keys() == {NAMES[code] for code in MESSAGES}
 
 
 @pytest.mark.parametrize("row", PLAYED, ids=str)

@@ -28,7 +28,7 @@ from mray._channel.rendezvous import Meeting, Member
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._common import messages as m
 from mray._common.log import logger
-from mray._common.shapes import misfit
+from mray._common.protocol import misfit
 from mray._ipc.connection import Connection, encode
 from mray._ipc.frames import decode_message, decode_unknown, from_text, to_text
 from mray._ipc.layout import RingLayout

@@ -12,7 +12,8 @@ import pytest
 
 from mray._channel.base import Failed
 from mray._common import messages as m
-from mray._common.shapes import FIELDS, misfit
+from mray._common import protocol
+from mray._common.protocol import misfit
 from tests.fuzz.changes import changed
 from tests.fuzz.decoders import DECODERS, MESSAGES, read
 from tests.fuzz.found import FOUND
@@ -73,7 +74,7 @@ def test_every_word_has_the_shapes_of_its_fields() -> None:
     words = {value for name, value in vars(m).items() if name.isupper() and isinstance(value, int)}
     # (Forms of values and a stream have numbers, too, some the same as those of words.)
     others = {m.PICKLED, m.PACKED, m.SEGMENT, m.FAILED, m.TENSORS, m.NOTE_STREAM} - {m.HELLO, m.DESCRIPTOR, m.REFUSED, m.NONSENSE}
-    assert set(FIELDS) == words - others
+    assert set(protocol.MESSAGES) == words - others
 
 
 @pytest.mark.parametrize("message", MESSAGES)

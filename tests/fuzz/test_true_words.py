@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOKS = """
 import marshal, os
 import mray._ipc.connection as connection
-from mray._common.shapes import misfit
+from mray._common.protocol import misfit
 
 class Looking:
     dumps = marshal.dumps

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from mray._backends.local.memory import Heap, HeapSegments, HeapStore
 from mray._backends.local.transport import LocalReactor, connect
-from mray._common import messages as m
 from mray._common.ids import set_job
 from mray._ipc.connection import Connection
 from mray._runtime.calls import Call
@@ -73,23 +72,13 @@ class LocalClient(Client):
     """The runtime of one simulated process."""
 
     reactor: LocalReactor
+    leases_class = LocalLeases
 
     def __init__(self, node: LocalNode, process: str, role: str) -> None:
         super().__init__(node.directory, process, role, LocalReactor(node.baton))
         # Whoever chooses does: an event loop need not watch for what comes.
         self.reads_always = True
         self._local_node = node
-        self.leases = LocalLeases(self)
-        leases = self.leases
-        self._node_words.update(
-            {
-                m.LEASE_GRANT: leases.on_grant,
-                m.LEASE_REFUSED: leases.on_refused,
-                m.LEASE_LOST: leases.on_lost,
-                m.LEASE_RECALL: leases.on_recall,
-            }
-        )
-        self._peer_words[m.GIVEN_BACK] = leases.on_given_back
         self.segments = HeapSegments()  # type: ignore[assignment]
         #: One for all processes: a ref that reaches another one by reference, through a global, is as good there.
         self.entry = node.entry

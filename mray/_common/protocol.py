@@ -1,0 +1,336 @@
+"""Who may say what to whom: every message of a session with its ways, and the names and shapes of its fields.
+
+Whoever reads what another process has written looks here before it believes it. What is done with a message stands where it is heard:
+`mray._runtime.dispatch` (drivers and workers), `mray._runtime.node`, `mray._runtime.supervisor` (what the zygote says),
+`mray._runtime.zygote`, `mray._runtime.observer`, `mray._runtime.introducer`.
+
+The node looks at every message before it acts on it, since what it believed once stays in its tables. Drivers and workers look when a
+message has failed: that tells a peer that talks nonsense, whose conversation ends, from a mistake of ours, which must lose nothing that
+stands behind it (see `mray._ipc.connection`).
+
+A shape is a type; `ANY`; several shapes, of which one must fit (a tuple); a list of things of one shape (a list with it); a dict with keys
+and values of such shapes (a dict with one entry); what `row` or `facts` has made.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable
+from types import NoneType
+from typing import Any, NamedTuple
+
+from mray._common import messages as m
+
+Check = Callable[[Any], bool]
+
+ANY: Any = object
+
+
+def _check_of(shape: Any) -> Check:
+    if shape is ANY:
+        return lambda _value: True
+    if shape is float:
+        return lambda value: value.__class__ is float or value.__class__ is int
+    if isinstance(shape, type):
+        return lambda value: value.__class__ is shape
+    if isinstance(shape, tuple):
+        several = [_check_of(each) for each in shape]
+        return lambda value: any(check(value) for check in several)
+    if isinstance(shape, list):
+        inner = _check_of(shape[0])
+        return lambda value: value.__class__ in (list, tuple) and all(map(inner, value))
+    if isinstance(shape, dict):
+        ((first, second),) = shape.items()
+        of_key, of_value = _check_of(first), _check_of(second)
+        return lambda value: value.__class__ is dict and all(of_key(key) and of_value(each) for key, each in value.items())
+    check: Check = shape
+    return check
+
+
+def row(*shapes: Any) -> Check:
+    """A tuple, or a list, of so many items."""
+    checks = [_check_of(shape) for shape in shapes]
+
+    def check(value: Any) -> bool:
+        if value.__class__ not in (tuple, list) or len(value) != len(checks):
+            return False
+        return all(fits(each) for fits, each in zip(checks, value, strict=True))
+
+    return check
+
+
+def facts(needed: dict[str, Any], others: dict[str, Any]) -> Check:
+    """A dict that has some keys, and may have others; of keys that are not named it may have any."""
+    checks = {name: _check_of(shape) for name, shape in {**needed, **others}.items()}
+    return lambda value: (
+        value.__class__ is dict
+        and all(name in value for name in needed)
+        and all(check(value[name]) for name, check in checks.items() if name in value)
+    )
+
+
+def _is_quantity(value: Any) -> bool:
+    return value.__class__ in (int, float) and math.isfinite(value)
+
+
+def _is_index(value: Any) -> bool:
+    return value.__class__ is int and value >= -1
+
+
+_MAYBE_TEXT = (str, NoneType)
+_RESOURCES: Any = {str: _is_quantity}
+_ENV = ({str: str}, NoneType)
+_GROUP = (NoneType, row(bytes, _is_index))
+_AFFINITY = (NoneType, str, [int])
+#: Ids with the processes that own them.
+_REFS = (NoneType, [row(bytes, str)])
+_CAUSE = (NoneType, row(str, str, int, (int, NoneType), (bytes, NoneType)))
+_DEMAND = facts({"resources": _RESOURCES}, {"env": _ENV, "label": str, "group": _GROUP, "affinity": _AFFINITY, "hasty": bool})
+_ACTOR = facts(
+    {},
+    {
+        "resources": (NoneType, _RESOURCES),
+        "placement": (NoneType, _RESOURCES),
+        "env": _ENV,
+        "label": str,
+        "group": _GROUP,
+        "affinity": _AFFINITY,
+        "hasty": bool,
+        "name": _MAYBE_TEXT,
+        "namespace": _MAYBE_TEXT,
+        "max_restarts": (int, NoneType),
+        "class_name": _MAYBE_TEXT,
+        "refusal": _MAYBE_TEXT,
+    },
+)
+_PLACEMENT = facts(
+    {"bundles": [_RESOURCES], "strategy": str},
+    {"name": _MAYBE_TEXT, "namespace": _MAYBE_TEXT, "job": _MAYBE_TEXT, "impossible": _MAYBE_TEXT},
+)
+_WISHES = facts(
+    {"namespace": str, "runtime_env": dict, "log_to_driver": ANY, "terminal": ANY, "logging_config": ANY, "place": (NoneType, dict)},
+    {"env": _ENV, "eager_install": ANY, "entrypoint": _MAYBE_TEXT},
+)
+
+
+def _is_value(value: Any) -> bool:
+    """Form, payload and refs."""
+    return value.__class__ in (tuple, list) and len(value) == 3 and _fits_form(value[0], value[1]) and _is_refs(value[2])
+
+
+_is_refs = _check_of(_REFS)
+_is_place = row(str, int, str)
+#: A large argument that belongs to nobody but its call: the object that holds it, too.
+_is_own_place = row(str, int, str, bytes)
+
+
+def _fits_form(form: Any, payload: Any) -> bool:
+    if form in (m.PICKLED, m.PACKED, m.FAILED):
+        return payload.__class__ is bytes
+    if form == m.SEGMENT:
+        return _is_place(payload) or _is_own_place(payload)
+    return bool(form == m.TENSORS) and payload.__class__ in (tuple, list)
+
+
+_VALUES = [_is_value]
+_ARGUMENTS = (NoneType, [(list, tuple)])
+_OPTIONS = (NoneType, dict)
+
+
+class _Maybe(NamedTuple):
+    """A field at the end that may be left out."""
+
+    shape: Any
+
+
+# ------------------------------------------------------------------------------------------------- who speaks to whom
+_D, _W, _N, _Z, _O = m.ROLE_DRIVER, m.ROLE_WORKER, m.ROLE_NODE, m.ROLE_ZYGOTE, m.ROLE_OBSERVER
+
+#: Who speaks, and to whom.
+Way = tuple[str, str]
+Ways = frozenset[Way]
+#: A driver or a worker calls what lives in a worker, and is answered.
+CALLING: Ways = frozenset({(_D, _W), (_W, _W)})
+ANSWERING: Ways = frozenset({(_W, _D), (_W, _W)})
+#: Drivers and workers own objects and borrow each other's. (Several drivers have a persistent session.)
+PEERS: Ways = CALLING | ANSWERING | {(_D, _D)}
+TO_NODE: Ways = frozenset({(_D, _N), (_W, _N)})
+DRIVER_TO_NODE: Ways = frozenset({(_D, _N)})
+WORKER_TO_NODE: Ways = frozenset({(_W, _N)})
+FROM_NODE: Ways = frozenset({(_N, _D), (_N, _W)})
+NODE_TO_DRIVER: Ways = frozenset({(_N, _D)})
+NODE_TO_WORKER: Ways = frozenset({(_N, _W)})
+NODE_TO_ZYGOTE: Ways = frozenset({(_N, _Z)})
+ZYGOTE_TO_NODE: Ways = frozenset({(_Z, _N)})
+#: An observer asks the node, or through it a driver or a worker, and is answered.
+OBSERVER_TO_NODE: Ways = frozenset({(_O, _N)})
+NODE_TO_OBSERVER: Ways = frozenset({(_N, _O)})
+OBSERVING: Ways = frozenset({(_O, _D), (_O, _W)})
+OBSERVED: Ways = frozenset({(_D, _O), (_W, _O)})
+#: What ends a conversation, whoever holds it.
+EVERYBODY: Ways = PEERS | TO_NODE | FROM_NODE | OBSERVER_TO_NODE | NODE_TO_OBSERVER | OBSERVING | OBSERVED
+
+
+class Declared(NamedTuple):
+    """One message: who may say it to whom, and the names and shapes of the fields behind its code."""
+
+    code: int
+    ways: Ways
+    fields: dict[str, Any]
+
+
+#: Every message there is, by its code; what each is for stands in `mray._common.messages`.
+MESSAGES: dict[int, Declared] = {}
+
+
+def _say(code: int, ways: Ways, **fields: Any) -> None:
+    MESSAGES[code] = Declared(code, ways, fields)
+
+
+# ------------------------------------------------------------------------------- on any connection
+_say(m.HELLO, PEERS | TO_NODE | OBSERVER_TO_NODE, role=str, process=str, pid=int, wishes=_Maybe((NoneType, _WISHES)))
+_say(m.DESCRIPTOR, PEERS, key=str)
+_say(m.REFUSED, EVERYBODY, errno=int, text=str)
+_say(m.NONSENSE, EVERYBODY, text=str)
+_say(m.PASS_ON, OBSERVER_TO_NODE, process=str)
+_say(m.PASSED, NODE_TO_OBSERVER)
+_say(m.FAULT, EVERYBODY, text=str)
+
+# ------------------------------------------------------------------------------------------- calls
+_say(m.FUNCTION, CALLING, function=bytes, pickled=bytes)
+_GIVEN = {"num_returns": int, "form": int, "payload": ANY, "refs": _REFS, "arguments": _ARGUMENTS, "options": _OPTIONS}
+_say(m.CALL, CALLING, task=bytes, method=str, **_GIVEN)
+_say(m.TASK, CALLING, task=bytes, function=bytes, **_GIVEN, name=str)
+_say(m.REPLY, ANSWERING, task=bytes, form=int, payload=ANY, refs=_REFS)
+_say(m.REPLIES, ANSWERING, task=bytes, values=_VALUES)
+_say(m.LEASED, CALLING, lease=int, resources=_RESOURCES, gpus=list, options=_OPTIONS)
+_say(m.RECLAIM, CALLING, most=int)
+_say(m.GIVEN_BACK, ANSWERING, tasks=[bytes])
+_say(m.CANCEL, CALLING, task=bytes, force=bool, recursive=bool)
+_say(m.ATTEMPT, ANSWERING, task=bytes)
+_say(m.CANCEL_OBJECT, PEERS, object=bytes, force=bool, recursive=bool)
+
+# -------------------------------------------------------------------------- streams of a generator
+_say(m.STREAM_ITEMS, ANSWERING, task=bytes, first=int, values=_VALUES)
+_say(m.STREAM_TAKEN, CALLING, task=bytes, count=int)
+_say(m.STREAM_STOP, CALLING, task=bytes)
+
+# -------------------------------------------------------------- tensors that stay with their maker
+_say(m.TENSORS_FETCH, PEERS, number=int, object=bytes, through_host=bool)
+_say(m.TENSORS_BROUGHT, PEERS, number=int, form=int, payload=ANY, lease=(bytes, list))
+_say(m.TENSORS_FREE, PEERS, objects=[bytes])
+_say(m.TENSORS_DONE, PEERS, lease=int, use=int, event=bytes)
+
+# --------------------------------------------------------------------------------------- ownership
+_say(m.BORROW, PEERS, number=int, objects=[bytes])
+_say(m.BORROWED, PEERS, number=int)
+_say(m.RELEASE, PEERS, objects=[bytes])
+_say(m.FETCH, PEERS, object=bytes, asks=_Maybe(bool))
+_say(m.ABSENT, PEERS, object=bytes)
+_say(m.OBJECT, PEERS, object=bytes, form=int, payload=ANY, refs=_REFS)
+_say(m.FREE_SEGMENT, PEERS, names=[str], again=_Maybe(bool))
+_say(m.UNPIN, PEERS, task=bytes)
+
+# ------------------------------------------------------------------------------------------ graphs
+_say(m.GRAPH, PEERS, number=int, verb=str, payload=bytes)
+_say(m.GRAPHED, PEERS, number=int, ok=bool, payload=(bytes, NoneType))
+
+# ------------------------------------------------------------------------------------ of observers
+_say(m.ASK, OBSERVING | PEERS, number=int, sections=[str])
+_say(m.TOLD, OBSERVED | PEERS, number=int, answer={str: row(bool, ANY)})
+
+# ------------------------------------------------------------------------------------- to the node
+_say(m.LEASE_REQUEST, TO_NODE, request=int, demand=_DEMAND)
+_say(m.LEASE_CANCEL, TO_NODE, request=int)
+_say(m.LEASE_RETURN, TO_NODE, lease=int)
+_say(m.LEASE_BREAK, TO_NODE, lease=int, text=str)
+_say(m.BLOCKED, TO_NODE)
+_say(m.UNBLOCKED, TO_NODE)
+_say(m.ACTOR_CREATE, TO_NODE, request=int, actor=bytes, spec=_ACTOR)
+_say(m.ACTOR_SUBSCRIBE, TO_NODE, actor=bytes)
+_say(m.ACTOR_HOLD, TO_NODE, number=int, actors=[bytes])
+_say(m.ACTOR_DROP, TO_NODE, actors=[bytes])
+_say(m.ACTOR_KILL, TO_NODE, request=int, actor=bytes, no_restart=bool)
+_say(m.NAME_LOOKUP, TO_NODE, request=int, name=str, namespace=str)
+_say(m.QUERY, TO_NODE | OBSERVER_TO_NODE, request=int, what=str, arguments=list)
+_say(m.SHUTDOWN, DRIVER_TO_NODE)
+_say(m.RENEW, DRIVER_TO_NODE)
+_say(m.GROUP_CREATE, TO_NODE, request=int, group=bytes, spec=_PLACEMENT)
+_say(m.GROUP_AWAIT, TO_NODE, request=int, group=bytes)
+_say(m.GROUP_REMOVE, TO_NODE, request=int, group=bytes)
+_say(m.SPILLED, TO_NODE)
+
+# ----------------------------------------------------------------------------- workers to the node
+_say(m.ACTOR_READY, WORKER_TO_NODE, actor=bytes)
+_say(m.ACTOR_FAILED, WORKER_TO_NODE, actor=bytes, error=bytes)
+_say(m.EXITING, WORKER_TO_NODE, cause=str, text=str, name=_Maybe(str), calls=_Maybe([(list, tuple)]))
+_say(m.SETTING_UP, WORKER_TO_NODE, what=str)
+
+# ----------------------------------------------------------------------------------- from the node
+_say(m.WELCOME, FROM_NODE, facts=dict)
+_PINNED = {"cpus": _Maybe([int]), "accelerators": _Maybe({str: [int]})}
+_say(m.LEASE_GRANT, FROM_NODE, request=int, lease=int, process=str, resources=_RESOURCES, gpus=list, **_PINNED)
+_say(m.LEASE_REFUSED, FROM_NODE, request=int, text=str)
+_say(m.LEASE_LOST, FROM_NODE, lease=int, cause=_CAUSE)
+_say(m.LEASE_RECALL, FROM_NODE, lease=int)
+_say(m.ACTOR_STATE, FROM_NODE, actor=bytes, state=str, process=str, incarnation=int, cause=_CAUSE)
+_say(m.HELD, FROM_NODE, number=int)
+_say(m.ANSWER, FROM_NODE | NODE_TO_OBSERVER, request=int, ok=bool, value=ANY)
+_say(m.OUTPUT, NODE_TO_DRIVER, pid=int, stream=int, name=str, text=str)
+_say(m.TRIM_NOW, FROM_NODE)
+_say(m.ACTOR_START, NODE_TO_WORKER, actor=bytes, spec=dict, incarnation=int)
+_say(m.EXIT, NODE_TO_WORKER, cause=str, text=str)
+_say(m.WORKER_GONE, FROM_NODE, process=str, text=str, pid=int, status=(int, NoneType))
+_say(m.SAVE, NODE_TO_WORKER)
+_say(m.LEFT, NODE_TO_DRIVER)
+_say(m.ENDING, NODE_TO_DRIVER, text=str)
+
+# --------------------------------------------------------------------------------- node and zygote
+_say(m.SPAWN, NODE_TO_ZYGOTE, process=str, environment={str: str})
+_say(m.SPAWNED, ZYGOTE_TO_NODE, process=str, pid=int)
+_say(m.REAPED, ZYGOTE_TO_NODE, pid=int, status=int)
+_say(m.NOT_SPAWNED, ZYGOTE_TO_NODE, process=str, text=str)
+
+# -------------------------------------------------------- introductions, on a channel of their own
+_say(m.INTRODUCE, TO_NODE, number=int, process=str, connect=bool)
+_say(m.INTRODUCED, FROM_NODE, number=int, pid=int)
+_say(m.NOT_INTRODUCED, FROM_NODE, number=int, errno=int, text=str)
+
+#: Where among the fields the form of a value stands.
+_FORM_AT = {m.CALL: 3, m.TASK: 3, m.REPLY: 1, m.OBJECT: 1}
+
+
+def _prepared(fields: tuple[Any, ...]) -> tuple[int, list[Check]]:
+    """How many must be there, and the checks of all."""
+    least = sum(not isinstance(field, _Maybe) for field in fields)
+    return least, [_check_of(field.shape if isinstance(field, _Maybe) else field) for field in fields]
+
+
+_CHECKS = {code: _prepared(tuple(declared.fields.values())) for code, declared in MESSAGES.items()}
+
+
+def misfit(message: Any) -> str:
+    """What is wrong with a message, in words; empty if nothing is."""
+    if message.__class__ is not tuple or not message:
+        return "a message is a tuple"
+    code = message[0]
+    known = _CHECKS.get(code) if code.__class__ is int else None
+    if known is None:
+        return f"{_short(code)} is no word"
+    least, checks = known
+    fields = message[1:]
+    if not least <= len(fields) <= len(checks):
+        return f"word {code} came with {len(fields)} fields instead of {len(checks)}"
+    for name, check, field in zip(MESSAGES[code].fields, checks, fields, strict=False):
+        if not check(field):
+            return f"word {code}: its field {name!r} cannot be {_short(field)}"
+    at = _FORM_AT.get(code)
+    if at is not None and not _fits_form(fields[at], fields[at + 1]):
+        return f"word {code}: no value has form {fields[at]} and payload {_short(fields[at + 1])}"
+    return ""
+
+
+def _short(value: Any) -> str:
+    text = reprlib.repr(value)  # in a time that does not depend on what it is
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,106 @@
+"""Who may say what to whom: the table is whole, and whoever hears a message has a handler that takes its fields."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mray._common import messages as m
+from mray._common.protocol import ANSWERING, CALLING, FROM_NODE, MESSAGES, NODE_TO_DRIVER, NODE_TO_WORKER, PEERS
+from mray._ipc.connection import NonsenseError
+from mray._runtime.dispatch import Dispatch
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Read by who joins, before anything is dispatched; by who looks on; on a channel of its own. And what comes only where lines are counted,
+#: or where a session has several drivers.
+ELSEWHERE = {m.WELCOME, m.TOLD, m.INTRODUCED, m.NOT_INTRODUCED} | {m.SAVE, m.LEFT}
+
+
+def nothing(*_fields: object) -> None:
+    """A handler."""
+
+
+def test_a_message_that_nobody_may_say_here_gets_no_handler():
+    with pytest.raises(ValueError, match="is for others"):
+        Dispatch(FROM_NODE, {m.CALL: nothing})
+
+
+def test_a_message_has_one_handler_until_it_is_replaced():
+    dispatch = Dispatch(CALLING, {m.CALL: nothing})
+    with pytest.raises(ValueError, match="is handled already"):
+        dispatch.on({m.CALL: print})
+    dispatch.replace(m.CALL, print)
+    assert dispatch[m.CALL] is print
+    with pytest.raises(ValueError, match="nothing to replace"):
+        dispatch.replace(m.TASK, print)
+
+
+def test_what_is_not_handled_is_nonsense():
+    with pytest.raises(NonsenseError, match="is not for this process"):
+        Dispatch(CALLING, {})[m.CALL]
+
+
+def test_who_calls_is_answered_the_other_way():
+    assert {way[::-1] for way in CALLING} == ANSWERING
+    assert all(declared.ways for declared in MESSAGES.values())
+
+
+LISTING = """
+import json, inspect
+import mray
+from mray._api.current import current_backend
+from mray._common.protocol import MESSAGES
+
+def takes(handler, declared):
+    try:
+        inspect.signature(handler).bind("connection", *declared.fields)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+def tables():
+    client = current_backend().client
+    return {
+        name: {code: takes(handler, MESSAGES[code]) for code, handler in table.items()}
+        for name, table in (("node", client.from_node), ("peers", client.from_peers))
+    }
+
+mray.init(num_cpus=1, logging_level="ERROR")
+print(json.dumps([tables(), mray.get(mray.remote(tables).remote())]))
+mray.shutdown()
+"""
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """Of a driver and of a worker: by code, what is wrong with the signature of its handler."""
+    done = subprocess.run([sys.executable, "-c", LISTING], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    driver, worker = ast.literal_eval(done.stdout)
+    return {"driver": driver, "worker": worker}
+
+
+@pytest.mark.parametrize("role", ["driver", "worker"])
+def test_whatever_a_process_may_be_told_it_handles_and_nothing_else(tables, role):
+    others = NODE_TO_WORKER if role == "driver" else NODE_TO_DRIVER
+    from_node = {code for code, declared in MESSAGES.items() if declared.ways & FROM_NODE and declared.ways != others}
+    from_peers = {code for code, declared in MESSAGES.items() if any(way[1] == role for way in declared.ways & PEERS)}
+    assert {int(code) for code in tables[role]["node"]} == from_node - ELSEWHERE
+    assert {int(code) for code in tables[role]["peers"]} == from_peers - ELSEWHERE
+
+
+@pytest.mark.parametrize("role", ["driver", "worker"])
+def test_handlers_take_the_fields_that_are_declared(tables, role):
+    assert {code: wrong for table in tables[role].values() for code, wrong in table.items() if wrong} == {}
+
+
+def test_every_event_of_the_scheduler_takes_the_fields_of_its_message():
+    from mray._scheduler.words import EVENT_OF
+
+    for code, make in EVENT_OF.items():
+        inspect.signature(make).bind("process", *MESSAGES[code].fields)
