@@ -33,6 +33,8 @@ from mray._channel.group import ALL, GRACE, Group, GroupHost, Machine
 from mray._channel.rendezvous import Member, new_nonce
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._ipc import segment
+from mray._ipc.mapped import address_of
+from mray._objects.claims import claim
 from mray.exceptions import RayChannelError
 
 #: An allreduce of at most so many bytes is one step.
@@ -81,13 +83,28 @@ def _bytes_of(flat: Any) -> Any:
     return flat.view("u1")
 
 
+def _claimed(array: Any) -> Any:
+    """A read-only array as one that can be written to, in the same memory: that of a received value, if this process reads it just once.
+
+    What was sent stays as it is. ValueError for any other array.
+    """
+    base = array.base
+    while library_of(base) == "numpy":
+        base = base.base
+    memory = claim(base) if isinstance(base, memoryview) else None
+    if memory is None:
+        raise ValueError("The array to receive into is read-only; copy it first.")
+    place = array.ctypes.data - address_of(memory)
+    return sys.modules["numpy"].ndarray(array.shape, array.dtype, memory, place, array.strides)
+
+
 class _Output:
     """A tensor to write results into, as a flat array; `put_back` copies them over where that is not the tensor's own memory."""
 
     def __init__(self, tensor: Any) -> None:
         library = library_of(tensor)
         if library == "numpy" and not tensor.flags.writeable:
-            raise ValueError("The array to receive into is read-only; copy it first.")
+            tensor = _claimed(tensor)
         self.flat = _flat(tensor)
         self._tensor = tensor if library == "numpy" else tensor.detach()
         self._inside = is_contiguous(tensor) and not (library == "torch" and (tensor.is_conj() or tensor.is_neg()))

@@ -12,6 +12,10 @@ this but who writes. Two questions follow, and both are answered by `Region`:
 * Before a mapping shows the next message, pages of its own must go (`refresh`), or they would hide it.
 * What was written to is not what was sent, and must be copied to be passed on (`is_clean`).
 
+*Claimed.* Readings of one object in one process share a mapping, and hold read-only views of it. Who is to write into such a view, as a
+collective that works in place is, claims its memory first (`claim`): it is had where there is one reading, and later ones map the object
+anew.
+
 Such pages come only from page faults, so a process that has had no fault since the value was handed out has written nothing (0.8
 microseconds to know). Otherwise its page table tells, at 30 nanoseconds a page. Where the kernel tells neither, every mapping counts as
 written to after use: values are then copied to be passed on.
@@ -31,6 +35,7 @@ import functools
 import mmap
 import os
 import resource
+import sys
 import threading
 import weakref
 from bisect import bisect_left, bisect_right
@@ -75,12 +80,44 @@ def address_of(exporter: Any) -> int:
     return address
 
 
-class Mapped(mmap.mmap):
+# ------------------------------------------------------------------------------------ whose views they are
+class Claimable:
+    """Memory of which a value's reader has read-only views, and which that reader may have for itself."""
+
+    #: Whether it belongs to one reading.
+    is_claimed = False
+
+    def part(self) -> bool:
+        """See to it that later readings have other memory; False if they cannot."""
+        return False
+
+
+_claiming = threading.Lock()
+
+
+def claim(view: memoryview) -> Any:
+    """The memory of this view, for its reading to write to; None if others read the same memory, or it is nobody's to give.
+
+    A reading makes one view of the memory, and all others from that one: each reading is one reference.
+    """
+    if not isinstance(view.obj, Claimable):
+        return None
+    with _claiming:
+        if not view.obj.is_claimed:
+            view.obj.is_claimed = view.obj.part() and _references(view) == _references(memoryview(bytearray(1)))
+        return view.obj if view.obj.is_claimed else None
+
+
+def _references(view: memoryview) -> int:
+    return sys.getrefcount(view.obj)
+
+
+class Mapped(Claimable, mmap.mmap):
     """A private mapping of a segment. Views keep it alive."""
 
     region: Region
-    #: What else the views keep alive.
-    holder: Any
+    #: What else the views keep alive; may know the mapping for later readings, by a weak reference called `mapping`.
+    holder: Any = None
 
     @classmethod
     def of(cls, fd: int, size: int, key: str, descriptor: Descriptor | None = None) -> Mapped:
@@ -97,6 +134,12 @@ class Mapped(mmap.mmap):
         mapped.region = Region(key, address_of(mapped), size, descriptor)
         _register(mapped.region)
         return mapped
+
+    def part(self) -> bool:
+        if not hasattr(self.holder, "mapping"):  # a slot's: the next message comes into the same memory
+            return False
+        self.holder.mapping = None
+        return True
 
     def let_go(self) -> None:
         """Unmap, unless views of it are held: then the mapping goes with the last of them. It cannot be passed on any more."""

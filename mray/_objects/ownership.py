@@ -26,7 +26,20 @@ if TYPE_CHECKING:
 Waiter = Callable[["Entry"], None]
 
 
-class Entry:
+class Holder:
+    """Has a small value's bytes as its `payload`, for others to read."""
+
+    __slots__ = ()
+
+    payload: Any
+
+    def part_with(self, payload: Any, copy: Any) -> None:
+        """Somebody is to write into these bytes: have the copy."""
+        if self.payload is payload:
+            self.payload = copy
+
+
+class Entry(Holder):
     """An object as this process sees it.
 
     Invariant: `form` is ``None`` while the value is pending and is written last; a thread that sees it not ``None`` may read the rest.

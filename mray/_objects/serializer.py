@@ -344,6 +344,18 @@ def _refuse(error: Exception) -> NoReturn:
     raise RaySystemError(error, traceback.format_exc()) from error
 
 
+def spans(packed: bytes) -> set[tuple[int, int]]:
+    """Where the buffers of a PACKED payload lie: (start, bytes); none if it is not one."""
+    if len(packed) < _PREFIX.size:
+        return set()
+    count, _tensors, length = _PREFIX.unpack_from(packed, 0)
+    at = _PREFIX.size + count * _SPAN.size
+    if at + length > len(packed):
+        return set()
+    found = _SPAN.iter_unpack(memoryview(packed)[_PREFIX.size : at])
+    return {(start, size) for start, size, where, _is_tensor in found if where == 0 and at + length <= start <= len(packed) - size}
+
+
 def has_tensors(packed: Any) -> bool:
     """Whether a PACKED payload has tensors, which may be written to, so that no two readers should share its memory."""
     return bool(_PREFIX.unpack_from(packed, 0)[1])

@@ -18,7 +18,7 @@ from mray._common.concurrency import runs_out_of_order
 from mray._common.ids import TaskID
 from mray._common.messages import CALL, CAUSE_REFUSED, FAILED, REPLIES, REPLY, SEGMENT, TENSORS
 from mray._ipc.connection import Connection
-from mray._objects.ownership import Entry
+from mray._objects.ownership import Entry, Holder
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import PLAIN_TYPES, serialize
 from mray._runtime import failed_calls
@@ -54,7 +54,7 @@ class Placeholder:
         return Placeholder, (self.index,)
 
 
-class Call:
+class Call(Holder):
     """A call that has not been answered.
 
     `entry` is that of its return value if it has exactly one, `entries` are those of several. `pins` holds whatever must live until the

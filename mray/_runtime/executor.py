@@ -27,6 +27,7 @@ from mray._common.ids import FIRST, TaskID, return_id
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
+from mray._objects.claims import runners
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
 from mray._objects.serializer import PLAIN_TYPES, deserialize
 from mray._objects.store import read
@@ -599,6 +600,9 @@ class Executor:
             signal.setitimer(signal.ITIMER_REAL, limit / 1000)
         hook()
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+runners.update(run.__code__ for run in (Executor.run_method, Executor.run_task, Executor.run_beside, Executor.run_in_loop))
 
 
 def _why(error: BaseException, value: Any, what: str) -> BaseException:

@@ -470,14 +470,155 @@ def test_tensors_that_are_not_contiguous_are_reduced_in_place(ray_session, group
         assert grad
 
 
+sizes = pytest.mark.parametrize("size", [10, 1 << 16])
+
+
+@sizes
+def test_an_array_that_came_as_an_argument_is_reduced_in_place(ray_session, group, size):
+    def work(actor, rank, array, more):
+        part = array[1:3]
+        actor.collective.allreduce(array)
+        actor.collective.broadcast(more[0], 0)
+        actor.collective.allgather(more[1:], array)
+        if rank:
+            actor.collective.recv(part, 0)
+        else:
+            actor.collective.send(part * 2, 1)
+        return array[:4].tolist(), [each.ravel()[-2:].tolist() for each in more]
+
+    def given(rank):
+        return np.full(size, 1.0 + rank), [np.full((size // 2, 2), 5.0 + rank, order="F"), np.zeros(size), np.zeros(size)]
+
+    first, second = ray_session.get([member.__ray_call__.remote(work, rank, *given(rank)) for rank, member in enumerate(group(2))])
+    assert first == ([3, 3, 3, 3], [[5, 5], [3, 3], [3, 3]])
+    assert second == ([3, 6, 6, 3], [[5, 5], [3, 3], [3, 3]])
+
+
+@sizes
+@pytest.mark.differs("with Ray, a large object itself is changed, for everybody")
+def test_the_object_that_an_argument_came_from_stays_as_it_was(ray_session, ray, group, size):
+    name = ray.__name__
+
+    def work(actor, array, refs):
+        import importlib
+
+        get = importlib.import_module(name).get
+        actor.collective.broadcast(array, 0)
+        array_of_one = array.ravel()
+        return array_of_one[0], get(refs[0])[0], refs
+
+    ref = ray_session.put(np.full(size, 7.0))
+    other = ray_session.put(np.full(size, 1.0))
+    pair = group(2)
+    _first, (mine, stored, refs) = ray_session.get(
+        [pair[0].__ray_call__.remote(work, ref, [ref]), pair[1].__ray_call__.remote(work, other, [other])]
+    )
+    assert mine == 7
+    assert stored == 1
+    assert ray_session.get(refs[0])[0] == 1
+    assert ray_session.get(other)[0] == 1
+
+    @ray_session.remote
+    def first_of(array):
+        return array[0]
+
+    assert ray_session.get(first_of.remote(other)) == 1
+
+
 @pytest.mark.only("mray", "local")
 def test_an_array_that_cannot_be_written_to_is_refused(ray_session, group):
-    def work(actor, array):
+    def work(actor, array, what):
+        import numpy
+
+        if what == "own":
+            array = numpy.zeros(4)
+            array.setflags(write=False)
+        elif what == "bytes":
+            array = numpy.frombuffer(bytes(16))
         actor.collective.allreduce(array)
 
     (member,) = group(1)
-    with pytest.raises(ValueError, match="read-only"):
-        ray_session.get(member.__ray_call__.remote(work, np.zeros(1 << 16)))
+    for what in ("own", "bytes"):
+        with pytest.raises(ValueError, match="read-only"):
+            ray_session.get(member.__ray_call__.remote(work, 1, what))
+
+
+@sizes
+def test_an_array_that_an_actor_got_or_kept_is_reduced_in_place(ray_session, ray, group, size):
+    def keep(actor, array):
+        actor.kept = array
+
+    def work(actor, refs, name):
+        import importlib
+
+        get = importlib.import_module(name).get
+        own = get(refs[0])
+        actor.collective.allreduce(own[0])
+        actor.collective.allreduce(own[1])
+        actor.collective.allreduce(actor.kept)
+        return own[0][1], own[1][1], actor.kept[1]
+
+    ref = ray_session.put([np.full(size, 2.0), np.full(size, 3.0)])
+    pair = group(2)
+    ray_session.get([member.__ray_call__.remote(keep, np.ones(size)) for member in pair])
+    refs = [[ref], [ray_session.put([np.full(size, 2.0), np.full(size, 3.0)])]]
+    for result in ray_session.get([member.__ray_call__.remote(work, of, ray.__name__) for member, of in zip(pair, refs, strict=True)]):
+        assert result == (4, 6, 2)
+
+
+@sizes
+@pytest.mark.only("mray", "local")
+def test_what_a_process_gets_again_is_the_object_as_it_was(ray_session, ray, group, size):
+    def work(actor, refs, name):
+        import importlib
+
+        import numpy
+
+        engine = importlib.import_module(name)
+        own = engine.put(numpy.ones(size))
+        found = []
+        for ref in (refs[0], own):
+            array, again = engine.get(ref), engine.get(ref)
+            try:
+                actor.collective.recv(array, 0)
+            except ValueError as error:
+                found.append("copy it first" in str(error))
+            del again
+            actor.collective.recv(array, 0)
+            found += [array[0], engine.get(ref)[0]]
+        return found
+
+    def send(actor):
+        import numpy
+
+        for _ in range(2):
+            actor.collective.send(numpy.full(size, 5.0), 1)
+
+    first, second = group(2)
+    ref = ray_session.put(np.ones(size))
+    working = second.__ray_call__.remote(work, [ref], ray.__name__)
+    ray_session.get(first.__ray_call__.remote(send))
+    assert ray_session.get(working) == [True, 5, 1, True, 5, 1]
+    assert ray_session.get(ref)[0] == 1
+
+
+@sizes
+@pytest.mark.only("mray", "local")
+def test_memory_that_a_process_reads_twice_is_not_written_to(ray_session, group, size):
+    def work(actor, array, again):
+        try:
+            actor.collective.allreduce(array)
+        except ValueError as error:
+            refused = str(error)
+        else:
+            refused = ""
+        return refused, again[0]
+
+    (member,) = group(1)
+    ref = ray_session.put(np.ones(size))
+    refused, again = ray_session.get(member.__ray_call__.remote(work, ref, ref))
+    assert "read-only; copy it first" in refused
+    assert again == 1
 
 
 @pytest.mark.only("mray", "local")

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import mmap
 import struct
+import weakref
 from typing import Any
 
 from mray._common import messages as m
+from mray._ipc.mapped import Claimable
 from mray._objects.ownership import Entry
 from mray._objects.serializer import Serialized
 
@@ -20,10 +22,31 @@ _PREFIX = struct.Struct("<IIQ")
 _numbers = itertools.count(1)
 
 
+class HeapMemory(Claimable, mmap.mmap):
+    """The bytes of a large value."""
+
+    #: Whose they are, weakly; None for a reader's copy.
+    heap: weakref.ref[Heap] | None = None
+
+    def part(self) -> bool:
+        """The readings keep this memory, and the value moves to a copy."""
+        heap = None if self.heap is None else self.heap()
+        self.heap = None
+        if heap is not None:
+            heap.lay(self.copied())
+        return True
+
+    def copied(self) -> HeapMemory:
+        """Another one with the same bytes."""
+        copy = HeapMemory(-1, len(self))
+        copy[:] = self[:]
+        return copy
+
+
 class Heap(str):
     """The name of a large value, and the value: PACKED, in memory of its own that begins a page, as segments do."""
 
-    data: mmap.mmap
+    data: HeapMemory
     #: Readers may write to what they get: each has a copy.
     is_copied: bool
 
@@ -32,19 +55,20 @@ class Heap(str):
         """Lay a value out."""
         name = cls(f"/heap-{next(_numbers)}")
         head = b"" if value.form == m.PACKED else _PREFIX.pack(0, 0, len(value.pickled))
-        name.data = mmap.mmap(-1, len(head) + value.size)
+        name.lay(HeapMemory(-1, len(head) + value.size))
         name.data[: len(head)] = head
         value.write_into(memoryview(name.data)[len(head) :])
         name.is_copied = value.has_tensors
         return name
 
-    def map(self) -> mmap.mmap:
+    def lay(self, memory: HeapMemory) -> None:
+        """Have the value in this memory."""
+        memory.heap = weakref.ref(self)
+        self.data = memory
+
+    def map(self) -> HeapMemory:
         """What a reader reads."""
-        if not self.is_copied:
-            return self.data
-        copy = mmap.mmap(-1, len(self.data))
-        copy[:] = self.data
-        return copy
+        return self.data.copied() if self.is_copied else self.data
 
 
 class LocalEntry(Entry):
