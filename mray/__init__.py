@@ -21,6 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mray._api.actor import method
+from mray._api.artist import register_artist as _register_artist
 from mray._api.context import get_runtime_context
 from mray._api.decorator import remote
 from mray._api.global_worker import SCRIPT_MODE, WORKER_MODE
@@ -63,7 +64,16 @@ from mray._common.version import __version__
 
 if TYPE_CHECKING:
     from mray import actor, cloudpickle, dag, exceptions, experimental, runtime_context, runtime_env, util
+    from mray._graph.depicted import PlanArtist
 
+
+def _load_artist() -> PlanArtist:
+    from mray._picture import door  # noqa: PLC0415  (25 ms that a program which draws nothing does without)
+
+    return door
+
+
+_register_artist(_load_artist)
 _switch_on_points()
 if _settings.AS_RAY.get():
     importlib.import_module("mray.as_ray")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast, overload
 from mray._api.actor_metadata import ActorClassMetadata
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
 from mray._api.current import backend_if_started, current_backend
+from mray._api.dag_outline import ActorOutline
 from mray._api.signature import returns_generator
 from mray._api.typed import ActorProxy
 from mray._common.ids import ActorID
@@ -278,6 +279,9 @@ class ActorHandle(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Actor({self._blueprint.class_name}, {self._id.hex()})"
+
+    def __actor_outline__(self) -> ActorOutline:
+        return ActorOutline(self._id.hex(), self._blueprint.class_name, True)
 
     def __copy__(self) -> ActorHandle[T]:
         return self

@@ -16,6 +16,7 @@ from mray._api.dag_node import (
     DAGNode,
     InputNode,
 )
+from mray._api.dag_outline import ActorOutline, Outline
 
 
 # -------------------------------------------------------------------------------------------- functions
@@ -42,6 +43,9 @@ class FunctionNode(DAGNode):
         function = self._body.options(**changed) if changed else self._body
         return function.remote(*self._bound_args, **self._bound_kwargs)
 
+    def __dag_outline__(self) -> Outline:
+        return super().__dag_outline__()._replace(name=str(self._body.__name__))
+
     def _body_line(self) -> str:
         return str(self._body)
 
@@ -67,10 +71,20 @@ class ClassNode(DAGNode):
     def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
         return self._body.options(**self._bound_options).remote(*self._bound_args, **self._bound_kwargs)
 
+    def _user_class(self) -> Any:
+        return self._body._blueprint.cls
+
+    def __dag_outline__(self) -> Outline:
+        name = self.__actor_outline__().class_name
+        return super().__dag_outline__()._replace(name=name, actor=self.__actor_outline__())
+
+    def __actor_outline__(self) -> ActorOutline:
+        return ActorOutline(self._stable_uuid, str(self._user_class().__name__), False)
+
     def __getattr__(self, name: str) -> Any:
         if "_body" not in self.__dict__ or (name.startswith("__") and name.endswith("__")):
             return super().__getattr__(name)
-        user_class = self._body._blueprint.cls
+        user_class = self._user_class()
         if name == "bind" and "bind" not in dir(user_class):
             raise AttributeError(f".bind() cannot be used again on {type(self)} ")
         getattr(user_class, name)  # AttributeError in Python's own words
@@ -146,6 +160,11 @@ class ClassMethodNode(DAGNode):
     def _turn(self) -> tuple[str, int] | None:
         handle = self._get_actor_handle()
         return None if handle is None or self._is_class_method_output else (handle._id.hex(), self._bind_index or 0)
+
+    def __dag_outline__(self) -> Outline:
+        maker = None if self._is_class_method_output else self._parent_class_node
+        actor = None if maker is None else maker.__actor_outline__()
+        return super().__dag_outline__()._replace(name=self._method_name, actor=actor)
 
     def _get_actor_handle(self) -> ActorHandle | None:
         return self._parent_class_node if isinstance(self._parent_class_node, ActorHandle) else None

@@ -9,7 +9,6 @@ Nodes know who uses them, too: what is bound and used nowhere must be found when
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import uuid
 import weakref
@@ -17,8 +16,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from mray._api.artist import artist
 from mray._api.bind_order import BoundCall, order_calls
 from mray._api.current import current_backend
+from mray._api.dag_outline import Outline
 from mray._api.dag_scan import ObjectScanner
 from mray._api.type_hint import ChannelOutputType, tensor_transport
 
@@ -285,15 +286,17 @@ class DAGNode(ABC):
         Formats and errors are those of a compiled graph's `visualize`: ``"svg"``, ``"html"``, ``"mermaid"``, ``"dot"`` and ``"ascii"`` need
         nothing, all others the program ``dot``.
         """
-        text: str = _artist().visualize_dag(self, filename, format, view)
-        return text
+        return artist().visualize_dag(self, filename, format, view)
 
     def _repr_svg_(self) -> str:
-        text: str = _artist().dag_svg(self)
-        return text
+        return artist().dag_svg(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
+
+    def __dag_outline__(self) -> Outline:
+        arguments = find_nodes([self._bound_args, self._bound_kwargs])
+        return Outline(type(self).__name__, tuple(self._upstream_nodes), tuple(arguments), self._created, self._type_hint)
 
     def _body_line(self) -> str:
         """What the node calls, in a word."""
@@ -320,11 +323,6 @@ class DAGNode(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-def _artist() -> Any:
-    """Who draws: loaded by name like a backend, since a graph knows nobody who reads it."""
-    return importlib.import_module("mray._graph.render")
 
 
 class _Remembering:
@@ -444,6 +442,10 @@ class InputAttributeNode(DAGNode):
         if isinstance(given, DAGInputData) or self._accessor_method == "__getitem__":
             return given[self._key]
         return getattr(given, str(self._key))
+
+    def __dag_outline__(self) -> Outline:
+        outline = super().__dag_outline__()
+        return outline._replace(arguments=outline.upstream)
 
     def _body_line(self) -> str:
         return f'["{self._key}"]'

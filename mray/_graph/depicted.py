@@ -1,6 +1,6 @@
 """The pictures of a compiled graph, as its methods. In the process that compiled it.
 
-What draws is imported when something is drawn: 25 ms that a graph which nobody looks at does without.
+`mray._picture` draws, which `mray` registers: it is imported when something is drawn.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import logging
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, cast
 
+from mray._api.artist import Artist, artist
 from mray._common.settings import CGRAPH_VISUALIZE_SCHEDULE
 from mray._graph.plan import Channel, Plan
 
@@ -18,6 +19,46 @@ logger = logging.getLogger(__name__)
 
 #: Where the schedule goes, unless told otherwise: Ray's name.
 SCHEDULE = "compiled_graph_schedule"
+
+
+class PlanArtist(Artist, Protocol):
+    """Draws compiled graphs, too. `names`: the class of each actor, by the actor's id; `statistics`: what was measured."""
+
+    def visualize(
+        self,
+        plan: Plan,
+        names: Mapping[str, str],
+        filename: str,
+        picture_format: str,
+        view: bool,
+        with_channels: bool,
+        statistics: Mapping[str, Any] | None,
+    ) -> str:
+        """As `Depicted.visualize`."""
+
+    def visualize_schedule(
+        self,
+        plan: Plan,
+        names: Mapping[str, str],
+        filename: str,
+        picture_format: str,
+        view: bool = False,
+        executions: int = 1,
+        statistics: Mapping[str, Any] | None = None,
+    ) -> str:
+        """As `Depicted.visualize_schedule`."""
+
+    def channel_details(self, plan: Plan, channel: Channel | None, endpoint: str) -> str:
+        """As `Depicted.get_channel_details`."""
+
+    def plan_svg(self, plan: Plan, names: Mapping[str, str]) -> str:
+        """The picture as SVG."""
+
+
+def plan_artist() -> PlanArtist:
+    """What draws, loaded when it is first asked for."""
+    # The face registers one artist for DAG nodes and plans, and its annotation says so.
+    return cast("PlanArtist", artist())
 
 
 class Depicted(ABC):
@@ -28,7 +69,7 @@ class Depicted(ABC):
 
     @abstractmethod
     def statistics(self) -> Mapping[str, Any]:
-        """What was measured, as `mray._graph.picture.measures` reads it."""
+        """What was measured, as `mray._picture.measures` reads it."""
 
     def visualize(
         self,
@@ -46,9 +87,8 @@ class Depicted(ABC):
         it; `statistics` what was measured, in boxes and beside edges, and marks the bottleneck. Raises ImportError when ``dot`` is not
         installed, ValueError for a format that nobody knows, OSError for a file that cannot be written.
         """
-        from mray._graph.render import visualize  # noqa: PLC0415  (see above)
-
-        return visualize(self._plan, self._names, filename, format, view, channel_details, self.statistics() if statistics else None)
+        measured = self.statistics() if statistics else None
+        return plan_artist().visualize(self._plan, self._names, filename, format, view, channel_details, measured)
 
     def visualize_schedule(
         self, filename: str = SCHEDULE, format: str = "png", view: bool = False, executions: int = 1, statistics: bool = False
@@ -58,21 +98,15 @@ class Depicted(ABC):
         With `statistics` the lengths of calls are those that were measured; without, only the order means something. Raises ValueError
         for less than one execution.
         """
-        from mray._graph.render import visualize_schedule  # noqa: PLC0415  (see above)
-
         measured = self.statistics() if statistics else None
-        return visualize_schedule(self._plan, self._names, filename, format, view, executions, measured)
+        return plan_artist().visualize_schedule(self._plan, self._names, filename, format, view, executions, measured)
 
     def get_channel_details(self, channel: Channel | None, downstream_actor_id: str) -> str:
         """What carries the values of a channel of the plan to an actor, by its id in hexadecimal; ``""`` is the driver."""
-        from mray._graph.render import channel_details  # noqa: PLC0415  (see above)
-
-        return channel_details(self._plan, channel, downstream_actor_id)
+        return plan_artist().channel_details(self._plan, channel, downstream_actor_id)
 
     def _repr_svg_(self) -> str:
-        from mray._graph.render import plan_svg  # noqa: PLC0415  (see above)
-
-        return plan_svg(self._plan, self._names)
+        return plan_artist().plan_svg(self._plan, self._names)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"image/svg+xml": self._repr_svg_(), "text/plain": str(self)}
@@ -85,11 +119,9 @@ def draw_schedule_if_asked(plan: Plan, names: Mapping[str, str]) -> None:
     """
     if not CGRAPH_VISUALIZE_SCHEDULE.get():
         return
-    from mray._graph.render import visualize_schedule  # noqa: PLC0415  (see above)
-
     picture_format = "png" if shutil.which("dot") else "svg"
     try:
-        visualize_schedule(plan, names, SCHEDULE, picture_format)
+        plan_artist().visualize_schedule(plan, names, SCHEDULE, picture_format)
     except (OSError, RuntimeError) as error:
         logger.warning("The schedule of compiled graph %s is not drawn: %s", plan.graph_id, error)
     else:

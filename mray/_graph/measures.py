@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mray._graph.picture.structure import call_numbers
 from mray._graph.plan import DRIVER, Plan
+from mray._graph.structure import call_numbers
 from mray._trace.digest import Digest
 
 if TYPE_CHECKING:

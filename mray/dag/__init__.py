@@ -16,7 +16,7 @@ from mray._api.dag_node import (
     InputNode,
     MultiOutputNode,
 )
-from mray._graph.plot import plot
+from mray._picture.plot import plot
 
 __all__ = [
     "BIND_INDEX_KEY",

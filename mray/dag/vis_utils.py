@@ -1,6 +1,6 @@
 """Ray's place for `plot`."""
 
-from mray._graph.plot import Drawing, plot
+from mray._picture.plot import Drawing, plot
 
 __all__ = ["plot"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mray._graph.picture.layout import BEND_GAP, GAP, Layout, lay_out
+from mray._picture.layout import BEND_GAP, GAP, Layout, lay_out
 
 SIZE = (100.0, 40.0)
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 
 from mray._graph.compiler.compile import plan_graph
-from mray._graph.picture.dot_form import dot
-from mray._graph.picture.figure import Box, Edge, Figure, owner_colors
-from mray._graph.picture.measures import EdgeMeasure, Measures, StepMeasure, in_bytes, in_seconds, measures_of
-from mray._graph.picture.mermaid import mermaid
-from mray._graph.picture.page import page
-from mray._graph.picture.plan_figure import plan_figure
-from mray._graph.picture.svg import own_curves, svg
 from mray._graph.plan import Graph, Source, Transfer
+from mray._picture.dot_form import dot
+from mray._picture.figure import Box, Edge, Figure, owner_colors
+from mray._picture.measures import EdgeMeasure, Measures, StepMeasure, in_bytes, in_seconds, measures_of
+from mray._picture.mermaid import mermaid
+from mray._picture.page import page
+from mray._picture.plan_figure import plan_figure
+from mray._picture.svg import own_curves, svg
 from tests.unit.test_render import NAMES, ON_ONE_GPU, A, B, boxes_in, edges_in, plan_of, step
 from tests.unit.test_schedule import GRAPHS
 

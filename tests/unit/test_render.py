@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 
 from mray._channel.site import Site
-from mray._graph import render
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.depicted import draw_schedule_if_asked
-from mray._graph.dot import attributes, picture, quote
-from mray._graph.grid import COLUMN, draw
-from mray._graph.picture.characters import ascii
-from mray._graph.picture.dot_form import dot
-from mray._graph.picture.plan_figure import plan_figure
-from mray._graph.picture.structure import nodes
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Plan, Source, Step, Transfer
+from mray._graph.structure import nodes
+from mray._picture import door as render
+from mray._picture.characters import ascii
+from mray._picture.dot_form import dot
+from mray._picture.graphviz import attributes, picture, quote
+from mray._picture.grid import COLUMN, draw
+from mray._picture.plan_figure import plan_figure
 from tests.unit.sites import actor, driver
 from tests.unit.test_schedule import GRAPHS
 

@@ -10,7 +10,7 @@ import sys
 from datetime import datetime
 
 from mray._backends.timeline import timeline
-from mray._trace.picture import draw
+from mray._picture.timeline import draw
 from mray.cli.terminal import DONE, NOT_FOUND, add_session, guarded, lacks, parser
 from mray.util.state.api import look
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from mray._graph.picture.figure import CALL, MAKE, Figure, stroke_of
+from mray._graph.structure import CALL
+from mray._picture.figure import MAKE, Figure, stroke_of
 
 
 def mermaid(figure: Figure) -> str:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from mray._api.dag_calls import ClassMethodNode, ClassNode, FunctionNode
 from mray._api.dag_node import DAGNode, InputAttributeNode, InputNode, MultiOutputNode
-from mray._graph.dot import picture, quote
+from mray._api.dag_outline import Outline, Outlined, outlines
+from mray._picture.graphviz import picture, quote
 
 
 class Drawing:
     """DOT text of the nodes above one DAG node and of the edges between them; the figure runs from left to right."""
 
     def __init__(self, root: DAGNode) -> None:
-        nodes = _upwards(root)
-        names = _names(nodes)
-        edges = [f"{quote(names[upstream])} -> {quote(names[node])};" for node in nodes for upstream in node._upstream_nodes]
+        found = outlines(root)
+        nodes = _upwards(root, found)
+        names = _names({node: _name(node, found[node]) for node in nodes})
+        edges = [f"{quote(names[upstream])} -> {quote(names[node])};" for node in nodes for upstream in found[node].upstream]
         self._text = "\n".join(["digraph G {", "rankdir=LR;", *(edges or [f"{quote(names[root])};"]), "}", ""])
 
     def to_string(self) -> str:
@@ -43,9 +45,9 @@ def plot(dag: DAGNode, to_file: str | None = None) -> Any:
     return display.Image(data=made) if path is None else display.Image(filename=str(path))
 
 
-def _upwards(root: DAGNode) -> list[DAGNode]:
-    """The nodes that `root` depends on and itself, each after those that it uses."""
-    ordered: dict[DAGNode, None] = {}
+def _upwards(root: Outlined, found: Mapping[Outlined, Outline]) -> list[Outlined]:
+    """The nodes that `root` depends on and itself, each after those that it uses; depth first, arguments in their order."""
+    ordered: dict[Outlined, None] = {}
     stack = [(root, False)]
     while stack:
         node, is_ready = stack.pop()
@@ -53,16 +55,16 @@ def _upwards(root: DAGNode) -> list[DAGNode]:
             ordered[node] = None
         elif node not in ordered:
             stack.append((node, True))
-            stack.extend((upstream, False) for upstream in reversed(node._upstream_nodes))
+            stack.extend((upstream, False) for upstream in reversed(found[node].upstream))
     return list(ordered)
 
 
-def _names(nodes: list[DAGNode]) -> dict[DAGNode, str]:
+def _names(plain_names: Mapping[Outlined, str]) -> dict[Outlined, str]:
     """A name for each; what is called several times is numbered from the second on."""
-    names: dict[DAGNode, str] = {}
+    names: dict[Outlined, str] = {}
     taken: set[str] = set()
-    for node in nodes:
-        plain = name = _name(node)
+    for node, plain in plain_names.items():
+        name = plain
         for number in count(1):
             if name not in taken:
                 break
@@ -72,20 +74,12 @@ def _names(nodes: list[DAGNode]) -> dict[DAGNode, str]:
     return names
 
 
-def _name(node: DAGNode) -> str:
+def _name(node: Outlined, outline: Outline) -> str:
     if isinstance(node, InputNode):
         return "INPUT_NODE"
     if isinstance(node, InputAttributeNode):
         return f"INPUT_ATTRIBUTE_NODE_{node.key}"
     if isinstance(node, MultiOutputNode):
         return "MultiOutputNode"
-    given = node.get_options().get("name")
-    if given:
-        return str(given)
-    if isinstance(node, ClassMethodNode):
-        return node.get_method_name()
-    if isinstance(node, ClassNode):
-        return str(node._body._blueprint.cls.__name__)
-    if isinstance(node, FunctionNode):
-        return str(node._body.__name__)
-    return type(node).__name__
+    given = node.get_options().get("name") if isinstance(node, DAGNode) else None
+    return str(given) if given else outline.name

@@ -8,8 +8,9 @@ from __future__ import annotations
 from html import escape
 from itertools import pairwise
 
-from mray._graph.dot import attributes
-from mray._graph.picture.figure import CALL, MAKE, Box, Figure, stroke_of
+from mray._graph.structure import CALL
+from mray._picture.figure import MAKE, Box, Figure, stroke_of
+from mray._picture.graphviz import attributes
 
 _FONT = "Helvetica"
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
+from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT
 
-#: Kinds of boxes: the graph's input, a part of it, a call, one of several results of a call, the end of the graph, the making of an actor.
-INPUT, ATTRIBUTE, CALL, RESULT, END, MAKE = "input", "attribute", "call", "result", "end", "make"
+#: A kind of boxes besides those of DAG nodes in a compiled graph: the making of an actor.
+MAKE = "make"
 
 #: Kinds of edges besides the transports: a value is taken apart or put together; calls of an actor that come one after the other.
 PART, ORDER = "part", "order"
@@ -118,7 +119,7 @@ STROKES = {
 }
 
 #: The fill of boxes that belong to nobody.
-COLORS = {INPUT: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE"}
+COLORS = {INPUT_KIND: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE"}
 
 #: Fills on which black text is readable, far apart also for those who see red and green as one.
 _FILLS = ("#A6CEE3", "#FDBF6F", "#B2DF8A", "#CAB2D6", "#FB9A99", "#99D8C9", "#FFE66D", "#D9B99B", "#F7B6D2", "#C7C7C7")

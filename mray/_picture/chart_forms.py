@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mray._graph.dot import attributes, quote
-from mray._graph.picture.chart_svg import BAR, FILLS, KINDS, LANE, label, points_per_unit, remarks, sentence
-from mray._graph.picture.figure import stroke_of
-from mray._graph.picture.mermaid import quoted
-from mray._graph.picture.svg import SMALL, TITLE, text_width
-from mray._graph.picture.timing import SCHEDULE, Chart
 from mray._graph.plan import COMPUTE, READ, WRITE
+from mray._picture.chart_svg import BAR, FILLS, KINDS, LANE, label, points_per_unit, remarks, sentence
+from mray._picture.figure import stroke_of
+from mray._picture.graphviz import attributes, quote
+from mray._picture.mermaid import quoted
+from mray._picture.svg import SMALL, TITLE, text_width
+from mray._picture.timing import SCHEDULE, Chart
 
 #: Points in an inch, which is what DOT measures in.
 INCH = 72.0

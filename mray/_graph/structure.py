@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from mray._graph.picture.figure import ATTRIBUTE, CALL, END, RESULT
-from mray._graph.picture.figure import INPUT as INPUT_KIND
-from mray._graph.picture.numbers import in_order
 from mray._graph.plan import INPUT, Argument, Graph, Source, Step
+
+T = TypeVar("T")
+
+#: Kinds of DAG nodes: the graph's input, a part of it, a call, one of several results of a call, the end of the graph.
+INPUT_KIND, ATTRIBUTE, CALL, RESULT, END = "input", "attribute", "call", "result", "end"
 
 
 class Node(NamedTuple):
@@ -107,3 +109,29 @@ def _binding_order(graph: Graph) -> Callable[[Node], tuple[int, int, int]]:
         return {INPUT_KIND: -1, END: end}.get(node.kind, node.step), 1, 0
 
     return key
+
+
+# ------------------------------------------------------------------------------------------- numbers
+def in_order(upstream: Mapping[T, Sequence[T]], starts: Iterable[T], bound: Callable[[T], Any], ends: Callable[[T], bool]) -> list[T]:
+    """The nodes in the order of their numbers, which are Ray's: names in programs for Ray mean the same here.
+
+    Breadth first from the input, downstream before upstream, in the order of binding.
+
+    `upstream`: each node and what it uses; `starts`: where to begin, one after the other; `bound`: when a node was bound; `ends`: whether
+    the search goes no further there.
+    """
+    downstream: dict[T, list[T]] = {node: [] for node in upstream}
+    for node in sorted(upstream, key=bound):
+        for source in dict.fromkeys(upstream[node]):
+            downstream[source].append(node)
+    found: dict[T, None] = {}
+    queue: list[T] = []
+    for start in starts:
+        queue.append(start)
+        for node in queue:
+            if node not in found:
+                found[node] = None
+                if not ends(node):
+                    queue += [*downstream[node], *upstream[node]]
+        queue.clear()
+    return list(found)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mray._graph.dot import picture
+from mray._picture.graphviz import picture
 
 #: Formats that need nothing, and the suffixes of their files; "" for none. All others are ``dot``'s, by the names that it has for them.
 OWN = {"ascii": "", "svg": ".svg", "html": ".html", "mermaid": ".mmd", "dot": ".dot"}

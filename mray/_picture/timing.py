@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mray._channel.select import BLOCKING
-from mray._graph.picture.figure import Owner
-from mray._graph.picture.measures import NOTHING_MEASURED, Measures
-from mray._graph.picture.plan_figure import plan_owners, whose
-from mray._graph.picture.structure import call_numbers
 from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, WRITE, Channel, Operation, Plan
+from mray._graph.structure import call_numbers
+from mray._picture.figure import Owner
+from mray._picture.measures import NOTHING_MEASURED, Measures
+from mray._picture.plan_figure import plan_owners, whose
 
 #: What a picture of a schedule is called: Ray's name.
 SCHEDULE = "compiled_graph_schedule"

@@ -15,8 +15,9 @@ from html import escape
 from itertools import pairwise, product
 from math import ceil, inf
 
-from mray._graph.picture.figure import ATTRIBUTE, CALL, MAKE, Box, Edge, Figure, Stroke, stroke_of
-from mray._graph.picture.layout import PORT_GAP, PORTS, Layout, Point, lay_out
+from mray._graph.structure import ATTRIBUTE, CALL
+from mray._picture.figure import MAKE, Box, Edge, Figure, Stroke, stroke_of
+from mray._picture.layout import PORT_GAP, PORTS, Layout, Point, lay_out
 
 FONT = "Helvetica, Arial, sans-serif"
 #: Sizes of text in points: what boxes say, what stands beneath it, what stands beside edges.

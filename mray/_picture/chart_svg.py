@@ -5,11 +5,11 @@ from __future__ import annotations
 import zlib
 from html import escape
 
-from mray._graph.picture.figure import stroke_of
-from mray._graph.picture.measures import in_seconds
-from mray._graph.picture.svg import SMALL, TITLE, columns, document, text_width, write
-from mray._graph.picture.timing import SCHEDULE, Bar, Chart
 from mray._graph.plan import COMPUTE, READ, WRITE
+from mray._picture.figure import stroke_of
+from mray._picture.measures import in_seconds
+from mray._picture.svg import SMALL, TITLE, columns, document, text_width, write
+from mray._picture.timing import SCHEDULE, Bar, Chart
 
 #: Heights of a lane and of what is on it, in points.
 LANE, BAR = 64.0, 30.0

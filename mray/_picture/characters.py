@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mray._graph.grid import draw
-from mray._graph.picture.figure import ATTRIBUTE, CALL, INPUT, RESULT, Box, Figure, stroke_of
-from mray._graph.picture.plan_figure import is_accelerated, is_worker, title_of
-from mray._graph.picture.structure import Node, nodes
 from mray._graph.plan import Graph, Plan
+from mray._graph.structure import ATTRIBUTE, CALL, INPUT_KIND, RESULT, Node, nodes
+from mray._picture.figure import Box, Figure, stroke_of
+from mray._picture.grid import draw
+from mray._picture.plan_figure import is_accelerated, is_worker, title_of
 
 
 def ascii(plan: Plan) -> str:  # noqa: A001
@@ -69,6 +69,6 @@ def _word(graph: Graph, node: Node) -> str:
 
 
 def _box_word(box: Box) -> str:
-    if box.kind in (INPUT, ATTRIBUTE, RESULT) or not box.subtitle:
+    if box.kind in (INPUT_KIND, ATTRIBUTE, RESULT) or not box.subtitle:
         return box.lines[0]
     return f"{box.subtitle.replace(' ', '_')}:{box.title}"

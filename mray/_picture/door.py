@@ -1,6 +1,6 @@
-"""What graphs and plans look like: the door of `mray._graph.picture`.
+"""The door of `mray._picture` for graphs and schedules: the `PlanArtist` of `mray._graph.depicted`.
 
-In the process that draws; pure, but for what writes files.
+In the process that draws.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from mray._api.dag_node import DAGNode
-from mray._graph.picture.characters import ascii as plan_ascii
-from mray._graph.picture.characters import figure_ascii
-from mray._graph.picture.chart_forms import chart_ascii, chart_dot, chart_mermaid
-from mray._graph.picture.chart_svg import chart_svg
-from mray._graph.picture.dag_figure import dag_figure
-from mray._graph.picture.dot_form import dot
-from mray._graph.picture.figure import Figure
-from mray._graph.picture.files import Forms, draw
-from mray._graph.picture.measures import measures_of
-from mray._graph.picture.mermaid import mermaid
-from mray._graph.picture.page import page
-from mray._graph.picture.plan_figure import channel_details, plan_figure, short
-from mray._graph.picture.structure import call_numbers
-from mray._graph.picture.svg import svg
-from mray._graph.picture.timing import SCHEDULE, Chart, chart
+from mray._api.dag_outline import Outlined
 from mray._graph.plan import READ, Operation, Plan, Source
+from mray._graph.structure import call_numbers
+from mray._picture.characters import ascii as plan_ascii
+from mray._picture.characters import figure_ascii
+from mray._picture.chart_forms import chart_ascii, chart_dot, chart_mermaid
+from mray._picture.chart_svg import chart_svg
+from mray._picture.dag_figure import dag_figure
+from mray._picture.dot_form import dot
+from mray._picture.figure import Figure
+from mray._picture.files import Forms, draw
+from mray._picture.measures import measures_of
+from mray._picture.mermaid import mermaid
+from mray._picture.page import page
+from mray._picture.plan_figure import channel_details, plan_figure, short
+from mray._picture.svg import svg
+from mray._picture.timing import SCHEDULE, Chart, chart
 
 __all__ = [
     "channel_details",
@@ -50,7 +50,7 @@ def visualize(
 ) -> str:
     """What `CompiledGraph.visualize` does. `names`: the class of each actor, by the actor's id; `statistics`: what was measured.
 
-    See `mray._graph.picture.files.draw`.
+    See `mray._picture.files.draw`.
     """
     if picture_format == "ascii" and with_channels:
         raise ValueError("Parameters 'channel_details' are not compatible with 'ascii' format.")
@@ -60,8 +60,8 @@ def visualize(
     return draw(_forms(figure, lambda: plan_ascii(plan), schedule), filename, picture_format, view)
 
 
-def visualize_dag(root: DAGNode, filename: str = "dag", picture_format: str = "png", view: bool = False) -> str:
-    """What `DAGNode.visualize` does. See `mray._graph.picture.files.draw`."""
+def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "png", view: bool = False) -> str:
+    """What `DAGNode.visualize` does. See `mray._picture.files.draw`."""
     figure = dag_figure(root)
     return draw(_forms(figure, lambda: figure_ascii(figure)), filename, picture_format, view)
 
@@ -71,7 +71,7 @@ def plan_svg(plan: Plan, names: Mapping[str, str]) -> str:
     return svg(plan_figure(plan, names))
 
 
-def dag_svg(root: DAGNode) -> str:
+def dag_svg(root: Outlined) -> str:
     """A graph that is not compiled as SVG."""
     return svg(dag_figure(root))
 
@@ -93,7 +93,7 @@ def visualize_schedule(
     executions: int = 1,
     statistics: Mapping[str, Any] | None = None,
 ) -> str:
-    """What `CompiledGraph.visualize_schedule` does. See `mray._graph.picture.files.draw`."""
+    """What `CompiledGraph.visualize_schedule` does. See `mray._picture.files.draw`."""
     drawn = chart(plan, names, executions, measures_of(statistics or {}, call_numbers(plan.graph)))
     own: dict[str, Callable[[], str]] = {
         "ascii": lambda: f"{chart_ascii(drawn)}\n\n{operations(plan, names)}",

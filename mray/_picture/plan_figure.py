@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
-from mray._graph.picture.figure import ATTRIBUTE, CALL, END, INPUT, PART, RESULT, Box, Edge, Figure, Owner, owners_of
-from mray._graph.picture.measures import NOTHING_MEASURED, EdgeMeasure, Measures, StepMeasure
-from mray._graph.picture.structure import Node, nodes, source_of
 from mray._graph.plan import DRIVER, Channel, Graph, Plan, Source, Step
+from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT, Node, nodes, source_of
+from mray._picture.figure import PART, Box, Edge, Figure, Owner, owners_of
+from mray._picture.measures import NOTHING_MEASURED, EdgeMeasure, Measures, StepMeasure
 
 #: What the user asked for, and what carries it, where no accelerator is needed.
 HOST = {"auto", "cpu", LOCAL, SHM, COMMUNICATOR}
@@ -63,7 +63,7 @@ def is_worker(endpoint: str) -> bool:
 def title_of(node: Node) -> str:
     """What a node that is no call is called."""
     return {
-        INPUT: "InputNode",
+        INPUT_KIND: "InputNode",
         ATTRIBUTE: f"InputAttributeNode[{node.key}]",
         RESULT: f"ClassMethodOutputNode[{node.key}]",
         END: "MultiOutputNode",

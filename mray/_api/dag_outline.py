@@ -1,0 +1,49 @@
+"""What a DAG node says of itself to whatever shows it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from mray._api.type_hint import ChannelOutputType
+
+
+class ActorOutline(NamedTuple):
+    """The actor that runs a call: its id in hexadecimal (of the DAG node that will make it, where there is none yet), and its class."""
+
+    key: str
+    class_name: str
+    exists: bool
+
+
+class Outline(NamedTuple):
+    """A DAG node in few words: what it calls, the DAG nodes that it depends on, and the actor that runs it."""
+
+    name: str
+    upstream: tuple[Outlined, ...]
+    #: Those whose values are its arguments.
+    arguments: tuple[Outlined, ...]
+    #: Grows from node to node: what a node depends on has a smaller number.
+    created: int
+    #: What the user has said of its value.
+    hint: ChannelOutputType
+    actor: ActorOutline | None = None
+
+
+class Outlined(Protocol):
+    """What has an outline. The method's name is special, since all other names are methods of the actor, or parts of the input."""
+
+    def __dag_outline__(self) -> Outline:
+        """The node in few words."""
+
+
+def outlines(root: Outlined) -> dict[Outlined, Outline]:
+    """The DAG nodes that `root` depends on and itself, each after those that it depends on, with their outlines."""
+    found = {root: root.__dag_outline__()}
+    queue: list[Iterable[Outlined]] = [found[root].upstream]
+    for upstream in queue:
+        for node in upstream:
+            if node not in found:
+                found[node] = node.__dag_outline__()
+                queue.append(found[node].upstream)
+    return dict(sorted(found.items(), key=lambda item: item[1].created))
