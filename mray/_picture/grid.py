@@ -17,14 +17,15 @@ Where two lines have to swap their columns the drawing cannot tell them apart; w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+
+from mray._picture.layout import Layers, depths
 
 #: Columns are at least so many characters wide.
 COLUMN = 30
 
-#: A DAG node on its layer, or the line of one that passes a layer: the DAG node, and whether it is only the line.
-Cell = tuple[int, bool]
 #: From a column of one layer to a column of the next.
 Hop = tuple[int, int]
 
@@ -46,55 +47,38 @@ class _Row:
 
 def draw(labels: Sequence[str], edges: Iterable[tuple[int, int]]) -> str:
     """The drawing of DAG nodes with these labels and of edges between their numbers, which have no circle."""
-    upstream: list[list[int]] = [[] for _ in labels]
-    for source, target in dict.fromkeys(edges):
-        upstream[target].append(source)
-    depths = _depths(upstream)
+    # By target, and a box before the lines that pass beside it: so boxes stand as they were bound.
+    ordered = sorted(dict.fromkeys(edges), key=lambda edge: edge[1])
+    layers = Layers(ordered, [None] * len(ordered), depths(len(labels), set(ordered)) or [0] * len(labels))
+    upstream: list[dict[int, None]] = [{} for _ in layers.layer]
+    for way in layers.ways:
+        for source, target in pairwise(way):
+            upstream[target][source] = None
+    rows: list[list[int]] = [[] for _ in range(max(layers.layer, default=-1) + 1)]
+    for cell in sorted(range(len(layers.layer)), key=lambda cell: (layers.first_target[cell], cell)):
+        rows[layers.layer[cell]].append(cell)
     width = max([COLUMN, *(len(label) + 2 for label in labels)])
     lines: list[str] = []
-    columns: dict[Cell, int] = {}
-    for cells in _layers(upstream, depths):
-        above, columns = columns, _place(cells, columns)
-        if above:
-            hops = [(above[_above(each, above)], columns[cell]) for cell, sources in cells.items() for each in sources]
-            lines += _gap(hops, width)
-        lines.append(_line({columns[cell] * width: "|" if cell[1] else labels[cell[0]] for cell in cells}))
+    columns: dict[int, int] = {}
+    for row in rows:
+        hops = [(columns[source], cell) for cell in row for source in upstream[cell]]
+        is_first = not columns
+        columns = _place({cell: (min((columns[each] for each in upstream[cell]), default=0), layers.origin[cell]) for cell in row})
+        if not is_first:
+            lines += _gap([(source, columns[cell]) for source, cell in hops], width)
+        lines.append(_line({columns[cell] * width: labels[cell] if cell < len(labels) else "|" for cell in row}))
     return "\n".join(lines)
 
 
-def _depths(upstream: Sequence[Sequence[int]]) -> list[int]:
-    """The layer of each DAG node: the length of the longest way to it."""
-    depths = [0] * len(upstream)
-    for _ in upstream:
-        deeper = [max((depths[source] + 1 for source in sources), default=0) for sources in upstream]
-        if deeper == depths:
-            break
-        depths = deeper
-    return depths
+def _place(wanted: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """A column for each cell: below the leftmost of its sources, or else as near to the right of it as there is room.
 
-
-def _layers(upstream: Sequence[Sequence[int]], depths: Sequence[int]) -> list[dict[Cell, list[int]]]:
-    """What stands on each layer, with the DAG nodes whose lines come to it from above."""
-    layers: list[dict[Cell, list[int]]] = [{} for _ in range(max(depths, default=-1) + 1)]
-    for node, sources in enumerate(upstream):
-        layers[depths[node]][node, False] = list(sources)
-        for source in sources:
-            for depth in range(depths[source] + 1, depths[node]):
-                layers[depth][source, True] = [source]
-    return layers
-
-
-def _above(source: int, above: dict[Cell, int]) -> Cell:
-    return (source, False) if (source, False) in above else (source, True)
-
-
-def _place(cells: dict[Cell, list[int]], above: dict[Cell, int]) -> dict[Cell, int]:
-    """A column for each cell: below the leftmost of its sources, or else as near to the right of it as there is room."""
-    wanted = {cell: min((above[_above(source, above)] for source in sources), default=0) for cell, sources in cells.items()}
-    columns: dict[Cell, int] = {}
+    `wanted`: that column, and the DAG node whose box or line it is.
+    """
+    columns: dict[int, int] = {}
     free = 0
-    for cell in sorted(cells, key=lambda cell: (wanted[cell], cell)):
-        columns[cell] = max(wanted[cell], free)
+    for cell in sorted(wanted, key=lambda cell: (wanted[cell], cell)):
+        columns[cell] = max(wanted[cell][0], free)
         free = columns[cell] + 1
     return columns
 

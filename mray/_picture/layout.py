@@ -60,11 +60,11 @@ def _layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, i
     """The layer of each box: short edges, and all point down."""
     leaders: dict[int, int] = {}
     leader = [leaders.setdefault(groups[box], box) if box in groups else box for box in range(count)]
-    depths = _depths(count, {(leader[source], leader[target]) for source, target in edges})
-    if depths is None:
+    found = depths(count, {(leader[source], leader[target]) for source, target in edges})
+    if found is None:
         # Boxes of a group need each other: then each stands where it can.
         leader = list(range(count))
-        depths = _depths(count, set(edges)) or [0] * count
+        found = depths(count, set(edges)) or [0] * count
     above: list[list[int]] = [[] for _ in range(count)]
     below: list[list[int]] = [[] for _ in range(count)]
     for source, target in edges:
@@ -72,55 +72,69 @@ def _layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, i
         below[leader[source]].append(leader[target])
     for _ in range(count):
         moved = False
-        for box in sorted(range(count), key=lambda box: -depths[box]):
+        for box in sorted(range(count), key=lambda box: -found[box]):
             # Whoever has more edges down than up goes down, which makes them shorter.
             if below[box] and len(above[box]) < len(below[box]):
-                lowest = min(depths[each] for each in below[box]) - 1
-                moved, depths[box] = moved or lowest != depths[box], lowest
+                lowest = min(found[each] for each in below[box]) - 1
+                moved, found[box] = moved or lowest != found[box], lowest
         if not moved:
             break
-    used = {depth: place for place, depth in enumerate(sorted({depths[each] for each in leader}))}
-    return [used[depths[each]] for each in leader]
+    used = {depth: place for place, depth in enumerate(sorted({found[each] for each in leader}))}
+    return [used[found[each]] for each in leader]
 
 
-def _depths(count: int, edges: set[tuple[int, int]]) -> list[int] | None:
-    """The length of the longest way to each box; None when there is a circle."""
+def depths(count: int, edges: set[tuple[int, int]]) -> list[int] | None:
+    """The length of the longest way to each box, which is the layer of a box that stands as high as it can; None when there is a circle."""
     below: list[list[int]] = [[] for _ in range(count)]
     missing = [0] * count
     for source, target in edges:
         below[source].append(target)
         missing[target] += 1
-    depths = [0] * count
+    found = [0] * count
     ready = [box for box in range(count) if not missing[box]]
     for box in ready:
         for target in below[box]:
-            depths[target] = max(depths[target], depths[box] + 1)
+            found[target] = max(found[target], found[box] + 1)
             missing[target] -= 1
             if not missing[target]:
                 ready.append(target)
-    return depths if len(ready) == count else None
+    return found if len(ready) == count else None
 
 
 # -------------------------------------------------------------------------------------------- boxes and bends
-class _Drawing:
+class Layers:
     """Boxes and bends in layers. Boxes have their own numbers, bends those after."""
+
+    def __init__(self, edges: Sequence[tuple[int, int]], bundles: Sequence[Hashable], layers: Sequence[int]) -> None:
+        #: The layer of each box and bend.
+        self.layer = list(layers)
+        #: The box from which the edges of a bend come, and the box to which the first of them leads; for a box itself.
+        self.origin = list(range(len(layers)))
+        self.first_target = list(range(len(layers)))
+        #: edge -> all that it goes through, from box to box.
+        self.ways: list[list[int]] = []
+        bends: dict[tuple[int, Hashable, int], int] = {}
+        for (source, target), bundle in zip(edges, bundles, strict=True):
+            way = [source]
+            for layer in range(layers[source] + 1, layers[target]):
+                bend = bends.setdefault((source, bundle, layer), len(layers) + len(bends))
+                if bend == len(self.layer):
+                    self.layer.append(layer)
+                    self.origin.append(source)
+                    self.first_target.append(target)
+                way.append(bend)
+            self.ways.append([*way, target])
+
+
+class _Drawing:
+    """The places of boxes and bends."""
 
     def __init__(
         self, sizes: Sequence[Point], edges: Sequence[tuple[int, int]], bundles: Sequence[Hashable], layers: Sequence[int]
     ) -> None:
         self._sizes = sizes
-        self._layer = list(layers)
-        #: edge -> all that it goes through, from box to box.
-        self._ways: list[list[int]] = []
-        bends: dict[tuple[int, Hashable, int], int] = {}
-        for (source, target), bundle in zip(edges, bundles, strict=True):
-            way = [source]
-            for layer in range(layers[source] + 1, layers[target]):
-                bend = bends.setdefault((source, bundle, layer), len(sizes) + len(bends))
-                if bend == len(self._layer):
-                    self._layer.append(layer)
-                way.append(bend)
-            self._ways.append([*way, target])
+        made = Layers(edges, bundles, layers)
+        self._layer, self._ways = made.layer, made.ways
         self._above: list[dict[int, float]] = [{} for _ in self._layer]
         self._below: list[dict[int, float]] = [{} for _ in self._layer]
         for way in self._ways:
