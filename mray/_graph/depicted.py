@@ -85,7 +85,7 @@ class Depicted(ABC):
         program ``dot``. ``"ascii"`` writes no file and returns its own text, ``"html"`` and ``"mermaid"`` write one file, and ``"mermaid"``
         returns its text. `view` opens the picture, or prints the characters. `channel_details` tells on each edge all about what carries
         it; `statistics` what was measured, in boxes and beside edges, and marks the bottleneck. Raises ImportError when ``dot`` is not
-        installed, ValueError for a format that nobody knows, OSError for a file that cannot be written.
+        installed, ValueError for an unknown format, OSError for a file that cannot be written.
         """
         measured = self.statistics() if statistics else None
         return plan_artist().visualize(self._plan, self._names, filename, format, view, channel_details, measured)
@@ -113,7 +113,7 @@ class Depicted(ABC):
 
 
 def draw_schedule_if_asked(plan: Plan, names: Mapping[str, str]) -> None:
-    """Write the schedule into the current directory where ``RAY_CGRAPH_VISUALIZE_SCHEDULE`` says so; as SVG if nobody makes PNG.
+    """Write the schedule into the current directory where ``RAY_CGRAPH_VISUALIZE_SCHEDULE`` says so; as SVG where ``dot`` is not installed.
 
     A picture that cannot be written is a warning, and no reason not to run.
     """

@@ -47,7 +47,7 @@ def chart_dot(chart: Chart, name: str = SCHEDULE) -> str:
         lines.append(f"\t{arrow.source} -> {arrow.target}{attributes(color=stroke.color, penwidth=f'{stroke.width}', **ends)}")
     texts = [*(meaning for _kind, meaning in KINDS), *(f"{stroke_of(kind).meaning}" for kind in _transports(chart)), *remarks(chart)]
     text = "  |  ".join(texts)
-    # Whoever has no Helvetica takes a wider font.
+    # A machine without Helvetica takes a wider font.
     width = 1.2 * text_width(text, SMALL) + 12
     looks = {"pos": _place((width - left) / 2, len(chart.lanes)), "width": f"{width / INCH:.3f}", "shape": "plaintext", "style": ""}
     lines.append(f"\tlegend{attributes(label=text, **looks)}")
@@ -64,7 +64,7 @@ def _transports(chart: Chart) -> list[str]:
 
 # -------------------------------------------------------------------------------------------- Mermaid
 def chart_mermaid(chart: Chart) -> str:
-    """A sequence diagram: who computes what, and what goes from whom to whom, in the order of time."""
+    """A sequence diagram: what each actor computes and sends to which other, in the order of time."""
     lines = ["sequenceDiagram"]
     lines += [f"    participant l{number} as {quoted([lane.title])[1:-1]}" for number, lane in enumerate(chart.lanes)]
     events: list[tuple[float, int, str]] = []

@@ -48,9 +48,9 @@ def _box(figure: Figure, box: Box) -> str:
 
 
 def _groups(figure: Figure) -> list[str]:
-    """Those who meet stand side by side, with double lines between them."""
+    """Boxes that meet stand side by side, with double lines between them."""
     lines = []
-    # In quotes, so that whoever looks for edges does not take them for some: they are the same nodes for DOT.
+    # In quotes, so that a program that looks for edges does not take them for some: they are the same nodes for DOT.
     looks = attributes(dir="none", color="#AA3377:#AA3377", constraint="false")
     for group in sorted({box.group for box in figure.boxes} - {-1}):
         members = [str(box.number) for box in figure.boxes if box.group == group]

@@ -14,7 +14,7 @@ MAKE = "make"
 
 #: Kinds of edges besides the transports: a value is taken apart or put together; calls of an actor that come one after the other.
 PART, ORDER = "part", "order"
-#: An edge of a graph that is not compiled: nobody knows yet what will carry it.
+#: An edge of a graph that is not compiled: its transport is not chosen yet.
 VALUE = "value"
 
 
@@ -24,14 +24,14 @@ class Box:
 
     number: int
     kind: str
-    #: What it is called, and whose it is, in few words.
+    #: Its name and its owner, in few words.
     title: str
     subtitle: str = ""
     #: Everything, line by line, as Ray says it.
     lines: tuple[str, ...] = ()
-    #: Which `Owner` it belongs to; "" for nobody.
+    #: The key of its `Owner`; "" for none.
     owner: str = ""
-    #: Boxes of one group meet; -1: it meets nobody.
+    #: Boxes of one group meet; -1: it meets no other.
     group: int = -1
     #: What was measured, line by line.
     notes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Owner:
-    """Somebody who runs calls: an actor or a worker. All of its boxes have one colour."""
+    """An actor or a worker that runs calls. All of its boxes have one colour."""
 
     key: str
     title: str
@@ -63,7 +63,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Figure:
-    """A graph to draw: boxes by number, edges, and whose colours mean what."""
+    """A graph to draw: boxes by number, edges, and the owners with their colours."""
 
     name: str
     boxes: tuple[Box, ...]
@@ -105,7 +105,7 @@ class Stroke:
     accelerated: bool = False
 
 
-#: By kind of edge. Colours stay apart also for those who see red and green as one.
+#: By kind of edge. Colours stay apart also for people who see red and green as one.
 STROKES = {
     VALUE: Stroke("#444444", "value"),
     SHM: Stroke("#444444", "shm: ring in shared memory"),
@@ -118,10 +118,10 @@ STROKES = {
     ORDER: Stroke("#999999", "the actor it runs on, or the call before it", "6 4"),
 }
 
-#: The fill of boxes that belong to nobody.
+#: The fill of boxes without an owner.
 COLORS = {INPUT_KIND: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE"}
 
-#: Fills on which black text is readable, far apart also for those who see red and green as one.
+#: Fills on which black text is readable, far apart also for people who see red and green as one.
 _FILLS = ("#A6CEE3", "#FDBF6F", "#B2DF8A", "#CAB2D6", "#FB9A99", "#99D8C9", "#FFE66D", "#D9B99B", "#F7B6D2", "#C7C7C7")
 _GOLDEN = 0.618033988749895
 

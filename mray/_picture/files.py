@@ -1,4 +1,4 @@
-"""Pictures into files: which formats there are, who makes them, what is written where. Runs the program ``dot``, and what shows files."""
+"""Pictures into files: the formats, the program that makes each, and the files written. Runs ``dot``, and ``xdg-open`` to show a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def draw(forms: Forms, filename: str, picture_format: str, view: bool) -> str:
     """Write `filename` (DOT text) and ``filename.<format>``; ``"ascii"`` writes nothing. `view` shows the picture, or prints the text.
 
     Returns DOT text; the text itself of ``"ascii"`` and ``"mermaid"``. Raises ImportError when the program that makes a format is not
-    there, ValueError for a format that nobody knows, OSError for a file that cannot be written.
+    there, ValueError for an unknown format, OSError for a file that cannot be written.
     """
     if picture_format == "ascii":
         text = forms.own["ascii"]()

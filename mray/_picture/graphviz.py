@@ -11,7 +11,7 @@ import subprocess
 #: What DOT takes without quotes: https://graphviz.org/doc/info/lang.html
 _PLAIN = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*|-?(\.[0-9]+|[0-9]+(\.[0-9]*)?)")
 _KEYWORDS = {"node", "edge", "graph", "digraph", "subgraph", "strict"}
-#: What a format may be called: ``png``, or with who makes it ``png:cairo:gd``.
+#: What a format may be called: ``png``, or with the renderer ``png:cairo:gd``.
 _FORMAT = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_]+)*")
 
 

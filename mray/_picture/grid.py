@@ -12,7 +12,7 @@ is crossed.
     |<----------------------------|
     4:MultiOutputNode
 
-Where two lines have to swap their columns the drawing cannot tell them apart; whoever needs to know lists the edges beside it.
+Where two lines have to swap their columns the drawing cannot tell them apart; the list of edges beside it can.
 """
 
 from __future__ import annotations

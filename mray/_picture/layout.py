@@ -73,7 +73,7 @@ def _layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, i
     for _ in range(count):
         moved = False
         for box in sorted(range(count), key=lambda box: -found[box]):
-            # Whoever has more edges down than up goes down, which makes them shorter.
+            # A box with more edges down than up goes down, which makes them shorter.
             if below[box] and len(above[box]) < len(below[box]):
                 lowest = min(found[each] for each in below[box]) - 1
                 moved, found[box] = moved or lowest != found[box], lowest
@@ -236,7 +236,7 @@ class _Drawing:
             self._fit(row, xs, dict.fromkeys(row, (0.0, 1.0)))
         for sweep in range(PLACE_SWEEPS):
             down = sweep % 2 == 0
-            # The last sweeps look both ways: whoever has none above is drawn by those below.
+            # The last sweeps look both ways: a box with none above is drawn by those below.
             both = sweep >= PLACE_SWEEPS - 8
             for row in self._rows if down else reversed(self._rows):
                 wanted = {}

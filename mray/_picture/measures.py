@@ -6,7 +6,7 @@ index, mappings (or records) of the numbers below, any of which may be missing. 
     steps   count  compute_p50  compute_p99  wait_p50  wait_p99
     edges   count  bytes (of all messages)  and p50 and p99 of: transfer  wait (of readers)  room (the writer waits)  serialize  deserialize
     endpoints    by endpoint: busy, a share of the time
-    bottleneck   a step as ``[number] method``; "the caller", None: no step is; missing: nobody has said
+    bottleneck   a step as ``[number] method``; "the caller"; None: no step is; missing: not known
     why          the bottleneck is that step
 """
 
@@ -84,7 +84,7 @@ class Measures:
     why: str = ""
 
     def bottleneck_among(self, actors: Mapping[int, str]) -> int | None:
-        """The step that bounds how often the graph can run, as far as it is known; `actors`: step index -> who runs it.
+        """The step that bounds how often the graph can run, as far as it is known; `actors`: step index -> the actor that runs it.
 
         An actor does its steps one after the other, so that the busiest actor is the bound, and its longest step the place to look at.
         """

@@ -43,12 +43,12 @@ def plan_figure(plan: Plan, names: Mapping[str, str], *, with_channels: bool = F
 
 
 def plan_owners(plan: Plan, names: Mapping[str, str], measures: Measures = NOTHING_MEASURED) -> tuple[Owner, ...]:
-    """Who runs the steps, and how busy they are if that is known."""
+    """The actors and workers that run the steps, and how busy they are if that is known."""
     busy = {actor: f", {share:.0%} busy" for actor, share in measures.busy.items()}
-    return owners_of((actor, whose(actor, names) + busy.get(actor, "")) for actor in plan.graph.actors)
+    return owners_of((actor, endpoint_title(actor, names) + busy.get(actor, "")) for actor in plan.graph.actors)
 
 
-def whose(endpoint: str, names: Mapping[str, str]) -> str:
+def endpoint_title(endpoint: str, names: Mapping[str, str]) -> str:
     """An endpoint in few words."""
     if endpoint == DRIVER:
         return "driver"
@@ -81,7 +81,7 @@ def _box(graph: Graph, node: Node, number: int, names: Mapping[str, str], measur
         number,
         CALL,
         step.method,
-        whose(step.actor, names),
+        endpoint_title(step.actor, names),
         call_lines(step, names),
         step.actor,
         step.group,

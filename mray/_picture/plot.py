@@ -38,7 +38,7 @@ def plot(dag: DAGNode, to_file: str | None = None) -> Any:
     made = picture(Drawing(dag).to_string(), path.suffix[1:] if path is not None and path.suffix else "png")
     if path is not None:
         path.write_bytes(made)
-    # Whoever runs under IPython has imported it; nobody else wants it.
+    # A program under IPython has imported it; no other program wants it.
     display = sys.modules.get("IPython.display")
     if display is None:
         return None

@@ -1,6 +1,6 @@
 """A picture of a trace, with matplotlib: a row for each track, slices in the colours of their kinds, arrows from writers to readers.
 
-For ``mray timeline --png`` and whoever wants to look at a trace without a browser. Of long traces only a window is readable.
+For ``mray timeline --png``, to look at a trace without a browser. Of long traces only a window is readable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mray._trace.span import (
     Span,
 )
 
-#: Of people who cannot tell red from green, too (after Okabe and Ito).
+#: Told apart also by people who see red and green as one (after Okabe and Ito).
 COLOURS = {
     COMPUTE: "#009E73",
     EXECUTE: "#009E73",

@@ -16,7 +16,7 @@ from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, WRITE, Channel, Opera
 from mray._graph.structure import call_numbers
 from mray._picture.figure import Owner
 from mray._picture.measures import NOTHING_MEASURED, Measures
-from mray._picture.plan_figure import plan_owners, whose
+from mray._picture.plan_figure import endpoint_title, plan_owners
 
 #: What a picture of a schedule is called: Ray's name.
 SCHEDULE = "compiled_graph_schedule"
@@ -62,7 +62,8 @@ def chart(plan: Plan, names: Mapping[str, str], executions: int = 1, measures: M
     """The schedule of a plan; `names` has the class of each actor, by the actor's id. Raises ValueError for less than one execution."""
     if executions < 1:
         raise ValueError(f"A picture of a schedule shows at least one execution, not {executions}.")
-    return _Clock(plan, measures).run(executions, (Owner(DRIVER, whose(DRIVER, names), "#EEEEEE"), *plan_owners(plan, names, measures)))
+    driver = Owner(DRIVER, endpoint_title(DRIVER, names), "#EEEEEE")
+    return _Clock(plan, measures).run(executions, (driver, *plan_owners(plan, names, measures)))
 
 
 class _Clock:
@@ -112,7 +113,7 @@ class _Clock:
         return Chart(lanes, tuple(self._bars), tuple(self._arrows), titles, numbers, self._is_measured, self._plan.overlap)
 
     def _together(self, lists: Mapping[str, Sequence[tuple[int, Operation]]], done: Mapping[str, int], endpoint: str) -> list[str] | None:
-        """Who does its next operation at the same time as this endpoint; None while it has to wait."""
+        """The endpoints that do their next operation at the same time as this one; None while it has to wait."""
         execution, operation = lists[endpoint][done[endpoint]]
         if operation.kind == READ:
             return [endpoint] if (execution, operation.channel) in self._written else None
