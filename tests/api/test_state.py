@@ -33,9 +33,7 @@ def state(engine: str) -> ModuleType:
 
 
 @pytest.fixture
-def session(
-    state: ModuleType, engine: str, init: Callable[..., Any], fresh: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> ModuleType:
+def session(state: ModuleType, engine: str, init: Callable[..., Any], fresh: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     init(num_cpus=2, include_dashboard=True)
     if engine == "ray":  # its state does not look for the session of its own process
         monkeypatch.setenv("RAY_ADDRESS", fresh.get_runtime_context().gcs_address)
@@ -160,6 +158,26 @@ def test_filters_compare_texts_without_regard_to_case(session: ModuleType, state
     assert [row.name for row in state.list_actors(filters=[("pid", "=", pid), ("state", "!=", "DEAD")])] == ["first"]
     assert state.list_actors(filters=[("state", "!=", "ALIVE")]) == []
     assert len(state.list_actors(limit=1)) == 1
+
+
+def test_filters_by_type_of_error_are_about_what_failed(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    @session.remote(max_retries=0)
+    @at_top
+    def job(fails: bool) -> None:
+        if fails:
+            raise ValueError("on purpose")
+
+    well, failed = job.remote(False), job.remote(True)
+    session.wait([well, failed], num_returns=2)
+    eventually(lambda: {row.state for row in state.list_tasks()} == {"FINISHED", "FAILED"})
+
+    def states(*filters: tuple[str, str, str]) -> list[str]:
+        return [row.state for row in state.list_tasks(filters=list(filters))]
+
+    assert states(("error_type", "!=", "TASK_EXECUTION_EXCEPTION")) == []
+    assert states(("error_type", "!=", "WORKER_DIED")) == ["FAILED"]
+    assert len(states(("actor_id", "!=", "0" * 32))) == 2
+    assert sorted(states(("name", "!=", "other"))) == ["FAILED", "FINISHED"]
 
 
 def test_filters_that_make_no_sense_are_refused(session: ModuleType, state: ModuleType, engine: str) -> None:
