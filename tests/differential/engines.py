@@ -40,7 +40,13 @@ class Engine:
         self._process = subprocess.Popen(
             [self.python, "-m", "tests.differential.player"],
             cwd=ROOT,
-            env={**os.environ, "DIFFERENTIAL_ENGINE": self.name, "PYTHONPATH": path},
+            env={
+                **os.environ,
+                "DIFFERENTIAL_ENGINE": self.name,
+                "PYTHONPATH": path,
+                # Ray tells its state of tasks once a second.
+                "RAY_task_events_report_interval_ms": "100",
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.differential.engines import Engine
-from tests.differential.grammar import KINDS
+from tests.differential.kinds import KINDS
 from tests.differential.known import differences, kind_of
 
 Json = Any
@@ -27,7 +27,8 @@ SMALL_SECONDS, SMALL_PLAYS = 15.0, 40
 class Hunt:
     """Programs drawn, played on both, and what was found."""
 
-    def __init__(self, ray: Engine, mray: Engine, ends: float) -> None:
+    def __init__(self, ray: Engine, mray: Engine, ends: float, keep: Path | None = None) -> None:
+        self.keep = keep
         self.ray = ray
         self.mray = mray
         self.ends = ends
@@ -49,7 +50,11 @@ class Hunt:
         self.steps += len(program["steps"])
         if self.played % 50 == 0:
             print(f"({self.played} programs, {max(self.ends - time.monotonic(), 0):.0f} s left)", flush=True)
-        for number, expected, outcome in differences(program, of_ray, of_mray)[:1]:
+        found = differences(program, of_ray, of_mray)
+        if self.keep is not None and not found and not isinstance(of_ray, str):
+            with self.keep.open("a") as file:
+                file.write(json.dumps({**program, "outcomes": of_ray}) + "\n")
+        for number, expected, outcome in found[:1]:
             word = self.word(program, number, expected, outcome)
             self.found[word] = self.found.get(word, 0) + 1
             if self.found[word] == 1:
@@ -176,6 +181,41 @@ def record(hunt: Hunt, kinds: list[str], seed: int, count: int) -> None:
         print(f"{kind}: {len(kept)} programs", flush=True)
 
 
+def record_kept(hunt: Hunt, kinds: list[str], file: Path, count: int) -> None:
+    """Write those of the programs that were kept which show most that others do not, soonest; they must come again."""
+    kept: dict[str, list[Json]] = {}
+    for line in file.read_text().splitlines():
+        program = json.loads(line)
+        kept.setdefault(program["kind"], []).append(program)
+    for kind in kinds:
+        timed: list[tuple[float, Json]] = []
+        for program in kept.get(kind, []):
+            begin = time.monotonic()
+            if not differences(program, program["outcomes"], hunt.mray.play(program)):
+                timed.append((time.monotonic() - begin, program))
+        chosen: list[Json] = []
+        shown: set[str] = set()
+        while timed and len(chosen) < count:
+            best = max(timed, key=lambda each: len(features(each[1]) - shown) / (0.3 + each[0]))
+            timed.remove(best)
+            seconds, program = best
+            if hunt.ray.play({key: each for key, each in program.items() if key != "outcomes"}) == program["outcomes"]:
+                chosen.append(program)
+                shown |= features(program)
+                print(f"{kind}: {seconds:.2f} s, {len(program['steps'])} steps", flush=True)
+        if chosen:
+            write(kind, chosen)
+
+
+def features(program: Json) -> set[str]:
+    """Words for what a program shows: which step had which outcome."""
+    found = set()
+    for step, outcome in zip(program["steps"], program["outcomes"], strict=True):
+        what = [step.get(key) for key in ("do", "name", "m", "how", "options", "kwargs")]
+        found.add(json.dumps([what, outcome.get("error"), str(outcome.get("value"))[:30]], sort_keys=True))
+    return found
+
+
 def write(kind: str, kept: list[Json]) -> None:
     lines = ",\n".join(json.dumps(program) for program in kept)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -188,12 +228,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="others for each (default: 0)")
     parser.add_argument("--only", action="append", choices=list(KINDS), help="a kind of programs; may be repeated")
     parser.add_argument("--record", type=int, metavar="COUNT", help="write so many programs of each kind with Ray's outcomes")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="write the programs on which both agree, a line each, with Ray's outcomes"
+    )
     parser.add_argument("--ray-python", default=sys.executable, help="a Python that has ray")
     parser.add_argument("--mray-python", default=sys.executable, help="a Python with mray's test requirements")
     options = parser.parse_args()
     kinds = options.only or list(KINDS)
     with Engine("ray", options.ray_python) as ray, Engine("mray") as mray:
-        hunt = Hunt(ray, mray, time.monotonic() + 60 * options.minutes)
+        hunt = Hunt(ray, mray, time.monotonic() + 60 * options.minutes, options.keep)
+        if options.record and options.keep:
+            record_kept(hunt, kinds, options.keep, options.record)
+            return 0
         if options.record:
             record(hunt, kinds, options.seed, options.record)
             return 0

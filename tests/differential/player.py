@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import warnings
+from importlib.util import find_spec
 
 from tests.differential.stage import ENGINE, engine, is_at_rest, play
 
@@ -27,7 +28,7 @@ def main() -> None:
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    options = {"include_dashboard": False} if ENGINE == "ray" else {}
+    options = {"include_dashboard": find_spec("aiohttp_cors") is not None} if ENGINE == "ray" else {}
     engine.init(
         num_cpus=4,
         num_gpus=2,
@@ -38,6 +39,8 @@ def main() -> None:
         log_to_driver=False,
         **options,
     )
+    if ENGINE == "ray":  # its state does not look for the session of its own process
+        os.environ["RAY_ADDRESS"] = engine.get_runtime_context().gcs_address
     print("ready", file=answers, flush=True)
     with tempfile.TemporaryDirectory(prefix="differential-") as folder:
         for number, line in enumerate(sys.stdin):

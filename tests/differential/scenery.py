@@ -10,9 +10,11 @@ import asyncio
 import dataclasses
 import datetime
 import enum
+import shutil
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,6 +104,14 @@ class AsData(Exception):
     text: str = "data"
 
 
+class OwnLookup(LookupError):
+    """Between two of Python's."""
+
+
+class OwnKey(OwnLookup, KeyError):
+    """Below it, and below a KeyError too."""
+
+
 class WithCall(Exception):
     """An attribute and a method that RayTaskError has too."""
 
@@ -180,6 +190,9 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "WithMeta": lambda: WithMeta("meta"),
     "AsData": AsData,
     "WithCall": lambda: WithCall("call"),
+    "OwnLookup": lambda: OwnLookup("own lookup"),
+    "OwnKey": lambda: OwnKey("own key"),
+    "LookupError": lambda: LookupError("lookup"),
     "NewTakes": lambda: NewTakes(3, "three"),
     "noted": _noted,
     "caused": _caused,
@@ -345,7 +358,36 @@ async def async_items(body: Body) -> Any:
     yield 1
 
 
-FUNCTIONS: dict[str, Any] = {each.__name__: each for each in (plain, signature, positional, nothing, many, items, coroutine, async_items)}
+def square(x: Any) -> Any:
+    return x * x
+
+
+def not_two(x: Any) -> Any:
+    if x == 2:
+        raise WithFields(2, reason="two")
+    return x
+
+
+def add(x: Any, y: Any = 10) -> Any:
+    return x + y
+
+
+#: What a pool's initializer has said to its process.
+told: list[Any] = []
+
+
+def tell(*what: Any) -> None:
+    told.append(what)
+
+
+def hear(x: Any) -> Any:
+    return [x, told]
+
+
+FUNCTIONS: dict[str, Any] = {
+    each.__name__: each
+    for each in (plain, signature, positional, nothing, many, items, coroutine, async_items, square, not_two, add, tell, hear)
+}
 FUNCTIONS["lambda"] = lambda *args: args
 
 
@@ -476,6 +518,124 @@ class Grouped:
         return act(body, args, {})
 
 
+class GroupedAsync:
+    """Coroutines of concurrency groups."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    @engine.method(concurrency_group="io")
+    async def run(self, body: Body, *args: Any) -> Any:
+        return await act_async(body, args, {})
+
+    @engine.method(concurrency_group="compute")
+    async def add(self, number: int = 1) -> int:
+        self.total += number
+        return self.total
+
+    def pid(self) -> int:
+        import os
+
+        return os.getpid()
+
+    async def free(self, body: Body, *args: Any) -> Any:
+        return await act_async(body, args, {})
+
+
+class Station:
+    """What graphs are made of."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def pid(self) -> int:
+        import os
+
+        return os.getpid()
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def add(self, number: int = 1) -> int:
+        self.total += number
+        return self.total
+
+    def join(self, *parts: Any, **named: Any) -> Any:
+        return [list(parts), sorted(named.items())]
+
+    def not_two(self, value: Any) -> Any:
+        if value == 2:
+            raise WithFields(2, reason="two")
+        return value
+
+    def fails(self, *_values: Any) -> Any:
+        raise Simple("always")
+
+    @engine.method(num_returns=2)
+    def split(self, value: Any) -> Any:
+        return value, [value]
+
+    @engine.method(num_returns=2)
+    def split_badly(self, value: Any) -> Any:
+        return (value,)
+
+    def nothing(self, *_values: Any) -> None:
+        return None
+
+    def array(self, size: Any) -> Any:
+        return np.arange(int(size))
+
+    def total_of(self, array: Any) -> Any:
+        return [int(np.sum(array)), bool(array.flags.writeable)]
+
+
+class Refuses:
+    """Methods with options of their own."""
+
+    def __init__(self, folder: Any = None) -> None:
+        self.total = 0
+
+    def pid(self) -> int:
+        import os
+
+        return os.getpid()
+
+    @engine.method(retry_exceptions=[LookupError], max_task_retries=2)
+    def lookups(self, body: Body, *args: Any) -> Any:
+        return act(body, args, {})
+
+    @engine.method(retry_exceptions=False, max_task_retries=2)
+    def never(self, body: Body, *args: Any) -> Any:
+        return act(body, args, {})
+
+    @engine.method(retry_exceptions=True, max_task_retries=0)
+    def not_at_all(self, body: Body, *args: Any) -> Any:
+        return act(body, args, {})
+
+    @engine.method(max_task_retries=-1, retry_exceptions=True)
+    def always(self, body: Body, *args: Any) -> Any:
+        return act(body, args, {})
+
+    @engine.method(num_returns="streaming")
+    def stream(self, body: Body, *args: Any) -> Any:
+        yield from act_items(body, args, {})
+
+    @engine.method(num_returns="dynamic")
+    def dynamic(self, body: Body, *args: Any) -> Any:
+        yield from act_items(body, args, {})
+
+    @engine.method(num_returns=0)
+    def none(self, body: Body, *args: Any) -> Any:
+        return act(body, args, {})
+
+    @engine.method(enable_task_events=False)
+    def unseen(self, body: Body, *args: Any) -> Any:
+        return act(body, args, {})
+
+    def plain(self, body: Body, *args: Any) -> Any:
+        return act(body, args, {})
+
+
 class NoInit:
     """No `__init__` at all."""
 
@@ -498,3 +658,36 @@ class Empty:
 
 
 CLASSES: dict[str, type] = {each.__name__: each for each in (Sync, Child, Async, Grouped, NoInit, Empty)}
+#: Those for programs of one kind.
+SPECIAL: dict[str, type] = {each.__name__: each for each in (GroupedAsync, Station, Refuses)}
+
+
+# ---------------------------------------------------------------------------------------- environments
+def sample(folder: Path, name: str) -> str:
+    """A folder, an archive or a file for a runtime environment."""
+    made = folder / f"samples-{name}"
+    if name == "module":  # a package
+        _write(made / "sample_package" / "__init__.py", "VALUE = 'of a package'\n")
+        return str(made / "sample_package")
+    if name == "file":
+        _write(made / "sample_single.py", "VALUE = 'of a file'\n")
+        return str(made / "sample_single.py")
+    _write(made / "sample.txt", f"in {name}")
+    _write(made / "sample_module.py", f"VALUE = 'of {name}'\n")
+    return str(made)
+
+
+def archive(folder: Path, name: str) -> str:
+    """The address of an archive of such a folder, or of the folder around such a file."""
+    made = Path(sample(folder, name))
+    top = made.parent if made.suffix or made.name == "sample_package" else made
+    target = folder / f"archive-{name}.zip"
+    if not target.exists():
+        shutil.make_archive(str(target.with_suffix("")), "zip", folder, top.name)
+    return f"file://{target}"
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)

@@ -12,11 +12,13 @@ import asyncio
 import gc
 import importlib
 import inspect
+import json
 import os
 import re
 import sys
 import time
 import traceback
+import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,8 @@ importlib.import_module(f"{ENGINE}.exceptions")
 importlib.import_module(f"{ENGINE}.util")
 importlib.import_module(f"{ENGINE}.util.placement_group")
 importlib.import_module(f"{ENGINE}.util.scheduling_strategies")
+for _name in ("dag", "util.queue", "util.multiprocessing", "util.state"):
+    importlib.import_module(f"{ENGINE}.{_name}")
 
 #: Seconds that what should come may take.
 PATIENCE = 10.0
@@ -70,6 +74,8 @@ _SCRUBS = [
     (re.compile(r"\bf{16,}\b"), "<id>"),
     (re.compile(r"\bpid[= ]\d+"), "pid=<n>"),
     (re.compile(r"\bp\d+-"), "p-"),
+    (re.compile(r"_p\d+\b"), "_p"),
+    (re.compile(r"/tmp/differential-\w+"), "<programs>"),
     (re.compile(r"\bmray\b"), "ray"),
     (re.compile(r"\bMRAY_"), "RAY_"),
     (re.compile(r"\[\d+m|\x1b"), ""),
@@ -84,15 +90,28 @@ _OWN_FRAME = re.compile(rf'^  File "[^"]*(?:{_OWN_FILES})/[^"]*", line \d+.*\n(?
 _STAGE_FRAME = re.compile(r'^  File "<root>/tests/differential/stage.py", line \d+.*\n(?:    .*\n)*', re.MULTILINE)
 _LINE = re.compile(r'(File "<root>/tests/differential/\w+.py", line )\d+')
 #: Ray leaves out the first line of a generator's frames.
-_GENERATOR_FRAME = re.compile(r"(ray::(?:\w+\.)?items\(\) \(pid=[^)]*\)\n)  File .*\n")
+_GENERATOR_FRAME = re.compile(r"(ray::[\w.]+\(\) \(pid=[^)]*\)\n)  File .*\n(?=    (?:yield from|async for) )")
 #: Private classes.
 _CLASSES = {
     "FuncWrapper": "function with options",
     "RemoteFunctionWithOptions": "function with options",
     "ActorOptionWrapper": "class with options",
     "ActorClassWithOptions": "class with options",
+    "CompiledGraph": "CompiledDAG",
+    "MapResult": "AsyncResult",
+    "ApplyResult": "AsyncResult",
 }
-_WITHOUT_TEXT = {"ObjectRefGenerator", "DynamicObjectRefGenerator", "PlacementGroup", *_CLASSES.values()}
+_WITHOUT_TEXT = {
+    "ObjectRefGenerator",
+    "DynamicObjectRefGenerator",
+    "PlacementGroup",
+    "Pool",
+    "CompiledDAG",
+    "CompiledDAGRef",
+    "CompiledDAGFuture",
+    "AsyncResult",
+    *_CLASSES.values(),
+}
 #: What only says that a process ended, or a wait, is told by each engine in its own words.
 DEATHS = (
     "RayActorError",
@@ -110,6 +129,8 @@ DEATHS = (
     "ObjectLostError",
     "OutOfMemoryError",
     "ActorHandleNotFoundError",
+    "RayChannelError",
+    "RayChannelTimeoutError",
 )
 _DEATH_TEXT = re.compile(rf"(ray\.exceptions\.(?:RayTaskError\()?(?:{'|'.join(DEATHS)})\)?): (?!ray::).*", re.DOTALL)
 _PHRASES = ("ray.kill", "exit_actor", "owner has died", "creation task", "restarting", "failed to look up")
@@ -205,6 +226,8 @@ def _describe_thing(value: Any) -> Json:
         return f"class {'ray' if value.__module__.startswith(ENGINE) else value.__module__}.{value.__qualname__}"
     if kind == "ActorHandle":
         return scrub(repr(value))
+    if isinstance(value, engine.dag.DAGNode):
+        return kind
     if inspect.isfunction(value) or inspect.ismodule(value) or inspect.isbuiltin(value):
         return f"{kind} {scrub(value.__name__)}"
     if type(value).__repr__ is object.__repr__ or kind in _WITHOUT_TEXT:
@@ -226,7 +249,8 @@ class Stage:
     def step(self, step: Json) -> Json:
         """The outcome of one step."""
         try:
-            return {"value": describe(self.perform(step))}
+            made = self.perform(step)
+            return {"value": "bytes" if step["do"] == "dumps" else describe(made)}
         except BaseException as error:
             if isinstance(error, (KeyboardInterrupt, SystemExit)) and not isinstance(error, engine.exceptions.RayError):
                 raise
@@ -274,6 +298,16 @@ class Stage:
             return engine.remote(scenery.CLASSES[what])
         if kind == "name":
             return f"{os.path.basename(self.folder)}-{what}"
+        if kind == "alias":
+            return f"{what}_{os.path.basename(self.folder)}"
+        if kind == "plain function":
+            return scenery.FUNCTIONS[what]
+        if kind == "caller":  # what a pool of actors is given
+            return lambda actor, value: getattr(actor, what).remote(value)
+        if kind == "archive":
+            return scenery.archive(Path(self.folder).parent, what)
+        if kind == "sample":  # a folder or file that an environment takes
+            return scenery.sample(Path(self.folder).parent, what)
         if kind == "strategy":
             return self._strategy(what)
         raise LookupError(f"no kind of value {kind}")
@@ -298,6 +332,9 @@ class Stage:
         from tests.differential import scenery
 
         function = scenery.FUNCTIONS[step["f"]]
+        if "alias" in step:  # a name that no other program has
+            function = types.FunctionType(function.__code__, function.__globals__)
+            function.__name__ = function.__qualname__ = self.build({"$": "alias", "v": step["alias"]})
         options = self.build(step.get("options", {}))
         args, kwargs = self.arguments(step)
         how = step.get("how", "options")
@@ -310,7 +347,7 @@ class Stage:
     def do_actor(self, step: Json) -> Any:
         from tests.differential import scenery
 
-        kind = scenery.CLASSES[step["c"]]
+        kind = {**scenery.CLASSES, **scenery.SPECIAL}[step["c"]]
         options = self.build(step.get("options", {}))
         args, kwargs = self.arguments(step)
         how = step.get("how", "options")
@@ -442,6 +479,8 @@ class Stage:
         if "args" in step or "kwargs" in step:
             args, kwargs = self.arguments(step)
             found = found(*args, **kwargs)
+        if "as" in step:
+            found = sorted(found, key=repr) if step["as"] == "sorted" else list(found)
         return found
 
     def do_verb(self, step: Json) -> Any:
@@ -458,6 +497,8 @@ class Stage:
 
         args, kwargs = self.arguments(step)
         name = step["name"]
+        if name == "sorted":
+            return sorted(*args, key=repr)
         if name == "pickle":
             return pickle.loads(pickle.dumps(*args))
         if name in ("repr", "str", "hash", "bool", "len", "iter", "next", "list", "dir"):
@@ -491,7 +532,7 @@ class Stage:
     def do_named(self, step: Json) -> Any:
         """Names of this program's actors that are alive."""
         prefix = os.path.basename(self.folder)
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 2 * REST
         while True:  # Ray takes a while to forget.
             found = engine.util.list_named_actors(all_namespaces=bool(step.get("all")))
             names = [each["name"] if isinstance(each, dict) else each for each in found]
@@ -515,6 +556,185 @@ class Stage:
     def do_clean(self, step: Json) -> Any:
         self.variables.pop(step["what"], None)
         gc.collect()
+
+    def do_has_started(self, step: Json) -> Any:
+        return self.path(f"{step['key']}.started").exists()
+
+    def do_ready(self, step: Json) -> Any:
+        """The names of those that `wait` calls ready, when those that are to be have been so for a while."""
+        options = self.build(step.get("options", {}))
+        for ref in self.build(step.get("settled", [])):
+            engine.wait([ref], timeout=PATIENCE)
+        names = [each["v"] for each in step["what"]]
+        refs = self.build(step["what"])
+        ready, rest = engine.wait(refs, **options)
+        words = [sorted(names[[each is ref for each in refs].index(True)] for ref in part) for part in (ready, rest)]
+        return words if len(ready) < options.get("num_returns", 1) or len(ready) == len(step.get("settled", [])) else len(ready)
+
+    def do_gone(self, step: Json) -> Any:
+        """Whether a name is free, some time after whoever had it went."""
+        options = self.build(step.get("options", {}))
+        deadline = time.monotonic() + step.get("patience", 5)
+        while time.monotonic() < deadline:
+            try:
+                engine.get_actor(self.build(step["name"]), **options)
+            except ValueError:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def do_store(self, step: Json) -> Any:
+        """Keep a value beyond this call, in the process that plays it."""
+        KEPT[f"{self.folder} {step['key']}"] = self.build(step["what"])
+
+    def do_load(self, step: Json) -> Any:
+        return KEPT[f"{self.folder} {step['key']}"]
+
+    def do_dumps(self, step: Json) -> Any:
+        """Out of band: a reference as bytes."""
+        return engine.cloudpickle.dumps(self.build(step["what"]))
+
+    def do_loads(self, step: Json) -> Any:
+        return engine.cloudpickle.loads(self.build(step["what"]))
+
+    def do_finally(self, step: Json) -> Any:
+        """Perform a step, and leave a word about how it ended."""
+        word = "interrupted"
+        try:
+            made = self.perform(step["what"])
+            word = "done"
+            return made
+        finally:
+            self.path(f"{step['key']}.left").write_text(word)
+
+    def do_left(self, step: Json) -> Any:
+        self.await_file(f"{step['key']}.left")
+        deadline = time.monotonic() + PATIENCE
+        while not (word := self.path(f"{step['key']}.left").read_text()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return word
+
+    def do_made(self, step: Json) -> Any:
+        """How many of something were made when no more come."""
+        before, since = -1, time.monotonic()
+        deadline = since + PATIENCE
+        while time.monotonic() < deadline:
+            if (found := self.do_count(step)) != before:
+                before, since = found, time.monotonic()
+            if before >= step.get("least", 0) and time.monotonic() - since > REST:
+                break
+            time.sleep(0.02)
+        return before
+
+    def do_mark(self, step: Json) -> Any:
+        with open(self.path(f"{step['key']}.attempts"), "a") as file:
+            file.write("x")
+        return step.get("value")
+
+    def do_await(self, step: Json) -> Any:
+        return asyncio.run(self.awaits(step))
+
+    async def awaits(self, step: Json) -> Any:
+        """What coroutines do with references."""
+        what, how = self.build(step["what"]), step["how"]
+        if how == "await":
+            return await what
+        if how == "gather":
+            return await asyncio.gather(*what, return_exceptions=step.get("all", True))
+        if how == "wait_for":
+            return await asyncio.wait_for(what if step.get("bare") else asyncio.shield(_awaited(what)), step["timeout"])
+        if how == "wait":
+            done, rest = await asyncio.wait([asyncio.ensure_future(_awaited(each)) for each in what], timeout=step["timeout"])
+            for each in rest:
+                each.cancel()
+            return [len(done), len(rest)]
+        if how == "future":
+            return await asyncio.wrap_future(what.future())
+        if how == "async for":
+            found: list[Any] = []
+            async for ref in what:
+                try:
+                    found.append(await ref)
+                except Exception as error:
+                    found.append(error)
+            return found
+        if how == "anext":
+            return await (await anext(what))  # (of Python 3.10)
+        if how == "method":
+            return await getattr(what, step["name"])(*self.build(step.get("args", [])))
+        raise LookupError(how)
+
+    # ------------------------------------------------------------------------------------------ graphs
+    def do_input(self, step: Json) -> Any:
+        with engine.dag.InputNode() as node:
+            return node
+
+    def do_bind(self, step: Json) -> Any:
+        args, kwargs = self.arguments(step)
+        if "f" in step:
+            return self.build({"$": "function", "v": step["f"]}).bind(*args, **kwargs)
+        method = getattr(self.build(step["a"]), step["m"])
+        options = self.build(step.get("options", {}))
+        made = (method.options(**options) if options else method).bind(*args, **kwargs)
+        return [made[number] for number in range(step["unpack"])] if "unpack" in step else made
+
+    def do_outputs(self, step: Json) -> Any:
+        return engine.dag.MultiOutputNode(self.build(step["what"]))
+
+    def do_compile(self, step: Json) -> Any:
+        return self.build(step["what"]).experimental_compile(**self.build(step.get("options", {})))
+
+    # ---------------------------------------------------------------------------------------- listings
+    def do_state(self, step: Json) -> Any:
+        """What the state says, when it says the same for a while."""
+        before, since = None, time.monotonic()
+        deadline = since + PATIENCE
+        while True:
+            try:
+                found = self._state(step)
+            except Exception as error:
+                if type(error).__name__ != "ServerUnavailable":
+                    raise
+                found = repr(error)
+            if found != before:
+                before, since = found, time.monotonic()
+            if time.monotonic() - since > (2 if ENGINE == "ray" else 1) * REST or time.monotonic() > deadline:
+                return Played(found)
+            time.sleep(0.1)
+
+    def _state(self, step: Json) -> Json:
+        args, kwargs = self.arguments(step)
+        kwargs.setdefault("detail", True) if step["name"].startswith("list_") else None
+        found = getattr(engine.util.state, step["name"])(*args, **kwargs)
+        if step["name"].startswith("summarize"):
+            name = self.build(step["of"])
+            rows = found["cluster"]["summary"]
+            mine = {key: each for key, each in rows.items() if name in key}
+            return scrub(json.dumps(mine, sort_keys=True), self.folder)
+        rows = found if isinstance(found, list) else [found]
+        columns = step["columns"]
+        words = []
+        for row in rows:
+            word = None if row is None else [self._column(row, column) for column in columns]
+            if word not in words:
+                words.append(word)
+        return sorted(words, key=str)
+
+    @staticmethod
+    def _column(row: Any, column: str) -> str:
+        found = getattr(row, column, "no such column")
+        return scrub(str(dict(sorted(found.items())) if isinstance(found, dict) else found))
+
+    # -------------------------------------------------------------------------------- environments
+    def do_here(self, step: Json) -> Any:
+        """Names of files in the working directory that are samples."""
+        return sorted(name for name in os.listdir() if name.startswith("sample"))
+
+    def do_import(self, step: Json) -> Any:
+        return importlib.import_module(step["name"]).VALUE
+
+    def do_read(self, step: Json) -> Any:
+        return Path(step["name"]).read_text()
 
     # ------------------------------------------------------------------------------------- inside of bodies
     def do_raise(self, step: Json) -> Any:
@@ -557,6 +777,14 @@ class Stage:
     def do_try(self, step: Json) -> Any:
         """A step whose outcome is a value, be it an error."""
         return Played(self.step(step["what"]))
+
+
+#: What bodies keep in the process in which they are played.
+KEPT: dict[str, Any] = {}
+
+
+async def _awaited(what: Any) -> Any:
+    return await what
 
 
 def _enter(body: Body, args: Any, kwargs: Any) -> Stage:
@@ -607,6 +835,8 @@ async def _perform_async(stage: Stage, step: Json) -> Any:
         while not stage.path(f"{step['key']}.released").exists() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         return None
+    elif step["do"] == "await":
+        made = await stage.awaits(step)
     else:
         return stage.perform(step)
     if "to" in step:
@@ -630,6 +860,12 @@ def play(program: Json, folder: str) -> list[Json]:
                 _quietly(lambda value=value: engine.kill(value))
             elif type(value).__name__ == "PlacementGroup":
                 _quietly(lambda value=value: engine.util.remove_placement_group(value))
+            elif type(value).__name__ in ("CompiledDAG", "CompiledGraph"):
+                _quietly(lambda value=value: value.teardown())
+            elif type(value).__name__ == "Pool":
+                _quietly(lambda value=value: value.terminate())
+            elif type(value).__name__ == "Queue":
+                _quietly(lambda value=value: value.shutdown(force=True))
         stage.variables.clear()
         gc.collect()
 

@@ -49,5 +49,5 @@ def test_outcomes_are_those_of_ray(player: Engine, file: Path) -> None:
 
 
 def test_every_kind_of_program_is_recorded() -> None:
-    grammar = pytest.importorskip("tests.differential.grammar", reason="needs hypothesis", exc_type=ImportError)
-    assert {file.stem for file in FILES} == set(grammar.KINDS)
+    kinds = pytest.importorskip("tests.differential.kinds", reason="needs hypothesis", exc_type=ImportError)
+    assert {file.stem for file in FILES} == set(kinds.KINDS)
