@@ -13,11 +13,13 @@ On a Ray cluster Ray's own state API answers, with records of its own; it needs 
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from functools import update_wrapper
+from typing import Any, ParamSpec, TypeVar
 
 from mray._api.context import get_runtime_context
 from mray._api.current import backend_if_started
@@ -78,6 +80,7 @@ __all__ = [
 
 Filters = Sequence[Filter] | None
 _Record = TypeVar("_Record", bound=StateSchema)
+_P = ParamSpec("_P")
 
 #: Ids whose form is checked.
 _IDS: dict[str, type[BaseID]] = {"actor_id": ActorID, "task_id": TaskID, "node_id": NodeID}
@@ -192,7 +195,7 @@ def _complain(view: View, aloud: bool) -> None:
     warnings.warn(text, stacklevel=4)
 
 
-def list_actors(
+def _of_ray(
     address: str | None = None,
     filters: Filters = None,
     limit: int = DEFAULT_LIMIT,
@@ -200,111 +203,86 @@ def list_actors(
     detail: bool = False,
     raise_on_missing_output: bool = True,
     _explain: bool = False,
-) -> list[ActorState]:
+) -> None:
+    """The parameters of a listing that Ray has."""
+
+
+def _of_mray(
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+) -> None:
+    """The parameters of a listing that only mray has."""
+
+
+def _listing(record: type[_Record], parameters: Callable[_P, None]) -> Callable[[Callable[[], None]], Callable[_P, list[_Record]]]:
+    """Makes a listing of these records; the decorated function has its name and its docstring."""
+    shape = inspect.signature(parameters).replace(return_annotation=f"list[{record.__name__}]")
+
+    def make(named: Callable[[], None]) -> Callable[_P, list[_Record]]:
+        def listing(*args: _P.args, **kwargs: _P.kwargs) -> list[_Record]:
+            try:
+                given = shape.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise TypeError(f"{named.__name__}() {error}") from None
+            given.pop("_explain", None)
+            return list_records(record, **given)
+
+        update_wrapper(listing, named)
+        del listing.__wrapped__  # type: ignore[attr-defined]  # its signature is not that of the listing
+        listing.__annotations__ = {**parameters.__annotations__, "return": shape.return_annotation}
+        listing.__signature__ = shape  # type: ignore[attr-defined]
+        return listing
+
+    return make
+
+
+@_listing(ActorState, _of_ray)
+def list_actors() -> None:
     """Actors, also the last thousand that are dead: ``list_actors(filters=[("state", "=", "ALIVE")])``."""
-    return list_records(ActorState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
-def list_tasks(
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[TaskState]:
+@_listing(TaskState, _of_ray)
+def list_tasks() -> None:
     """Calls that are not answered, and the last thousand that each living worker has run."""
-    return list_records(TaskState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
-def list_objects(
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[ObjectState]:
+@_listing(ObjectState, _of_ray)
+def list_objects() -> None:
     """Objects, once for each process that holds refs of them. Every process looks through all its Python objects for that."""
-    return list_records(ObjectState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
-def list_workers(
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[WorkerState]:
+@_listing(WorkerState, _of_ray)
+def list_workers() -> None:
     """The driver and the workers, also the last thousand that are dead."""
-    return list_records(WorkerState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
-def list_nodes(
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[NodeState]:
+@_listing(NodeState, _of_ray)
+def list_nodes() -> None:
     """The node."""
-    return list_records(NodeState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
-def list_jobs(
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[JobState]:
+@_listing(JobState, _of_ray)
+def list_jobs() -> None:
     """The drivers, as Ray lists jobs; of a persistent session also the last thousand that are gone."""
-    return list_records(JobState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
-def list_placement_groups(
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[PlacementGroupState]:
+@_listing(PlacementGroupState, _of_ray)
+def list_placement_groups() -> None:
     """Placement groups, also the last 1,000 that were removed."""
-    return list_records(PlacementGroupState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
-def list_graphs(
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-) -> list[GraphState]:
+@_listing(GraphState, _of_mray)
+def list_graphs() -> None:
     """Compiled graphs that are not torn down, and who waits for whom in them. mray's own."""
-    return list_records(GraphState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
-def list_channels(
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-) -> list[ChannelState]:
+@_listing(ChannelState, _of_mray)
+def list_channels() -> None:
     """The edges of compiled graphs: transport, messages written and waiting. mray's own."""
-    return list_records(ChannelState, address, filters, limit, timeout, detail, raise_on_missing_output)
 
 
 # ----------------------------------------------------------------------------------------------- single
