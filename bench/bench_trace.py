@@ -93,7 +93,7 @@ def probe(rounds: int) -> None:
     for _ in range(rounds):
         for looked_on in (False, True):
             buffer = Buffer()
-            program.look_on(SpanProbe(buffer, "graph") if looked_on else None)
+            program.probe(SpanProbe(buffer, "graph") if looked_on else None)
             world.execute(0)
             world.execute(0)
             before = len(buffer.spans)

@@ -261,8 +261,8 @@ class Backend(ABC):
         """Compile the DAG that ends in `root`; see `mray._graph.caller.compiled.CompiledGraph`."""
 
     @abstractmethod
-    def restore_graph(self, deed: Any) -> Any:
-        """The compiled graph that was pickled as `deed`: itself where it was compiled, elsewhere something that executes it there."""
+    def restore_graph(self, handle: Any) -> Any:
+        """The compiled graph that was pickled as `handle`: itself where it was compiled, elsewhere something that executes it there."""
 
     def host(self) -> Any:
         """What channels use of this process: a `mray._graph.host.GraphHost`. NotImplementedError where channels are the engine's own."""

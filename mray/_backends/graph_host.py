@@ -6,6 +6,7 @@ In a driver or a worker that compiles graphs, and in every actor that takes part
 from __future__ import annotations
 
 import os
+import pickle
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -18,10 +19,9 @@ from mray._backends.timeline import SECTION, trace_of
 from mray._common import messages as m
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.event_loop import LoopDoor
-from mray._graph.caller.remote import EXECUTE, RECEIVED, RemoteCallers
+from mray._graph.caller.remote import RemoteCallers
 from mray._graph.ends import SETTLING, settle_devices
-from mray._graph.watch.profiled import AT_ONCE
-from mray._graph.watch.report import REPORT, standing
+from mray._graph.messages import AT_ONCE, EXECUTE, RECEIVED, REPORT
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.limits import is_exhausted
@@ -164,7 +164,7 @@ class Host:
             answer = Answer(client.node)  # nobody's: it is answered at once
             try:
                 if verb == REPORT:
-                    answer.set(self._standing(payload))
+                    answer.set(self._state(payload))
                 else:
                     answer.set(self.service.handle(verb, payload, self._worker.executor.instance))
             except Exception as error:
@@ -193,7 +193,7 @@ class Host:
             self._enqueue(connection, number, verb, payload)
             return
         try:
-            reply(True, self._standing(payload) if verb == REPORT else self._handle_now(verb, payload))
+            reply(True, self._state(payload) if verb == REPORT else self._handle_now(verb, payload))
         except Exception as error:
             reply(False, pickle_error(error))
 
@@ -201,9 +201,8 @@ class Host:
         assert self.service is not None, "a driver takes part in no graph"
         return self.service.handle(verb, payload, None)
 
-    def _standing(self, payload: bytes) -> bytes:
-        programs = () if self.service is None else self.service.programs
-        return standing(programs, payload.decode())
+    def _state(self, payload: bytes) -> bytes:
+        return pickle.dumps(None) if self.service is None else self.service.state(payload.decode())
 
     def bell_of(self, process: str) -> Doorbell:
         client = self._client

@@ -6,19 +6,17 @@ and a graph that is being torn down at the very moment has fewer of them. Where 
 
 from __future__ import annotations
 
-import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.plan import READ, WRITE, Assignment
-from mray._graph.watch.report import standing
 
 if TYPE_CHECKING:
     from mray._backends.graph_host import Host
     from mray._channel.base import ChannelWriter
+    from mray._graph.messages import ProgramState
     from mray._graph.plan import Channel
-    from mray._graph.watch.report import Standing
 
 #: The sections.
 GRAPHS = "graphs"
@@ -32,7 +30,7 @@ def graphs_of(host: Host) -> list[dict[str, Any]]:
 
 
 def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
-    plan, results, limits = graph._plan, graph._results, graph._limits
+    plan, results, limits = graph._plan, graph._results, graph.limits
     state = "TORN_DOWN" if graph._is_teardown else "BROKEN" if graph._broken is not None else "ALIVE"
     missing = [plan.graph.endpoint_of(plan.graph.results[number]) for number in results.missing()] if awaited else []
     return {
@@ -95,9 +93,7 @@ def programs_of(host: Host) -> list[dict[str, Any]]:
     rows = []
     for program in programs:
         assignment = program.assignment
-        found: Standing | None = pickle.loads(standing((program,), assignment.graph_id))
-        if found is None:
-            continue
+        found = program.state()
         kind, method, waits_for = _place(assignment, found)
         rows.append(
             {
@@ -115,7 +111,7 @@ def programs_of(host: Host) -> list[dict[str, Any]]:
     return rows
 
 
-def _place(assignment: Assignment, found: Standing) -> tuple[str, str, list[str]]:
+def _place(assignment: Assignment, found: ProgramState) -> tuple[str, str, list[str]]:
     """(kind of operation, method, endpoints that it waits for) where a program stands."""
     operations = assignment.operations
     operation = operations[min(found.place, len(operations) - 1)]

@@ -554,11 +554,11 @@ class NativeBackend(PlacementCalls, Backend):
 
         return compile_graph(self.host(), root, **options)
 
-    def restore_graph(self, deed: Any) -> Any:
+    def restore_graph(self, handle: Any) -> Any:
         from mray._graph.caller.remote import RemoteGraph, find_graph  # noqa: PLC0415
 
-        graph: Any = find_graph(self.host(), deed.plan.graph_id) if deed.owner == self.client.process else None
-        return graph or RemoteGraph(self.host(), deed)
+        graph: Any = find_graph(self.host(), handle.plan.graph_id) if handle.owner == self.client.process else None
+        return graph or RemoteGraph(self.host(), handle)
 
     def host(self) -> Host:
         """What graphs use of this process."""

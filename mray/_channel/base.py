@@ -158,6 +158,11 @@ class WrappedReader(ChannelReader):
     def __init__(self, inner: ChannelReader) -> None:
         self._inner = inner
 
+    def wraps(self, reader: ChannelReader | None) -> bool:
+        """Whether it reads what this one does, perhaps with others between them."""
+        inner = self._inner
+        return inner is reader or (isinstance(inner, WrappedReader) and inner.wraps(reader))
+
     def ready(self) -> bool:
         return self._inner.ready()
 

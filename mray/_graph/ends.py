@@ -27,8 +27,6 @@ from mray._graph.host import GraphHost
 from mray._graph.plan import Channel
 from mray._ipc.segment import Segment
 
-#: Asks an actor to give back the memory that closed edges have left: of devices, and what it had passed on.
-TRIM = "trim"
 #: Seconds that a process waits at most, when a graph ends, for devices and peers to let go of what edges have lent.
 SETTLING = 0.05
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
-    from mray._graph.actor.loop import GraphService
     from mray._ipc.doorbell import Doorbell, GroupBell
     from mray._ipc.segment import Ask
     from mray._ipc.spin import Spinner
@@ -30,6 +29,19 @@ class Pending(Protocol):
         """The answer; raises what the other side raised, or ActorDiedError when it died. Call when `done`."""
 
 
+class Service(Protocol):
+    """What runs the programs of an actor: `mray._graph.actor.loop.GraphService`, for those who wait in the actor's process."""
+
+    def is_its_thread(self) -> bool:
+        """Whether the thread that asks is the one that runs the programs."""
+
+    def ready(self) -> bool:
+        """Whether `run` would get anywhere."""
+
+    def run(self, pending: Callable[[], object]) -> bool:
+        """Run every program until all are blocked, or until `pending()`; whether anything moved."""
+
+
 class GraphHost(Protocol):
     """One process of a session, as graphs see it."""
 
@@ -38,13 +50,15 @@ class GraphHost(Protocol):
     #: What names of shared memory of this session start with: ``/mray-<session>-``.
     prefix: str
     spinner: Spinner
-    #: What runs the programs of the actor in this process; None in a driver.
-    service: GraphService | None
     #: The compiled graphs of this process that are not torn down; whoever ends the session has them `abandon`.
     graphs: weakref.WeakSet[Any]
 
     #: event loop -> its `mray._graph.caller.event_loop.LoopDoor`.
     doors: weakref.WeakKeyDictionary[Any, Any]
+
+    @property
+    def service(self) -> Service | None:
+        """What runs the programs of the actor in this process; None in a driver."""
 
     @property
     def bells(self) -> tuple[int, ...]:

@@ -6,21 +6,19 @@ In the process that compiled it. Counters cost nothing and are always there; dur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mray._graph.participants import Participants
 from mray._graph.plan import DRIVER, Plan
 from mray._graph.structure import call_numbers
 from mray._trace.digest import Digest
 
-if TYPE_CHECKING:
-    from mray._graph.caller.compiled import CompiledGraph
 
-
-def measured(graph: CompiledGraph, digest: Digest | None, counters: Mapping[int, Mapping[str, int]]) -> dict[str, Any]:
+def measured(participants: Participants, digest: Digest | None, counters: Mapping[int, Mapping[str, int]]) -> dict[str, Any]:
     """``steps``, ``edges``, ``endpoints``, ``bottleneck``, ``why`` and ``seconds``, as `CompiledGraph.statistics` describes them."""
-    plan = graph._plan
+    plan = participants.plan
     numbers = call_numbers(plan.graph)
-    steps = {numbers[step.index]: _step(graph, plan, step.index, digest) for step in plan.graph.steps}
+    steps = {numbers[step.index]: _step(participants, plan, step.index, digest) for step in plan.graph.steps}
     edges: dict[int, dict[str, Any]] = {}
     for channel in plan.channels:
         counted = counters.get(channel.index, {})
@@ -42,35 +40,29 @@ def measured(graph: CompiledGraph, digest: Digest | None, counters: Mapping[int,
     if digest is not None:
         endpoints = (DRIVER, *plan.graph.actors)
         found["seconds"] = digest.seconds
-        found["endpoints"] = {each: {"name": _name(graph, each), "busy": digest.utilization(each)} for each in endpoints}
-        found["bottleneck"], found["why"] = _bottleneck(graph, digest, numbers)
+        found["endpoints"] = {each: {"name": participants.name(each), "busy": digest.utilization(each)} for each in endpoints}
+        found["bottleneck"], found["why"] = _bottleneck(participants, digest, numbers)
     return found
 
 
-def _step(graph: CompiledGraph, plan: Plan, index: int, digest: Digest | None) -> dict[str, Any]:
+def _step(participants: Participants, plan: Plan, index: int, digest: Digest | None) -> dict[str, Any]:
     step = plan.graph.steps[index]
-    said: dict[str, Any] = {"name": step.method, "actor": step.actor, "owner": _name(graph, step.actor)}
+    said: dict[str, Any] = {"name": step.method, "actor": step.actor, "owner": participants.name(step.actor)}
     if digest is not None:
         channels = [plan.channel_to(source, step.actor) for source in step.sources if plan.graph.endpoint_of(source) != step.actor]
         said.update(digest.step(index, [(channel.index, step.actor) for channel in channels if channel is not None]))
     return said
 
 
-def _bottleneck(graph: CompiledGraph, digest: Digest, numbers: Mapping[int, int]) -> tuple[str | None, str]:
+def _bottleneck(participants: Participants, digest: Digest, numbers: Mapping[int, int]) -> tuple[str | None, str]:
     """What bounds how often the graph can run, a step or the caller, and why it is that one; None when nobody is busy."""
-    plan = graph._plan
+    plan = participants.plan
     busiest = digest.busiest((DRIVER, *plan.graph.actors))
     if busiest is None:
         return None, "nobody was busy"
-    share = f"{_name(graph, busiest)} was busy for {digest.utilization(busiest):.0%} of {digest.seconds:.3g} s"
+    share = f"{participants.name(busiest)} was busy for {digest.utilization(busiest):.0%} of {digest.seconds:.3g} s"
     if busiest == DRIVER:
-        return _name(graph, busiest), share
+        return participants.name(busiest), share
     longest = max((step for step in plan.graph.steps if step.actor == busiest), key=lambda step: digest.total_compute(step.index))
     part = digest.total_compute(longest.index) / max(digest.busy.get(busiest, 0), 1)
     return f"[{numbers[longest.index]}] {longest.method}", f"{share}, {part:.0%} of that in {longest.method}()"
-
-
-def _name(graph: CompiledGraph, endpoint: str) -> str:
-    if endpoint == DRIVER:
-        return "the caller"
-    return f"{graph._names[endpoint]}({endpoint[:8]})" if graph._names.get(endpoint) else endpoint

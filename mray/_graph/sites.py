@@ -2,7 +2,7 @@
 
     driver                                       each actor that may need a device
     looks at its own devices
-    request "survey" (uuids it knows) ---------> looks at its own: their uuids, which of these they reach, NCCL
+    request SITE (uuids it knows) ---------> looks at its own: their uuids, which of these they reach, NCCL
     puts the answers together <----------------- Site
 
 Only for graphs in which an actor has ``num_gpus`` or a hint demands a device: all others compile without asking anybody, and nobody loads a
@@ -21,10 +21,8 @@ from mray._channel.select import DEMANDS_DEVICE
 from mray._channel.site import Gpu, Site
 from mray._device.platform import platform
 from mray._graph.host import GraphHost, raise_death
+from mray._graph.messages import SITE
 from mray._graph.plan import DRIVER, Graph
-
-#: Asks an actor for its `Site`.
-SURVEY = "survey"
 
 
 # ----------------------------------------------------------------------------------------- in each process
@@ -41,11 +39,6 @@ def look(known: Iterable[str] = ()) -> Site:
         for device in devices.devices
     )
     return Site(devices.name, gpus, nccl_version(), shares_gpus(), getpid())
-
-
-def answer(payload: bytes) -> bytes:
-    """Main thread of an actor: the pickle of its `Site`."""
-    return pickle.dumps(look(pickle.loads(payload)))
 
 
 # ----------------------------------------------------------------------------------------- in the process that compiles
@@ -72,7 +65,7 @@ def whom_to_ask(graph: Graph, owners: frozenset[str], groups: Iterable[Iterable[
     return frozenset(ends | owners | {DRIVER}) if ends or owners else frozenset()
 
 
-def survey(host: GraphHost, asked: Iterable[str], owners: frozenset[str], actors: Mapping[str, Any]) -> dict[str, Site]:
+def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], actors: Mapping[str, Any]) -> dict[str, Site]:
     """Ask these endpoints, all at once; waits until they live. Raises ActorDiedError.
 
     `actors`: endpoint -> the handle of its actor.
@@ -106,7 +99,7 @@ def survey(host: GraphHost, asked: Iterable[str], owners: frozenset[str], actors
 def _ask(host: GraphHost, actors: Mapping[str, Any], processes: Mapping[str, str], own: Site) -> dict[str, Site]:
     payload = pickle.dumps([gpu.uuid for gpu in own.gpus])
     try:
-        pendings = {endpoint: host.request(process, SURVEY, payload) for endpoint, process in processes.items()}
+        pendings = {endpoint: host.request(process, SITE, payload) for endpoint, process in processes.items()}
         host.wait_until(lambda: all(pending.done() for pending in pendings.values()), None)
         return {endpoint: pickle.loads(pending.result()) for endpoint, pending in pendings.items()}
     except Exception as error:

@@ -19,11 +19,12 @@ from mray._channel.inproc import InprocWriter
 from mray._channel.ruled import RuledWriter
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
 from mray._channel.site import Gpu, Site
-from mray._graph import sites as survey_module
+from mray._graph import sites as sites_module
 from mray._graph.communicators import NcclGroup, nccl_groups
 from mray._graph.compiler.resolve import resolve
+from mray._graph.messages import SITE
 from mray._graph.plan import DRIVER, Graph, Source, Transfer
-from mray._graph.sites import SURVEY, look, owners, survey, whom_to_ask
+from mray._graph.sites import ask_sites, look, owners, whom_to_ask
 from tests.unit.graphs import make_graph
 from tests.unit.sites import actor, driver
 
@@ -98,7 +99,7 @@ def test_members_of_a_collective_that_cannot_be_ranks_are_refused() -> None:
         nccl_groups([NcclGroup(["d", "e"], handles)], SITES)
 
 
-# ------------------------------------------------------------------------------------------------- survey
+# ------------------------------------------------------------------------------------------------- sites
 def handle(name: str, num_gpus: float = 0) -> Any:
     class Named:
         pass
@@ -133,7 +134,7 @@ class Host:
         return bytes.fromhex(actor).decode()
 
     def request(self, process: str, verb: str, payload: bytes) -> Any:
-        assert verb == SURVEY
+        assert verb == SITE
         self.asked.append(process)
         answer = pickle.dumps(self.looks[process](pickle.loads(payload)))
         return SimpleNamespace(done=lambda: True, result=lambda: answer)
@@ -151,9 +152,9 @@ def seeing(number: int) -> Callable[[list[str]], Site]:
 
 def test_processes_tell_what_they_have_and_who_asks_puts_their_names_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = tuple(Gpu(number, f"GPU-{number}", "H1") for number in range(2))
-    monkeypatch.setattr(survey_module, "look", lambda known=(): Site("cuda", everything, pid=9))
+    monkeypatch.setattr(sites_module, "look", lambda known=(): Site("cuda", everything, pid=9))
     host = Host({"A": seeing(0), "B": seeing(1)})
-    sites = survey(host, ["a", "b", DRIVER], frozenset("a"), {"a": handle("A"), "b": handle("B")})  # type: ignore[arg-type]
+    sites = ask_sites(host, ["a", "b", DRIVER], frozenset("a"), {"a": handle("A"), "b": handle("B")})  # type: ignore[arg-type]
     assert sorted(host.asked) == ["A", "B"]
     assert (sites["a"].name, sites["a"].owns, sites["a"].is_driver) == ("A(a)", True, False)
     assert (sites[DRIVER].name, sites[DRIVER].owns, sites[DRIVER].is_driver) == ("the driver", False, True)
@@ -162,15 +163,15 @@ def test_processes_tell_what_they_have_and_who_asks_puts_their_names_to_it(monke
 
 
 def test_devices_that_the_driver_does_not_see_are_asked_about_in_a_second_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey_module, "look", lambda known=(): Site(pid=9))
+    monkeypatch.setattr(sites_module, "look", lambda known=(): Site(pid=9))
     host = Host({"A": seeing(0), "B": seeing(1)})
-    sites = survey(host, ["a", "b"], frozenset("ab"), {"a": handle("A"), "b": handle("B")})  # type: ignore[arg-type]
+    sites = ask_sites(host, ["a", "b"], frozenset("ab"), {"a": handle("A"), "b": handle("B")})  # type: ignore[arg-type]
     assert sorted(host.asked) == ["A", "A", "B", "B"]
     assert sites["a"].reaches_all(sites["b"])
 
 
 def test_a_process_without_devices_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey_module, "platform", lambda: None)
+    monkeypatch.setattr(sites_module, "platform", lambda: None)
     assert look() == Site(pid=os.getpid())
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from mray._channel.base import Failed
+from mray._graph.messages import ProfileRequest
 from mray._graph.plan import Argument, Assignment, Source, Step
 from mray._graph.watch.probes import RangeProbe, SpanProbe
-from mray._graph.watch.profiled import Wish, profile, unprofile
+from mray._graph.watch.profiled import profile, unprofile
 from mray._trace import nvtx, picture
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, distribution
@@ -42,7 +43,7 @@ def probed(world: World) -> list[Buffer]:
     buffers = []
     for program in world.programs:
         buffers.append(Buffer())
-        program.look_on(SpanProbe(buffers[-1], "graph"))
+        program.probe(SpanProbe(buffers[-1], "graph"))
     return buffers
 
 
@@ -170,7 +171,7 @@ def test_nothing_of_a_probe_is_left_when_nobody_looks_on() -> None:
     counts = [len(buffer.spans) for buffer in buffers]
     assert all(counts)
     for program in world.programs:
-        program.look_on(None)
+        program.probe(None)
     world.execute(2)
     assert world.execute(3) == [("m1", ("m0", 3))]
     assert [(program._actions, program._waits) for program in world.programs] == before
@@ -186,7 +187,7 @@ def test_actions_are_exchanged_between_executions_only() -> None:
     a.run(lambda: False)  # it waits for b in the middle of its execution
     plain = a._actions
     buffer = Buffer()
-    a.look_on(SpanProbe(buffer, "graph"))
+    a.probe(SpanProbe(buffer, "graph"))
     a.run(lambda: False)
     assert a._actions is plain
     b.run(lambda: False)
@@ -211,11 +212,11 @@ def test_what_a_first_step_has_gathered_and_what_is_owed_survive_the_exchange() 
     failing.run(lambda: False)
     last.run(lambda: False)  # skips, and owes the slow one's message
     buffer = Buffer()
-    last.look_on(SpanProbe(buffer, "graph"))
+    last.probe(SpanProbe(buffer, "graph"))
     world.input.try_write(1)
     failing.run(lambda: False)
     last.run(lambda: False)  # gathers the fast one's value
-    last.look_on(None)
+    last.probe(None)
     last.run(lambda: False)
     slow.run(lambda: False)
     slow.run(lambda: False)
@@ -228,7 +229,7 @@ def test_looking_on_and_off_many_times_while_values_flow_loses_none() -> None:
     world = World(make_graph(("a", (-1,)), ("b", (0,)), ("a", (1, -1)), ("c", (2, 0))), capacity=3)
     for number in range(60):
         for program in world.programs:
-            program.look_on(SpanProbe(Buffer(), "graph") if number % 2 else None)
+            program.probe(SpanProbe(Buffer(), "graph") if number % 2 else None)
         world.input.try_write(number)
         world.programs[number % 3].run(lambda: False)
         world.run()
@@ -248,7 +249,7 @@ def test_a_request_to_end_a_profile_that_comes_late_ends_no_other_one() -> None:
     world = World(make_graph(("a", (-1,))))
 
     def begin(token: str) -> None:
-        assert pickle.loads(profile(host, world.programs, pickle.dumps(Wish("g", token, 100, calls=False, torch=False)))) == ""
+        assert pickle.loads(profile(host, world.programs, pickle.dumps(ProfileRequest("g", token, 100, calls=False, torch=False)))) == ""
 
     def end(token: str) -> list[int]:
         sheets = pickle.loads(unprofile(host, world.programs, f"g/{token}".encode(), at_once=True))
@@ -305,7 +306,7 @@ def domain() -> FakeDomain:
 
 def annotated(world: World, domain: FakeDomain) -> None:
     for program in world.programs:
-        program.look_on(RangeProbe(nvtx.NvtxRanges(domain)))
+        program.probe(RangeProbe(nvtx.NvtxRanges(domain)))
 
 
 def test_nvtx_is_told_of_every_read_method_write_and_wait_in_colours_by_kind(domain: FakeDomain) -> None:
@@ -340,7 +341,7 @@ def test_a_program_annotates_from_the_beginning_and_can_be_profiled_besides(doma
     before = len(domain.told)
     (program,) = world.programs
     program._probes = (RangeProbe(nvtx.NvtxRanges(domain)),)
-    program.look_on(SpanProbe(buffer := Buffer(), "graph"))
+    program.probe(SpanProbe(buffer := Buffer(), "graph"))
     world.execute(2)
     world.execute(3)
     assert len(domain.told) > before

@@ -330,8 +330,8 @@ class LocalBackend(Backend):
         return self._here().compile_graph(root, **options)
 
     @_taking_turn
-    def restore_graph(self, deed: Any) -> Any:
-        return self._here().restore_graph(deed)
+    def restore_graph(self, handle: Any) -> Any:
+        return self._here().restore_graph(handle)
 
     def host(self) -> Any:
         return self._here().host()

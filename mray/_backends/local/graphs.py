@@ -24,7 +24,6 @@ from mray._backends.local.transport import LocalReactor
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
-from mray._graph.caller.ref import CompiledDAGRef
 from mray._graph.caller.waiting import wait_until
 from mray._graph.host import GraphHost
 from mray._graph.plan import Channel, Step
@@ -168,16 +167,16 @@ class LocalService(GraphService):
 class LocalGraph(CompiledGraph):
     """A compiled graph in the session's one process. Any thread, also one that takes no part in turns yet."""
 
-    _host: LocalHost
+    host: LocalHost
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._spinner = self._host.spinner
+        self.spinner = self.host.spinner
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         """A scheduling point, unless the session is over."""
-        baton = self._host.baton
+        baton = self.host.baton
         if baton.closed:
             yield
             return
@@ -189,14 +188,14 @@ class LocalGraph(CompiledGraph):
         with self._turn():
             return super().execute(*args, **kwargs)
 
-    def _fetch(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
+    def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
         with self._turn():
-            return super()._fetch(ref, index, output, timeout, deadline)
+            return super().fetch(index, output, timeout, deadline)
 
-    def _wait(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
         # By the host of who waits: in this process it may be another one than that of who compiled.
         host = current_backend().host()
-        with self._host.baton.turn():
+        with self.host.baton.turn():
             return wait_until(host, host.process in self._made.processes.values(), predicate, deadline)
 
     def die(self) -> None:

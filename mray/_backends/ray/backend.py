@@ -278,7 +278,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
             **options,
         )
 
-    def restore_graph(self, deed: Any) -> Any:
+    def restore_graph(self, handle: Any) -> Any:
         raise NotImplementedError("A compiled graph of mray's own came to a process that runs on Ray.")
 
     # ------------------------------------------------------------------------------------ sessions within

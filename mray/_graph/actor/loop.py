@@ -11,36 +11,47 @@ on the main thread, between ordinary calls and never inside one.
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from os import sched_yield
 from time import monotonic
+from types import FrameType
 from typing import Any
 
-from mray._channel.base import ChannelReader
+from mray._channel.base import ChannelReader, WrappedReader
 from mray._graph.actor.program import compile_program
 from mray._graph.communicators import join, leave
-from mray._graph.ends import SETTLING, TRIM, Ends, open_ends, settle_devices
+from mray._graph.ends import SETTLING, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost
+from mray._graph.messages import (
+    ALLOCATE,
+    LENT,
+    PROFILE,
+    PROFILE_NOW,
+    SITE,
+    STATISTICS,
+    STOP,
+    TRIM,
+    UNPROFILE,
+    UNPROFILE_NOW,
+    ProgramState,
+)
 from mray._graph.plan import READ, Assignment
-from mray._graph.sites import SURVEY, answer
+from mray._graph.sites import look
 from mray._graph.watch.probes import Probe
-from mray._graph.watch.profiled import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, profile, unprofile
+from mray._graph.watch.profiled import profile, unprofile
 from mray._graph.watch.profilers import ProgramProfilers
-from mray._graph.watch.report import STATISTICS, statistics
 from mray._ipc.segment import Segment
 from mray._ipc.slots import sweep_orphans
 from mray._ipc.spin import MOST_CROWDED, SELFISH, Patience
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import deserialize
-
-ALLOCATE = "allocate"
-STOP = "stop"
-#: Its answer, where the actor keeps values for others that it has passed on to them: TRIM has it look again once they have left, too.
-LENT = b"lent"
 
 
 class Program:
@@ -60,10 +71,10 @@ class Program:
         self.ends = ends
         self._profilers = profilers
         self._probes = () if profilers is None else profilers.probes
-        #: Who looks on whoever else does, from outside.
+        #: The probes that are always there, outermost.
         self._always = probes
         self._compile = partial(compile_program, assignment, instance, ends.readers, ends.writers, constants, ends.communicators, failure)
-        #: The program as it is when nobody but `profilers` looks on.
+        #: The program as it is without the probe of a profile.
         self._code = code = self._compile((*self._probes, *probes))
         self._actions = code.actions
         self._waits = code.waits
@@ -71,9 +82,9 @@ class Program:
         #: The values of the current execution.
         self._cells = code.cells
         self._blank = [None] * len(code.cells)
-        #: Who is to look on from the next execution on; `_turning` guards it and the exchange of actions.
+        #: The probe from the next execution on; `_exchanging` guards it and the exchange of actions.
         self._wanted: Probe | None = None
-        self._turning = threading.Lock()
+        self._exchanging = threading.Lock()
         #: Whether `run` is to return at the end of the execution even if nobody is pending.
         self._returns = False
         self._readers: tuple[ChannelReader, ...] = tuple(ends.readers.values())
@@ -129,25 +140,25 @@ class Program:
             self._place = place
             self.executions += executions
 
-    def look_on(self, probe: Probe | None) -> None:
-        """From the next execution on this one looks on, or nobody does. Any thread, at any time.
+    def probe(self, probe: Probe | None) -> None:
+        """From the next execution on there is this probe around its operations, or none. Any thread, at any time.
 
         Actions are exchanged by the main thread, between two executions: `run` is covered by one that does it. Nothing on the way
-        of an execution asks whether anybody looks on.
+        of an execution asks whether there is a probe.
         """
-        with self._turning:
+        with self._exchanging:
             self._wanted = probe
             self._returns = True
-            self.__dict__["run"] = self._turn_and_run
+            self.__dict__["run"] = self._exchange_and_run
 
-    def _turn_and_run(self, pending: Callable[[], object]) -> bool:
-        self._turn()
+    def _exchange_and_run(self, pending: Callable[[], object]) -> bool:
+        self._exchange()
         moved = Program.run(self, pending)
-        self._turn()
+        self._exchange()
         return moved
 
-    def _turn(self) -> None:
-        with self._turning:
+    def _exchange(self) -> None:
+        with self._exchanging:
             if self._place or self.closed or "run" not in self.__dict__:
                 return
             probe = self._wanted
@@ -159,9 +170,38 @@ class Program:
             self._returns = False
             del self.__dict__["run"]
 
+    def state(self) -> ProgramState:
+        """Where the actor stands in it. Any thread of the actor's process."""
+        stack = _stack_of(self.thread)
+        place, executions, running = self._place, self.executions, False
+        inner = stack
+        for position, frame in enumerate(stack):
+            # Invariant: `run` keeps its place in these two, and in no attribute before it leaves.
+            if frame.f_code is type(self).run.__code__ and frame.f_locals.get("self") is self:
+                place = frame.f_locals.get("place", place)
+                executions += frame.f_locals.get("executions", 0)
+                # The frame above is the action; what it calls is the user's method, or the channel's.
+                inner = stack[position + 2 :]
+                running = True
+        busy = running or any(frame.f_code.co_name == "_serve" for frame in stack)
+        text = "".join(traceback.format_list(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in inner))) if busy else ""
+        return ProgramState(os.getpid(), executions, place, () if running else self._missing(place), running, text)
+
+    def _missing(self, place: int) -> tuple[int, ...]:
+        """The channels that the READ at a place waits for: those of a step that follow each other are one action."""
+        operations = self.assignment.operations
+        missing = []
+        for operation in operations[place:]:
+            if operation.kind != READ or operation.step != operations[place].step:
+                break
+            reader = self.ends.readers.get(operation.channel)
+            if not any(inlet.came and _reads_by(inlet.reader, reader) for inlet in self._inlets):
+                missing.append(operation.channel)
+        return tuple(missing)
+
     def close(self) -> None:
         """Leave the graph. Idempotent."""
-        with self._turning:
+        with self._exchanging:
             self.closed = self._returns = True
             self._actions = []
         self.ends.close()
@@ -170,10 +210,25 @@ class Program:
             self._profilers.close()
 
 
+def _reads_by(reader: ChannelReader, wanted: ChannelReader | None) -> bool:
+    """Whether a reader is the one that is wanted, perhaps with others around it."""
+    return reader is wanted or (isinstance(reader, WrappedReader) and reader.wraps(wanted))
+
+
+def _stack_of(thread: int) -> list[FrameType]:
+    """The frames of a thread, outermost first."""
+    frames = []
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames[::-1]
+
+
 class GraphService:
     """All programs of one actor. For the main thread, except `ready` and `owner_gone`."""
 
-    #: Who looks on in every program of this host's, always.
+    #: The probes around every program, always.
     probes: tuple[Probe, ...] = ()
 
     def __init__(self, host: GraphHost) -> None:
@@ -195,13 +250,13 @@ class GraphService:
             self._stop(payload.decode())
             return b"" if sweep_orphans() else LENT
         if verb == STATISTICS:
-            return statistics(self._programs, payload.decode())
+            return self._statistics(payload.decode())
         if verb in (PROFILE, PROFILE_NOW):
             return profile(self._host, self._programs, payload)
         if verb in (UNPROFILE, UNPROFILE_NOW):
             return unprofile(self._host, self._programs, payload, at_once=verb == UNPROFILE_NOW)
-        if verb == SURVEY:
-            return answer(payload)
+        if verb == SITE:
+            return pickle.dumps(look(pickle.loads(payload)))
         if verb == TRIM:
             sweep_orphans()
             settle_devices(SETTLING)
@@ -325,6 +380,16 @@ class GraphService:
                 return False
             if now > politely:
                 sched_yield()
+
+    def state(self, graph_id: str) -> bytes:
+        """Any thread: the pickled `ProgramState` of a graph's program, or of None when the actor takes no part in it (any more)."""
+        program = next((program for program in self._programs if program.assignment.graph_id == graph_id), None)
+        return pickle.dumps(None if program is None else program.state())
+
+    def _statistics(self, graph_id: str) -> bytes:
+        """The pickled counters of what the actor writes, by channel."""
+        writers = [item for program in self._programs if program.assignment.graph_id == graph_id for item in program.ends.writers.items()]
+        return pickle.dumps({number: writer.statistics() for number, writer in writers})
 
     def statistics(self) -> dict[str, int]:
         """Executions finished, by graph."""

@@ -16,19 +16,20 @@ import contextlib
 import logging
 import threading
 import weakref
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from os import sched_yield
 from time import monotonic
 from typing import Any, NoReturn, TypeVar
 
 from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
-from mray._graph.caller.completions import Completions
-from mray._graph.caller.future import CompiledDAGFuture, stream, submit_when_there_is_room
-from mray._graph.caller.pressure import deadline_of, get_timed_out, make_way, submit_timed_out, too_many, too_many_kept, way_is_clear
+from mray._common.clock import now
+from mray._graph.caller.executions import Completions
+from mray._graph.caller.future import CompiledDAGFuture, all_of, each_of, submit_when_there_is_room
+from mray._graph.caller.handle import GraphHandle, restore_graph
+from mray._graph.caller.limits import Limits, deadline_of, too_many_text
 from mray._graph.caller.ref import CompiledDAGRef
-from mray._graph.caller.remote import Deed, restore_graph
 from mray._graph.caller.results import TAKEN, Results
 from mray._graph.caller.waiting import wait_until
 from mray._graph.compiler.allocate import Allocation
@@ -37,32 +38,23 @@ from mray._graph.ends import SETTLING
 from mray._graph.host import GraphHost
 from mray._graph.inputs import check_inputs, packer, picker
 from mray._graph.measures import measured
-from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Operation, Plan, Source
-from mray._graph.watch.profile import Profile
-from mray._graph.watch.report import counters, labelled, report
+from mray._graph.participants import Participants
+from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Channel, Operation, Plan, Source
+from mray._graph.watch.probes import Probe, probed_writers
+from mray._graph.watch.profile import Attachment, Profile
+from mray._graph.watch.report import LEAST, counters, describe_caller, labelled, report_of
+from mray._graph.watch.report import PATIENCE as PATIENCE_OF_REPORT
 from mray._ipc.spin import CALLER_WINDOW, SELFISH, Patience
 from mray._ipc.table import usable_cores
 from mray._trace.digest import Digest
-from mray._trace.span import MOST_SPANS
-from mray.exceptions import RayChannelError
+from mray._trace.span import MOST_SPANS, clock
+from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a graph allows itself, and how it is called. Timeouts in seconds; ``None`` and -1 wait for ever."""
-
-    in_flight: int = 10
-    kept: int = 1000
-    submit_timeout: float | None = None
-    get_timeout: float | None = None
-    teardown_timeout: float = 30.0
-    #: With too many executions in flight, the next one waits instead of raising: so many seconds. Slow is not dead: not `submit_timeout`,
-    #: which has a default.
-    wait: bool = False
-    wait_timeout: float | None = None
-    enable_asyncio: bool = False
+#: Seconds after which an `execute` that waits for room says so in the log.
+PATIENCE = 10.0
 
 
 class CompiledGraph(Depicted):
@@ -72,10 +64,10 @@ class CompiledGraph(Depicted):
         self, host: GraphHost, plan: Plan, made: Allocation, limits: Limits, handles: Mapping[str, Any] | None = None, keep: Any = None
     ) -> None:
         graph = plan.graph
-        self._host = host
+        self.host = host
         self._plan = plan
         self._made = made
-        self._limits = limits
+        self.limits = limits
         self._most = limits.in_flight
         #: actor id -> its handle.
         self._handles = handles or {}
@@ -83,6 +75,7 @@ class CompiledGraph(Depicted):
         self._keep = keep
         #: endpoint -> the name of its actor's class.
         self._names = {actor: str(handle._blueprint.class_name) for actor, handle in self._handles.items()}
+        self._participants = Participants(host, plan, self._names, made.processes)
         self._lock = threading.Lock()
         self._is_teardown = False
         #: Why the graph can go on no more: an actor died.
@@ -99,7 +92,7 @@ class CompiledGraph(Depicted):
         self._arity = -1 if graph.keywords or graph.form == MIXED or limits.enable_asyncio else graph.positional
         self._direct = graph.form == DIRECT
         self._pack = packer(graph)
-        self._several = range(len(graph.outputs)) if graph.returns_list else None
+        self.outputs = range(len(graph.outputs)) if graph.returns_list else None
 
         sources = graph.results
         self._readers = tuple(made.ends.readers[_channel_index(plan, source)] for source in sources)
@@ -109,11 +102,11 @@ class CompiledGraph(Depicted):
         self._fast_read = self._readers[0].try_read if len(sources) == len(graph.outputs) == 1 and graph.outputs[0].key is None else None
         #: The same; None while somebody waits for room, and must be told of every result that is taken.
         self._only_read = self._fast_read
-        self._note_drop: Callable[[tuple[int, int | None]], None] = self._results.dropped.append
+        self.note_drop: Callable[[tuple[int, int | None]], None] = self._results.dropped.append
         self._room_wanted = 0
         #: Other processes hold it.
         self._is_exported = False
-        self._completions = Completions(self)
+        self.completions = Completions(self, self._lock)
         #: Whether `get` refuses to keep more results of others than may be kept. Ray's futures do not, and nobody who waits does.
         self._strict = not (limits.wait or limits.enable_asyncio)
         #: How many executions were submitted.
@@ -121,9 +114,9 @@ class CompiledGraph(Depicted):
 
         #: Whether an actor of the graph lives in this very process, whose main thread must then run its program while it waits.
         cores = usable_cores()
-        self._spinner: Patience = Patience(CALLER_WINDOW) if 1 < cores < made.crowd else host.spinner
-        self._runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
-        tell = _teller(weakref.ref(self))
+        self.spinner: Patience = Patience(CALLER_WINDOW) if 1 < cores < made.crowd else host.spinner
+        self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
+        tell = _teller(weakref.WeakMethod(self._break))
         #: The profile that goes on, and what the latest one that has ended has measured.
         self._profile: Profile | None = None
         self._measured: Digest | None = None
@@ -138,7 +131,7 @@ class CompiledGraph(Depicted):
         actor of the graph is dead, and whatever the serialization of the arguments raises.
         """
         if kwargs or len(args) != self._arity:
-            if self._limits.enable_asyncio:
+            if self.limits.enable_asyncio:
                 raise ValueError("Use execute_async if enable_asyncio=True")
             check_inputs(self._plan.graph, args, kwargs)
         value = args[0] if self._direct else self._pack(args, kwargs)
@@ -149,25 +142,25 @@ class CompiledGraph(Depicted):
             if results.dropped:
                 results.note_dropped()
             if self._submitted - results.finished >= self._most:
-                make_way(self)
+                self._make_way()
             if not self._try_write(value):
                 self._write_later(value)
             # Not before: waiting gives the lock away.
             index = self._submitted
             self._submitted = index + 1
-        if self._several is None:
+        if self.outputs is None:
             return CompiledDAGRef(self, index)
-        return [CompiledDAGRef(self, index, output) for output in self._several]
+        return [CompiledDAGRef(self, index, output) for output in self.outputs]
 
     async def execute_async(self, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
         """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in any event loop."""
         return await self._execute_async(args, kwargs)
 
     async def _execute_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompiledDAGFuture | list[CompiledDAGFuture]:
-        if not self._limits.enable_asyncio:
+        if not self.limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
-        value = self._checked(args, kwargs)
-        index = self._submit_nowait(value, self._limits.wait)
+        value = self.checked(args, kwargs)
+        index = self.submit_nowait(value, self.limits.wait)
         if index < 0:
             index = await submit_when_there_is_room(self, value)
         return self._futures(index)
@@ -178,27 +171,39 @@ class CompiledGraph(Depicted):
         `inputs` may be asynchronous. As many executions are in flight as the graph allows; the next input is asked for when there is room.
         A method's exception is raised in its turn and ends the stream; executions that are in flight then are dropped.
         """
-        if not self._limits.enable_asyncio:
+        if not self.limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
-        return stream(self, inputs)
+        return self._stream(inputs)
 
-    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _stream(self, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+        flying: deque[CompiledDAGFuture | list[CompiledDAGFuture]] = deque()
+        async for item in each_of(inputs):
+            value = self.checked((item,), {})
+            # What is in flight must be read first: others may need that to give room.
+            while (index := -1 if len(flying) >= self.limits.in_flight else self.submit_nowait(value, True)) < 0 and flying:
+                yield await all_of(flying.popleft())
+            flying.append(self._futures(index if index >= 0 else await submit_when_there_is_room(self, value)))
+        while flying:
+            yield await all_of(flying.popleft())
+
+    def checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The input's value, of the arguments of `execute`. Raises ValueError when the graph does not take them."""
         check_inputs(self._plan.graph, args, kwargs)
         return args[0] if self._direct else self._pack(args, kwargs)
 
     def _futures(self, index: int) -> CompiledDAGFuture | list[CompiledDAGFuture]:
-        if self._several is None:
+        if self.outputs is None:
             return CompiledDAGFuture(self, index)
-        return [CompiledDAGFuture(self, index, output) for output in self._several]
+        return [CompiledDAGFuture(self, index, output) for output in self.outputs]
 
-    def _submit_nowait(self, value: Any, wait: bool) -> int:
+    def submit_nowait(self, value: Any, wait: bool) -> int:
         """Submit; the execution's index, or -1 when there is no room now. Without `wait` too many in flight are an error."""
         with self._lock:
             if self._stopped:
                 self._raise_stopped()
-            if not way_is_clear(self):
+            if not self._way_is_clear():
                 if not wait and not self._results.next_is_unwanted():
-                    raise too_many(self)
+                    raise self._too_many()
                 return -1
             if not self._try_write(value):
                 return -1
@@ -208,40 +213,111 @@ class CompiledGraph(Depicted):
 
     def _write_later(self, value: Any) -> None:
         """The input channel is full: an actor is behind by a whole ring."""
-        timeout = self._limits.submit_timeout
+        timeout = self.limits.submit_timeout
         deadline = deadline_of(timeout)
         while not self._try_write(value):
             if not self._wait_unlocked(self._writer.has_room, deadline):
-                raise self._unlocked(lambda: submit_timed_out(self, timeout))
+                raise self._unlocked(lambda: self.submit_timed_out(timeout))
             if self._stopped:
                 self._raise_stopped()
 
+    # ------------------------------------------------------------------------------------ backpressure
+    # So many executions may be in flight. One more is an error, which is Ray's way, or it waits (`Limits.wait`):
+    #
+    #     results of dropped refs      are read and thrown away
+    #     the oldest result            is read and kept for a later `get`, as long as no more are kept than may be
+    #     then                         another thread, coroutine or process has to take one
+    #
+    # A thread that would wait for itself gets an error. One that waits for others says so in the log after a while, and every limit of
+    # time is kept.
+    def _way_is_clear(self) -> bool:
+        """Whether one more may be in flight, once results that nobody wants, or that may be kept, are out of the way.
+
+        Does not wait. Lock held, here and below.
+        """
+        results = self._results
+        if results.dropped:
+            results.note_dropped()
+        while self._submitted - results.finished >= self._most:
+            if not results.next_is_unwanted() and (not self.limits.wait or self._keeps_most()):
+                return False
+            if self._is_teardown or not results.advance():
+                return False
+        return True
+
+    def _make_way(self) -> None:
+        """Too many are in flight: refuse, or wait for the first of them, giving the lock away meanwhile."""
+        results = self._results
+        timeout = self.limits.wait_timeout
+        deadline = deadline_of(timeout)
+        complaint: float | None = now() + PATIENCE
+        self.want_room(1)
+        try:
+            while not self._way_is_clear():
+                if self._stopped:
+                    self._raise_stopped()
+                stuck = self._keeps_most() and not results.next_is_unwanted()
+                if not results.next_is_unwanted():
+                    if not self.limits.wait:
+                        raise self._too_many()
+                    if stuck and not self._others_may_read():
+                        raise self._alone()
+                moments = [moment for moment in (deadline, complaint) if moment is not None]
+                if self._wait_for_room(stuck, min(moments, default=None)):
+                    continue
+                if deadline is not None and now() >= deadline:
+                    raise self._unlocked(lambda: self.submit_timed_out(timeout))
+                complaint = None
+                self._unlocked(self.complain_of_waiting)
+        finally:
+            self.want_room(-1)
+
+    def _wait_for_room(self, stuck: bool, deadline: float | None) -> bool:
+        results = self._results
+
+        def may_be_clear() -> bool:
+            if results.dropped or self._submitted - results.finished < self._most or (stuck and not self._keeps_most()):
+                return True
+            return not stuck and self.may_finish()
+
+        return self._wait_unlocked(may_be_clear, deadline)
+
+    def _others_may_read(self) -> bool:
+        """Whether there is a thread, or another process, that could take results."""
+        own = threading.current_thread()
+        return self._is_exported or any(thread is not own and not thread.name.startswith("mray-") for thread in threading.enumerate())
+
     def _keeps_most(self) -> bool:
-        return len(self._results.kept) >= self._limits.kept
+        return len(self._results.kept) >= self.limits.kept
 
-    def _note_drop_and_wake(self, dropped: tuple[int, int | None]) -> None:
+    def _drop_and_wake(self, dropped: tuple[int, int | None]) -> None:
         self._results.dropped.append(dropped)
-        self._host.defer(_nothing)
+        self.host.defer(_nothing)
 
-    def _takes_input(self) -> bool:
+    def may_submit(self) -> bool:
+        """Whether `submit_nowait` would find room, or raise. Lock held."""
+        return self._stopped or (self._way_is_clear() and self.has_room())
+
+    def has_room(self) -> bool:
+        """Whether the input channel has room."""
         try:
             return self._writer.has_room()
         except ValueError:  # another thread has just torn the graph down and let go of the memory
             return True
 
-    def _want_room(self, change: int) -> None:
+    def want_room(self, change: int) -> None:
         """So many more wait for room: until they have it, taking or dropping a result wakes them."""
         self._room_wanted += change
         if self._room_wanted:
             self._only_read = None
-            self._note_drop = self._note_drop_and_wake
+            self.note_drop = self._drop_and_wake
         else:
             self._only_read = self._fast_read
-            self._note_drop = self._results.dropped.append
+            self.note_drop = self._results.dropped.append
 
     # ------------------------------------------------------------------------------------ fetching
-    def _fetch(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
-        """The value behind a ref, which is done once it has it."""
+    def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
+        """Wait for a result, which is taken: its value or a `Failed`. RayChannelTimeoutError, or why the graph has stopped."""
         read = self._only_read
         results = self._results
         value: Any = NOTHING
@@ -254,28 +330,20 @@ class CompiledGraph(Depicted):
                         value = self._spin(read)
                     if value is not NOTHING:
                         results.skip_one()
-                        ref._done = True
             finally:
                 self._lock.release()
-        if value is NOTHING:
-            value = self._await(ref, index, output, timeout, deadline)
-        return value if value.__class__ is not Failed else self._open(value)
+        return value if value is not NOTHING else self._await(index, output, timeout, deadline)
 
-    def _open(self, value: Any) -> Any:
-        """The value of a result, or its exception."""
-        if value.__class__ is Failed:
-            raise self._error(value)
-        return value
-
-    def _error(self, failed: Failed) -> BaseException:
-        error = self._host.exception(failed.payload)
+    def error(self, failed: Failed) -> BaseException:
+        """The exception of a result that is a failure."""
+        error = self.host.exception(failed.payload)
         if failed.fatal:
             self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
         return error
 
     def _spin(self, read: Callable[[], Any]) -> Any:
-        spinner = self._spinner
-        if self._runs_here or not spinner.may_spin():
+        spinner = self.spinner
+        if self.runs_here or not spinner.may_spin():
             return NOTHING
         begun = monotonic()
         until = begun + spinner.window
@@ -293,22 +361,27 @@ class CompiledGraph(Depicted):
             if now > politely:
                 sched_yield()
 
-    def _await(self, ref: CompiledDAGRef, index: int, output: int | None, timeout: float | None, deadline: float | None) -> Any:
+    def _await(self, index: int, output: int | None, timeout: float | None, deadline: float | None) -> Any:
         if timeout is None:
-            timeout = self._limits.get_timeout
+            timeout = self.limits.get_timeout
         if deadline is None:
             deadline = deadline_of(timeout)
         results = self._results
         with self._lock:
-            while (value := self._claim(ref, index, output)) is NOTHING:
-                if not self._wait_unlocked(lambda: index < results.finished or self._worth_reading(), deadline):
-                    raise self._unlocked(lambda: get_timed_out(self, index, timeout))
+            while (value := self._take(index, output)) is NOTHING:
+                if not self._wait_unlocked(lambda: index < results.finished or self.may_finish(), deadline):
+                    raise self._unlocked(lambda: self._get_timed_out(index, timeout))
         if self._room_wanted:
-            self._host.wake()
+            self.host.wake()
         return value
 
-    def _claim(self, ref: CompiledDAGRef | CompiledDAGFuture | None, index: int, output: int | None) -> Any:
-        """The value behind a ref (or that another process has asked for), or NOTHING when it has not come. Lock held."""
+    def take_nowait(self, index: int, output: int | None) -> Any:
+        """As `fetch`, or `NOTHING` when it has not come."""
+        with self._lock:
+            return self._take(index, output)
+
+    def _take(self, index: int, output: int | None) -> Any:
+        """A result, or `NOTHING`. Lock held."""
         results = self._results
         while index >= results.finished:
             if self._is_teardown:
@@ -316,19 +389,16 @@ class CompiledGraph(Depicted):
             if results.dropped:
                 results.note_dropped()
             if self._strict and self._keeps_most():
-                raise too_many_kept(self)
+                raise self._too_many_kept()
             if not results.advance():
                 if self._broken is not None:
                     self._raise_stopped()
                 return NOTHING
         if index not in results.kept:
             self._raise_stopped()
-        value = results.take(index, output)
-        if ref is not None:
-            ref._done = True
-        return value
+        return results.take(index, output)
 
-    def _read_ahead(self, index: int) -> None:
+    def read_ahead(self, index: int) -> None:
         """Read what has come, up to the results of execution `index`, and keep it."""
         results = self._results
         with self._lock:
@@ -336,24 +406,44 @@ class CompiledGraph(Depicted):
                 results.note_dropped()
             while index >= results.finished and not self._is_teardown:
                 if self._strict and self._keeps_most():
-                    raise too_many_kept(self)
+                    raise self._too_many_kept()
                 if not results.advance():
                     break
 
-    def _put_back(self, ref: CompiledDAGRef, index: int, output: int | None, value: Any) -> None:
+    def read_up_to(self, index: int) -> None:
+        """As `read_ahead`, without a limit of what is kept. Lock held."""
+        results = self._results
+        if not self._is_teardown:
+            if results.dropped:
+                results.note_dropped()
+            while results.finished <= index and results.advance():
+                pass
+
+    def put_back(self, index: int, output: int | None, value: Any) -> None:
+        """Undo `fetch`."""
         with self._lock:
             self._results.put_back(index, output, value)
-            ref._done = False
+
+    @property
+    def finished(self) -> int:
+        """How many executions are finished: have brought every result, or failed."""
+        return self._results.finished
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the graph was torn down, or can go on no more."""
+        return self._stopped
 
     # ------------------------------------------------------------------------------------ waiting
-    def _any_ready(self) -> bool:
+    def any_ready(self) -> bool:
+        """Whether any message of a result has come."""
         try:
             # Every reader is asked: asking also tells a writer that waits for room.
             return True in [reader.ready() for reader in self._readers]
         except ValueError:  # another thread has just torn the graph down and let go of the memory
             return True
 
-    def _worth_reading(self) -> bool:
+    def may_finish(self) -> bool:
         """Whether what has come decides the first unfinished execution: all that was missing, or a failure.
 
         Woken by every output, the thread goes back to sleep at once for all but the one that decides.
@@ -371,7 +461,7 @@ class CompiledGraph(Depicted):
         """Give the lock away while waiting; returns also when the graph stops. False when the deadline has passed."""
         self._lock.release()
         try:
-            return self._wait(lambda: self._stopped or predicate(), deadline)
+            return self.wait_until(lambda: self._stopped or predicate(), deadline)
         finally:
             self._lock.acquire()
 
@@ -383,20 +473,21 @@ class CompiledGraph(Depicted):
         finally:
             self._lock.acquire()
 
-    def _wait(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        if len(self._readers) > 1 and not self._runs_here and self._spin_until(predicate, deadline):
+    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        """Wait as `fetch` does; the predicate's last value."""
+        if len(self._readers) > 1 and not self.runs_here and self._spin_until(predicate, deadline):
             return True
-        return wait_until(self._host, self._runs_here, predicate, deadline)
+        return wait_until(self.host, self.runs_here, predicate, deadline)
 
     def _spin_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
         """Wait a few microseconds for several outputs (`_spin` has waited for a single one)."""
-        spinner = self._spinner
+        spinner = self.spinner
         if not spinner.may_spin():
             return False
         until = monotonic() + spinner.window
         if deadline is not None and deadline < until:
             until = deadline
-        is_crowded = self._host.spinner.is_crowded
+        is_crowded = self.host.spinner.is_crowded
         while monotonic() < until:
             if predicate():
                 spinner.succeeded()
@@ -413,39 +504,87 @@ class CompiledGraph(Depicted):
             raise self._broken
         raise RayChannelError("Channel closed.")
 
+    # ------------------------------------------------------------------------------------ explaining
+    def _too_many(self) -> RayCgraphCapacityExceeded:
+        """The error for one execution more than may be in flight."""
+        return RayCgraphCapacityExceeded(too_many_text(self._most, self._submitted - self._results.finished))
+
+    def _too_many_kept(self) -> RayCgraphCapacityExceeded:
+        """The error for one result more than may be kept."""
+        return RayCgraphCapacityExceeded(
+            f"The compiled graph can't have more than {self.limits.kept} buffered results, and you currently have "
+            f"{len(self._results.kept)} buffered results. Call `ray.get()` on CompiledDAGRef's (or await on CompiledDAGFuture's) to "
+            "retrieve results, or increase `_max_buffered_results` if buffering is desired, note that this will increase driver "
+            "memory usage."
+        )
+
+    def _alone(self) -> RayCgraphCapacityExceeded:
+        return RayCgraphCapacityExceeded(
+            f"The compiled graph has {self._submitted - self._results.finished} in-flight executions and {len(self._results.kept)} "
+            "buffered results, which is all that it may have, and there is no other thread that could retrieve any: this one would wait "
+            "for ever. Call `ray.get()` on CompiledDAGRef's before submitting more, or increase `_max_buffered_results`."
+        )
+
+    # With a report, which waits for actors: without the lock.
+    def submit_timed_out(self, timeout: float | None) -> RayChannelTimeoutError:
+        """The error of an execution that could not be submitted in time."""
+        return RayChannelTimeoutError(
+            f"The compiled graph took no input within {timeout} seconds. If the execution is expected to take a long time, increase "
+            f"RAY_CGRAPH_submit_timeout. Otherwise, this may indicate that execution is hanging.\n{self._report(timeout)}"
+        )
+
+    def _get_timed_out(self, index: int, timeout: float | None) -> RayChannelTimeoutError:
+        """The error of a result that did not come in time."""
+        return RayChannelTimeoutError(
+            f"Execution {index} of the compiled graph brought no result within {timeout} seconds. If it is expected to take longer, give "
+            f"`get` a larger timeout; otherwise, this may indicate that the execution is hanging.\n{self._report(timeout)}"
+        )
+
+    def complain_of_waiting(self) -> None:
+        """Say in the log that somebody has waited for room for long."""
+        logger.warning("execute() has waited %g s for results of the compiled graph to be retrieved.\n%s", PATIENCE, self._report())
+
+    def _report(self, timeout: float | None = None) -> str:
+        """The report for an error after `timeout` seconds of waiting, which it does not keep waiting for much longer."""
+        if self._is_teardown:
+            return f"The compiled graph {self.get_id()} was torn down."
+        results = self._results
+        missing = results.missing() if self._submitted > results.finished else None
+        own = describe_caller(self._participants, self._submitted, results.finished, len(results.kept), missing)
+        if timeout is not None and 0 <= timeout < LEAST:
+            return own
+        patience = PATIENCE_OF_REPORT if timeout is None or timeout < 0 else min(timeout, PATIENCE_OF_REPORT)
+        return own + report_of(self._participants, patience)
+
     # ------------------------------------------------------------------------------------ ending
     def teardown(self, kill_actors: bool = False) -> None:
         """End the graph; its actors are free for other work, or killed. Idempotent.
 
         Waits for methods that are running; after `DAGContext.teardown_timeout` seconds it says so in the log and goes on without them.
         """
-        self._end(self._limits.teardown_timeout, kill_actors)
+        self._end(self.limits.teardown_timeout, kill_actors)
 
     def abandon(self) -> None:
         """The session ends: `teardown` without waiting for anybody, unless traces are yet to be written."""
-        self._end(self._limits.teardown_timeout if self._made.profilers.torch else 0.0, False)
+        self._end(self.limits.teardown_timeout if self._made.profilers.torch else 0.0, False)
 
     def _end(self, patience: float, kill_actors: bool) -> None:
         with self._lock:
             if self._is_teardown:
                 return
             self._is_teardown = self._stopped = True
-        self._host.graphs.discard(self)
+        self.host.graphs.discard(self)
         for cancel in self._watches:
             cancel()
-        self._completions.look()
+        self.completions.look()
         pendings = self._made.stop()
-        if patience and not self._host.wait_until(lambda: all(pending.done() for pending in pendings), patience):
+        if patience and not self.host.wait_until(lambda: all(pending.done() for pending in pendings), patience):
             logger.warning("Compiled graph %s: an actor still computes %s s after teardown().", self.get_id(), patience)
         if kill_actors:
-            self._host.kill_actors(list(self._made.actors.values()))
+            self.host.kill_actors(list(self._made.actors.values()))
         else:
             self._made.end_workers()
         self._made.release(min(patience, SETTLING))
-
-    def _on_death(self, error: Exception) -> None:
-        """Reading thread: an actor of the graph is dead."""
-        self._break(error)
 
     def _break(self, error: Exception) -> None:
         """The graph can go on no more: those who wait learn it, the actors leave the graph."""
@@ -453,7 +592,7 @@ class CompiledGraph(Depicted):
             self._broken = error
             self._stopped = True
             self._made.stop()
-            self._completions.look()
+            self.completions.look()
 
     def __del__(self) -> None:
         made = getattr(self, "_made", None)
@@ -470,12 +609,12 @@ class CompiledGraph(Depicted):
             made.release()
 
         with contextlib.suppress(Exception):  # the session may be gone by now
-            self._host.defer(end)
+            self.host.defer(end)
 
     # ------------------------------------------------------------------------------------ looking
     def report(self) -> str:
         """Who waits for whom: where each actor is in its program, with the Python stack of those that compute. Takes a second at most."""
-        return report(self)
+        return self._report()
 
     @property
     def is_teardown(self) -> bool:
@@ -508,9 +647,9 @@ class CompiledGraph(Depicted):
         how many executions and messages the profile has seen.
         """
         results = self._results
-        by_channel = counters(self)
+        by_channel = counters(self._participants, self._made.ends.writers)
         said = {"submitted": self._submitted, "finished": results.finished, "kept": len(results.kept)}
-        return {**said, "channels": labelled(self, by_channel), **measured(self, self._measured, by_channel)}
+        return {**said, "channels": labelled(self._participants, by_channel), **measured(self._participants, self._measured, by_channel)}
 
     def profile(self, filename: str | None = None, *, calls: bool = True, torch: bool = False, limit: int = MOST_SPANS) -> Profile:
         """``with graph.profile("trace.json") as profile``: note down what the graph does, in all its processes, while it runs.
@@ -520,7 +659,53 @@ class CompiledGraph(Depicted):
         says. Each process keeps `limit` spans at most and counts the rest. Begins and ends at any time (``start``, ``stop``), also while
         executions are in flight. One at a time: ValueError.
         """
-        return Profile(self, filename, calls=calls, torch=torch, limit=limit)
+        attachment = Attachment(self._begin_profile, self._put_probes, self._end_profile, self._keep_measured)
+        return Profile(self._participants, attachment, filename, calls=calls, torch=torch, limit=limit)
+
+    def _begin_profile(self, profile: Profile) -> None:
+        with self._lock:
+            if self._stopped:
+                self._raise_stopped()
+            if self._profile is not None:
+                raise ValueError(f"The compiled graph {self.get_id()} is being profiled already.")
+            if profile.begun:
+                raise ValueError("This profile has ended; make another one.")
+            self._profile = profile
+            profile.begun = clock()
+
+    def _put_probes(self, execute: Probe, results: Probe) -> None:
+        """Put probes on the own ends, unless the graph has stopped."""
+        with self._lock:
+            if self._stopped:
+                return
+            plan, writers = self._plan, self._made.ends.writers
+            channels: dict[int, Channel] = {channel.index: channel for channel in plan.channels}
+            inputs = plan.channels_of(INPUT)
+            probed = list(probed_writers(execute, channels, {each.index: writers[each.index] for each in inputs}).values())
+            found = [plan.channel_to(source, DRIVER) for source in plan.graph.results]
+            reads = [results.read(channel, reader) for channel, reader in zip(found, self._readers, strict=True) if channel is not None]
+            self._use_ends(self._one_writer(probed), reads)
+
+    def _end_profile(self) -> None:
+        with self._lock:
+            self._profile = None
+            if not self._is_teardown:
+                self._use_ends(self._writer, [reader.try_read for reader in self._readers])
+
+    def _keep_measured(self, digest: Digest) -> None:
+        self._measured = digest
+
+    def _one_writer(self, writers: list[ChannelWriter]) -> ChannelWriter:
+        """The input's channels as one."""
+        return writers[0] if len(writers) == 1 else FanOutWriter(writers, lambda error: self.host.failure(error, "execute"))
+
+    def _use_ends(self, writer: ChannelWriter, reads: list[Callable[[], Any]]) -> None:
+        """Write and read through these from now on. Lock held."""
+        self._try_write = writer.try_write
+        self._results.read_by(reads)
+        if self._fast_read is not None:
+            self._fast_read = reads[0]
+            self._only_read = None if self._room_wanted else self._fast_read
 
     @property
     def _result_buffer(self) -> dict[int, dict[int, Any]]:
@@ -549,14 +734,14 @@ class CompiledGraph(Depicted):
             self._results.note_dropped()
             while self._results.next_is_unwanted() and not self._stopped:
                 if not self._results.advance():
-                    self._wait_unlocked(self._any_ready, None)
+                    self._wait_unlocked(self.any_ready, None)
 
     def __str__(self) -> str:
         return f"CompiledDAG({self.get_id()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._is_exported = True
-        return restore_graph, (Deed(self._host.process, self._plan, self._limits, self._names, self._made.processes),)
+        return restore_graph, (GraphHandle(self.host.process, self._plan, self.limits, self._names, self._made.processes),)
 
 
 #: Ray's name.
@@ -584,10 +769,12 @@ def _picker(number: int, output: Argument) -> Callable[[list[Any]], Any]:
     return lambda values: pick(values[number])
 
 
-def _teller(graph: weakref.ref[CompiledGraph]) -> Callable[[Exception], None]:
+def _teller(on_death: weakref.WeakMethod[Callable[[Exception], None]]) -> Callable[[Exception], None]:
+    """Passes the death of an actor on, in the reading thread, to a graph that it does not keep."""
+
     def tell(error: Exception) -> None:
-        alive = graph()
+        alive = on_death()
         if alive is not None:
-            alive._on_death(error)
+            alive(error)
 
     return tell

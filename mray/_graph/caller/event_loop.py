@@ -20,7 +20,7 @@ from os import sched_yield
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from mray._graph.caller.completions import Callback, Completions
+from mray._graph.caller.executions import Callback, Completions
 from mray._graph.host import GraphHost
 from mray._ipc.limits import explaining
 from mray._ipc.spin import SELFISH, Patience

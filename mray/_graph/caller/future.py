@@ -6,22 +6,20 @@ awaited, and a wait that is cancelled loses nothing.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable
 from functools import partial
 from os import sched_yield
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from mray._channel.base import NOTHING
+from mray._channel.base import NOTHING, Failed
 from mray._common import clock
-from mray._graph.caller.completions import Callback
 from mray._graph.caller.event_loop import LoopDoor, door_of
-from mray._graph.caller.pressure import PATIENCE, complain_of_waiting, submit_timed_out, way_is_clear
+from mray._graph.caller.executions import Executions
 from mray._ipc.spin import Patience
 
-if TYPE_CHECKING:
-    from mray._graph.caller.compiled import CompiledGraph
+#: Seconds after which an `execute_async` that waits for room says so in the log.
+PATIENCE = 10.0
 
 
 class CompiledDAGFuture:
@@ -34,7 +32,7 @@ class CompiledDAGFuture:
 
     __slots__ = ("__weakref__", "_awaited", "_channel", "_done", "_graph", "_index")
 
-    def __init__(self, graph: CompiledGraph, index: int, channel: int | None = None) -> None:
+    def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self._graph = graph
         self._index = index
         #: Which output; None when the graph has one output and no list.
@@ -46,7 +44,7 @@ class CompiledDAGFuture:
         if self._done or self._awaited:
             raise ValueError("CompiledDAGFuture can only be awaited upon once, and it has already been awaited upon.")
         graph = self._graph
-        door = door_of(graph._host)
+        door = door_of(graph.host)
         self._awaited = True
         try:
             if door.is_due():
@@ -54,50 +52,36 @@ class CompiledDAGFuture:
             value = self._spin(door.patience)
             while value is NOTHING:
                 yield from self._sleep(door)
-                with graph._lock:
-                    value = graph._claim(self, self._index, self._channel)
+                value = graph.take_nowait(self._index, self._channel)
         finally:
             self._awaited = False
-        return graph._open(value)
+        self._done = True
+        if value.__class__ is Failed:
+            raise graph.error(value)
+        return value
 
     def _spin(self, patience: Patience) -> Any:
         """The value, if it is there or comes within less time than a turn of the loop takes."""
         graph = self._graph
-        with graph._lock:
-            value = graph._claim(self, self._index, self._channel)
-        if value is not NOTHING or not graph._spinner.may_spin():
+        value = graph.take_nowait(self._index, self._channel)
+        if value is not NOTHING or not graph.spinner.may_spin():
             return value
         if patience.may_spin():
             until = monotonic() + patience.window
             while value is NOTHING and monotonic() < until:
-                with graph._lock:
-                    value = graph._claim(self, self._index, self._channel)
+                value = graph.take_nowait(self._index, self._channel)
             if value is not NOTHING:
                 patience.succeeded()
-                graph._spinner.succeeded()
+                graph.spinner.succeeded()
                 return value
             patience.failed()
         sched_yield()  # the actor may be on this very core
-        with graph._lock:
-            return graph._claim(self, self._index, self._channel)
+        return graph.take_nowait(self._index, self._channel)
 
     def _sleep(self, door: LoopDoor) -> Generator[Any, None, None]:
         graph = self._graph
-        index = self._index
-        completions = graph._completions
-
-        def begin(callback: Callback) -> bool:
-            with graph._lock:
-                if index < graph._results.finished or graph._stopped:
-                    return False
-                completions.add(index, callback)
-                return True
-
-        def end(callback: Callback) -> None:
-            with graph._lock:
-                completions.discard(index, callback)
-
-        return door.sleep(completions, begin, end, graph._spinner)
+        index, completions = self._index, graph.completions
+        return door.sleep(completions, partial(completions.add, index), partial(completions.discard, index), graph.spinner)
 
     def __str__(self) -> str:
         return f"CompiledDAGFuture({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"
@@ -115,47 +99,35 @@ class CompiledDAGFuture:
 
     def __del__(self) -> None:
         if not self._done:
-            self._graph._note_drop((self._index, self._channel))
+            self._graph.note_drop((self._index, self._channel))
 
 
 class _Room:
     """Awaitable: one more execution may be submitted, or `timeout` seconds have passed."""
 
-    def __init__(self, graph: CompiledGraph, timeout: float | None) -> None:
+    def __init__(self, graph: Executions, timeout: float | None) -> None:
         self._graph = graph
         self._timeout = timeout
 
     def __await__(self) -> Generator[Any, None, None]:
         graph = self._graph
-        completions = graph._completions
-
-        def begin(callback: Callback) -> bool:
-            with graph._lock:
-                if graph._stopped or (way_is_clear(graph) and graph._takes_input()):
-                    return False
-                completions.add_room(callback)
-                return True
-
-        def end(callback: Callback) -> None:
-            with graph._lock:
-                completions.discard_room(callback)
-
-        return door_of(graph._host).sleep(completions, begin, end, graph._spinner, self._timeout)
+        completions = graph.completions
+        return door_of(graph.host).sleep(completions, completions.add_room, completions.discard_room, graph.spinner, self._timeout)
 
 
-async def submit_when_there_is_room(graph: CompiledGraph, value: Any) -> int:
+async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
     """Submit an execution and return its index, waiting as long as there are too many; RayChannelTimeoutError after `wait_timeout`."""
     begun = clock.now()
-    limit = graph._limits.wait_timeout
+    limit = graph.limits.wait_timeout
     deadline = None if limit is None or limit < 0 else begun + limit
     complaint: float | None = begun + PATIENCE
-    while (index := graph._submit_nowait(value, True)) < 0:
+    while (index := graph.submit_nowait(value, True)) < 0:
         now = clock.now()
         if deadline is not None and now >= deadline:
-            raise await _in_a_thread(partial(submit_timed_out, graph, limit))
+            raise await _in_a_thread(partial(graph.submit_timed_out, limit))
         if complaint is not None and now >= complaint:
             complaint = None
-            await _in_a_thread(partial(complain_of_waiting, graph))
+            await _in_a_thread(graph.complain_of_waiting)
         until = [moment - now for moment in (deadline, complaint) if moment is not None]
         await _Room(graph, min(until, default=None))
     return index
@@ -166,19 +138,6 @@ async def _in_a_thread(function: Any) -> Any:
     import asyncio  # noqa: PLC0415
 
     return await asyncio.get_running_loop().run_in_executor(None, function)
-
-
-async def stream(graph: CompiledGraph, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """See `CompiledGraph.stream`."""
-    flying: deque[CompiledDAGFuture | list[CompiledDAGFuture]] = deque()
-    async for item in each_of(inputs):
-        value = graph._checked((item,), {})
-        # What flies must be read first: others may need that to give room.
-        while (index := -1 if len(flying) >= graph._limits.in_flight else graph._submit_nowait(value, True)) < 0 and flying:
-            yield await all_of(flying.popleft())
-        flying.append(graph._futures(index if index >= 0 else await submit_when_there_is_room(graph, value)))
-    while flying:
-        yield await all_of(flying.popleft())
 
 
 async def each_of(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:

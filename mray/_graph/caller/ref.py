@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
+from mray._channel.base import Failed
 from mray._common.clock import now
 from mray._graph.caller.receive import receive_into
 
 if TYPE_CHECKING:
-    from mray._graph.caller.compiled import CompiledGraph
+    from mray._graph.caller.executions import Executions
     from mray._graph.host import GraphHost
 
 
@@ -106,7 +107,7 @@ class CompiledDAGRef(Claim):
 
     __slots__ = ("_channel", "_done", "_graph", "_index")
 
-    def __init__(self, graph: CompiledGraph, index: int, channel: int | None = None) -> None:
+    def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self._graph = graph
         self._index = index
         #: Which output; None when the graph has one output and no list.
@@ -124,41 +125,49 @@ class CompiledDAGRef(Claim):
         """
         if self._done:
             raise ValueError("ray.get() can only be called once on a CompiledDAGRef, and it was already called.")
-        value = self._graph._fetch(self, self._index, self._channel, timeout)
+        value = self._graph.fetch(self._index, self._channel, timeout)
+        self._done = True
+        if value.__class__ is Failed:
+            raise self._graph.error(value)
         if out is None:
             return value
         try:
             return receive_into(value, out)
         except BaseException:
-            self._graph._put_back(self, self._index, self._channel, value)
+            self._graph.put_back(self._index, self._channel, value)
+            self._done = False
             raise
 
     def get_until(self, deadline: float, timeout: float) -> Any:
         if self._done:
             raise ValueError("ray.get() can only be called once on a CompiledDAGRef, and it was already called.")
-        return self._graph._fetch(self, self._index, self._channel, timeout, deadline)
+        value = self._graph.fetch(self._index, self._channel, timeout, deadline)
+        self._done = True
+        if value.__class__ is Failed:
+            raise self._graph.error(value)
+        return value
 
     # ------------------------------------------------------------------------------------ waiting
     @property
     def host(self) -> GraphHost:
-        return self._graph._host
+        return self._graph.host
 
     @property
     def runs_here(self) -> bool:
-        return self._graph._runs_here
+        return self._graph.runs_here
 
     @property
     def ready(self) -> bool:
-        return self._index < self._graph._results.finished or self._graph._stopped
+        return self._index < self._graph.finished or self._graph.is_stopped
 
     def look(self) -> None:
-        self._graph._read_ahead(self._index)
+        self._graph.read_ahead(self._index)
 
     def may_be_ready(self) -> bool:
-        return self._graph._worth_reading()
+        return self._graph.may_finish()
 
     def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        return self._graph._wait(predicate, deadline)
+        return self._graph.wait_until(predicate, deadline)
 
     # ------------------------------------------------------------------------------------ looking
     def __str__(self) -> str:
@@ -168,4 +177,4 @@ class CompiledDAGRef(Claim):
 
     def __del__(self) -> None:
         if not self._done:
-            self._graph._note_drop((self._index, self._channel))
+            self._graph.note_drop((self._index, self._channel))

@@ -2,7 +2,7 @@
 
     process that was handed the graph                     process that compiled it (the owner)
     RemoteGraph.execute(value) ── "execute", value ──▶    its reading thread submits, and reads on when results come
-                                                          (`mray._graph.caller.completions`): no thread of the owner's waits
+                                                          (`mray._graph.caller.executions`): no thread of the owner's waits
     RemoteRef.get ◀────────────── values or errors ───    as soon as the execution is finished
 
 A graph crosses processes inside arguments and values, as handles of actors do. It lives where it was compiled, and no longer than its owner
@@ -19,54 +19,36 @@ import contextlib
 import itertools
 import pickle
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mray._api.current import current_backend
 from mray._channel.base import Failed
 from mray._common.messages import FAILED
-from mray._graph.caller.pressure import deadline_of, too_many_text
+from mray._graph.caller.handle import restore_graph
+from mray._graph.caller.limits import deadline_of, too_many_text
 from mray._graph.caller.receive import receive_into
 from mray._graph.caller.ref import Claim
 from mray._graph.caller.waiting import wait_until
 from mray._graph.inputs import check_inputs, packer
-from mray._graph.plan import DIRECT, Plan
+from mray._graph.messages import EXECUTE, RECEIVED
+from mray._graph.participants import Participants
+from mray._graph.plan import DIRECT
 from mray._graph.watch.report import report_of
 from mray._objects.remote_error import pickle_error, unpickle_error
 from mray._objects.serializer import deserialize, serialize
 from mray.exceptions import OwnerDiedError, RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
 
 if TYPE_CHECKING:
-    from mray._graph.caller.compiled import CompiledGraph, Limits
+    from mray._graph.caller.executions import Executions
+    from mray._graph.caller.handle import GraphHandle
     from mray._graph.host import GraphHost, Pending
-
-EXECUTE = "execute"
-RECEIVED = "received"
 
 #: Answers a request: whether it went well, and the payload or the pickled exception.
 Reply = Callable[[bool, bytes], None]
 
 
-@dataclass(frozen=True)
-class Deed:
-    """What a process is handed of a graph."""
-
-    owner: str
-    plan: Plan
-    limits: Limits
-    #: endpoint -> name of its actor's class, and endpoint -> process.
-    names: Mapping[str, str]
-    processes: Mapping[str, str]
-
-
-def restore_graph(deed: Deed) -> Any:
-    """Unpickles a graph: the graph itself in its owner, elsewhere a `RemoteGraph`."""
-    return current_backend().restore_graph(deed)
-
-
-def find_graph(host: GraphHost, graph_id: str) -> CompiledGraph | None:
+def find_graph(host: GraphHost, graph_id: str) -> Executions | None:
     """The graph of that id that this process has compiled, unless it is gone."""
     return next((graph for graph in list(host.graphs) if graph.get_id() == graph_id), None)
 
@@ -78,11 +60,11 @@ class RemoteCallers:
     def __init__(self, host: GraphHost) -> None:
         self._host = host
         #: graph -> executions that wait for room: what is to be done once there is.
-        self._queues: dict[CompiledGraph, deque[tuple[Any, Reply]]] = {}
+        self._queues: dict[Executions, deque[tuple[Any, Reply]]] = {}
         #: graph -> executions on their way.
-        self._flying: dict[CompiledGraph, int] = {}
+        self._flying: dict[Executions, int] = {}
         #: Graphs whose next room we are told of.
-        self._waiting: set[CompiledGraph] = set()
+        self._waiting: set[Executions] = set()
         self._tokens = itertools.count(1)
         #: Refs inside of answers, until these have been read.
         self._pins: dict[int, list[Any]] = {}
@@ -95,7 +77,7 @@ class RemoteCallers:
             if graph is None:
                 raise RayChannelError("Channel closed.")
             args, kwargs = deserialize(form, arguments)
-            value = graph._checked(args, kwargs)
+            value = graph.checked(args, kwargs)
         except Exception as error:
             reply(False, pickle_error(error))
             return
@@ -106,14 +88,14 @@ class RemoteCallers:
         """Somebody has read an answer that had refs in it."""
         self._pins.pop(int(payload), None)
 
-    def _submit(self, graph: CompiledGraph) -> None:
+    def _submit(self, graph: Executions) -> None:
         """Submit what queues, as far as there is room."""
         queue = self._queues.get(graph)
-        completions = graph._completions
+        completions = graph.completions
         while queue:
             value, reply = queue[0]
             try:
-                index = graph._submit_nowait(value, True)
+                index = graph.submit_nowait(value, True)
             except Exception as error:
                 queue.popleft()
                 reply(False, pickle_error(error))
@@ -122,40 +104,37 @@ class RemoteCallers:
                 if graph not in self._waiting:
                     self._waiting.add(graph)
                     self._attend(graph)
-                    with graph._lock:
-                        completions.add_room(partial(self._host.defer, partial(self._submit_again, graph)))
+                    again = partial(self._host.defer, partial(self._submit_again, graph))
+                    if not completions.add_room(again):
+                        again()
                 break
             queue.popleft()
             self._attend(graph)
             finished = partial(self._finished, graph, index, reply)
-            with graph._lock:
-                early = index < graph._results.finished or graph._stopped
-                if not early:
-                    completions.add(index, finished)
-            if early:
+            if not completions.add(index, finished):
                 finished()
         else:
             self._queues.pop(graph, None)
         completions.look()
 
-    def _submit_again(self, graph: CompiledGraph) -> None:
+    def _submit_again(self, graph: Executions) -> None:
         self._waiting.discard(graph)
         self._submit(graph)
         self._leave(graph)
 
-    def _attend(self, graph: CompiledGraph) -> None:
+    def _attend(self, graph: Executions) -> None:
         flying = self._flying.get(graph, 0)
         self._flying[graph] = flying + 1
         if not flying:
-            self._host.attend(graph._completions.look)
+            self._host.attend(graph.completions.look)
 
-    def _leave(self, graph: CompiledGraph) -> None:
+    def _leave(self, graph: Executions) -> None:
         self._flying[graph] -= 1
         if not self._flying[graph]:
             del self._flying[graph]
-            self._host.unattend(graph._completions.look)
+            self._host.unattend(graph.completions.look)
 
-    def _finished(self, graph: CompiledGraph, index: int, reply: Reply) -> None:
+    def _finished(self, graph: Executions, index: int, reply: Reply) -> None:
         """Any thread: take the results and send them."""
         try:
             reply(True, self._answer(graph, index))
@@ -164,14 +143,13 @@ class RemoteCallers:
         finally:
             self._host.defer(partial(self._leave, graph))
 
-    def _answer(self, graph: CompiledGraph, index: int) -> bytes:
+    def _answer(self, graph: Executions, index: int) -> bytes:
         token = next(self._tokens)
         answer: list[tuple[int, bytes]] = []
-        for output in graph._several or (None,):
-            with graph._lock:
-                value = graph._claim(None, index, output)
+        for output in graph.outputs or (None,):
+            value = graph.take_nowait(index, output)
             if value.__class__ is Failed:
-                graph._error(value)
+                graph.error(value)
                 answer.append((FAILED, value.payload))
             else:
                 serialized = serialize(value)
@@ -185,10 +163,11 @@ class RemoteCallers:
 class RemoteGraph:
     """A graph that another process has compiled: execute it from here. Any thread, any event loop."""
 
-    def __init__(self, host: GraphHost, deed: Deed) -> None:
-        self._host = host
-        self._deed = deed
-        graph = deed.plan.graph
+    def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
+        self.host = host
+        self.handle = handle
+        self._participants = Participants(host, handle.plan, handle.names, handle.processes)
+        graph = handle.plan.graph
         self._outputs = range(len(graph.outputs)) if graph.returns_list else None
         self._direct = graph.form == DIRECT
         self._pack = packer(graph)
@@ -202,7 +181,7 @@ class RemoteGraph:
         process as the graph may have in flight are not finished. RayChannelError when the owner has died. What the owner finds wrong is
         raised by `get`.
         """
-        if self._deed.limits.enable_asyncio:
+        if self.handle.limits.enable_asyncio:
             raise ValueError("Use execute_async if enable_asyncio=True")
         flight = self._send(args, kwargs)
         if self._outputs is None:
@@ -211,7 +190,7 @@ class RemoteGraph:
 
     async def execute_async(self, *args: Any, **kwargs: Any) -> RemoteFuture | list[RemoteFuture]:
         """As `execute`, for graphs compiled with ``enable_asyncio=True``."""
-        limits = self._deed.limits
+        limits = self.handle.limits
         if not limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
         while limits.wait and self._count() >= limits.in_flight:
@@ -224,25 +203,25 @@ class RemoteGraph:
     def _send(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Flight:
         if self._is_closed:
             raise RayChannelError("Channel closed.")
-        check_inputs(self._deed.plan.graph, args, kwargs)
+        check_inputs(self.handle.plan.graph, args, kwargs)
         self._make_way()
         serialized = serialize((args, kwargs))
         payload = pickle.dumps((self.get_id(), serialized.form, serialized.to_bytes()))
         try:
-            pending = self._host.request(self._deed.owner, EXECUTE, payload)
+            pending = self.host.request(self.handle.owner, EXECUTE, payload)
         except OSError:
-            raise self._owner_died() from None
+            raise self.owner_died() from None
         flight = _Flight(pending, serialized.refs)
         self._flying.append(flight)
         return flight
 
     def _make_way(self) -> None:
-        limits = self._deed.limits
+        limits = self.handle.limits
         if self._count() >= limits.in_flight:
             if not limits.wait:
                 raise RayCgraphCapacityExceeded(too_many_text(limits.in_flight, self._count()))
             timeout = limits.wait_timeout
-            if not self._wait(lambda: self._count() < limits.in_flight, deadline_of(timeout)):
+            if not self.wait_until(lambda: self._count() < limits.in_flight, deadline_of(timeout)):
                 raise RayChannelTimeoutError(f"No execution was finished within {timeout} seconds.\n{self.report()}")
         self._flying = [flight for flight in self._flying if not flight.pending.done()]
 
@@ -250,18 +229,23 @@ class RemoteGraph:
         """Executions of this process that are not finished."""
         return sum(not flight.pending.done() for flight in self._flying)
 
-    def _wait(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        return wait_until(self._host, self._host.process in self._deed.processes.values(), predicate, deadline)
+    @property
+    def runs_here(self) -> bool:
+        """Whether an actor of the graph lives in this process."""
+        return self.host.process in self.handle.processes.values()
 
-    def _owner_died(self) -> RayChannelError:
-        return RayChannelError(f"The process {self._deed.owner} that compiled the graph {self.get_id()} has died.")
+    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        """Wait in the process of the graph's caller; the predicate's last value."""
+        return wait_until(self.host, self.runs_here, predicate, deadline)
+
+    def owner_died(self) -> RayChannelError:
+        """The error for those who wait for the owner."""
+        return RayChannelError(f"The process {self.handle.owner} that compiled the graph {self.get_id()} has died.")
 
     # ------------------------------------------------------------------------------------ looking, ending
     def report(self) -> str:
         """Who waits for whom, as far as the graph's actors know. Takes a second at most."""
-        deed = self._deed
-        head = f"Compiled graph {self.get_id()}, of the process {deed.owner}:"
-        return head + report_of(self._host, deed.plan, deed.names, deed.processes)
+        return f"Compiled graph {self.get_id()}, of the process {self.handle.owner}:{report_of(self._participants)}"
 
     def teardown(self, kill_actors: bool = False) -> None:
         """Use the graph no more in this process. Whoever compiled it tears it down. Idempotent."""
@@ -276,13 +260,13 @@ class RemoteGraph:
 
     def get_id(self) -> str:
         """The graph's id."""
-        return self._deed.plan.graph_id
+        return self.handle.plan.graph_id
 
     def __str__(self) -> str:
         return f"CompiledDAG({self.get_id()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return restore_graph, (self._deed,)
+        return restore_graph, (self.handle,)
 
 
 class _Flight:
@@ -302,7 +286,7 @@ class _Flight:
             except OwnerDiedError as error:
                 if error.object_ref_hex:
                     raise
-                raise graph._owner_died() from None
+                raise graph.owner_died() from None
             finally:
                 self._pins = None
         else:
@@ -316,7 +300,7 @@ class _Flight:
         finally:
             if token:
                 with contextlib.suppress(Exception):
-                    graph._host.request(graph._deed.owner, RECEIVED, str(token).encode())
+                    graph.host.request(graph.handle.owner, RECEIVED, str(token).encode())
 
 
 class RemoteRef(Claim):
@@ -335,7 +319,7 @@ class RemoteRef(Claim):
     def get(self, timeout: float | None = None, out: Any = None) -> Any:
         """As `CompiledDAGRef.get`; RayChannelError as soon as the process that compiled the graph has died."""
         if timeout is None:
-            timeout = self._graph._deed.limits.get_timeout
+            timeout = self._graph.handle.limits.get_timeout
         value = self._fetch(deadline_of(timeout), timeout)
         if out is None:
             return value
@@ -363,11 +347,11 @@ class RemoteRef(Claim):
     # ------------------------------------------------------------------------------------ waiting
     @property
     def host(self) -> GraphHost:
-        return self._graph._host
+        return self._graph.host
 
     @property
     def runs_here(self) -> bool:
-        return self.host.process in self._graph._deed.processes.values()
+        return self._graph.runs_here
 
     @property
     def ready(self) -> bool:
@@ -380,7 +364,7 @@ class RemoteRef(Claim):
         return False
 
     def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        return self._graph._wait(predicate, deadline)
+        return self._graph.wait_until(predicate, deadline)
 
     def __str__(self) -> str:
         return f"CompiledDAGRef({self._graph.get_id()}, of another process)"

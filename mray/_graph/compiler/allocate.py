@@ -19,10 +19,10 @@ from typing import Any
 
 from mray._channel.select import DEVICE
 from mray._common import settings
-from mray._graph.actor.loop import ALLOCATE, LENT, STOP
 from mray._graph.communicators import Invitation, Membership
-from mray._graph.ends import TRIM, Ends, open_ends, settle_devices
+from mray._graph.ends import Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost, Pending, raise_death
+from mray._graph.messages import ALLOCATE, LENT, STOP, TRIM
 from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment

@@ -1,6 +1,6 @@
 """Compiling a graph: the passes, in order. Decide first, then act.
 
-validate -> (survey) -> resolve -> schedule -> check_deadlock      decide; nothing exists yet
+validate -> (ask for sites) -> resolve -> schedule -> check_deadlock      decide; nothing exists yet
 allocate                                                           make it, on all actors at once
 """
 
@@ -17,7 +17,8 @@ from mray._api.dag_context import DAGContext
 from mray._api.dag_node import DAGNode
 from mray._channel.select import DEVICE
 from mray._channel.site import Site
-from mray._graph.caller.compiled import CompiledGraph, Limits
+from mray._graph.caller.compiled import CompiledGraph
+from mray._graph.caller.limits import Limits
 from mray._graph.caller.liveness import Witness, WitnessedReader
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
 from mray._graph.compiler.allocate import allocate
@@ -29,7 +30,7 @@ from mray._graph.compiler.validate import Validated, validate
 from mray._graph.depicted import draw_schedule_if_asked
 from mray._graph.host import GraphHost
 from mray._graph.plan import Graph, Plan
-from mray._graph.sites import owners, survey, whom_to_ask
+from mray._graph.sites import ask_sites, owners, whom_to_ask
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import serialize
 
@@ -122,4 +123,4 @@ def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> di
     if not asked:
         return {}
     workers.update({endpoint: lease_worker(options) for endpoint, options in validated.workers.items() if endpoint in asked})
-    return survey(host, asked, own, {**validated.handles, **workers})
+    return ask_sites(host, asked, own, {**validated.handles, **workers})

@@ -16,38 +16,56 @@ import itertools
 import os
 import pickle
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from mray._channel.base import ChannelWriter
-from mray._channel.fan_out import FanOutWriter
 from mray._graph.measures import measured
-from mray._graph.plan import DRIVER, INPUT, Channel
+from mray._graph.messages import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, ProfileRequest
+from mray._graph.participants import Participants
+from mray._graph.plan import DRIVER
 from mray._graph.watch.device_spans import DeviceSpans, device_marks
-from mray._graph.watch.probes import Probe, SpanProbe, probed_writers
-from mray._graph.watch.profiled import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, Wish
+from mray._graph.watch.probes import Probe, SpanProbe
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, spans_of
 from mray._trace.span import Buffer, Span, clock, own_shelf
-
-if TYPE_CHECKING:
-    from mray._graph.caller.compiled import CompiledGraph
-    from mray._graph.host import Pending
 
 #: Seconds that `stop` waits for main threads that compute, before their reading threads answer in their stead; and for those.
 PATIENCE = 2.0
 
 
+class Attachment(NamedTuple):
+    """What a graph lets a profile do to it."""
+
+    #: The profile begins: raises ValueError while there is another one, RayChannelError when the graph has ended.
+    begin: Callable[[Profile], None]
+    #: Puts probes around the caller's ends: one around the input's writing, one around the results' reading.
+    put_probes: Callable[[Probe, Probe], None]
+    #: Takes them away.
+    end: Callable[[], None]
+    #: Takes what was measured, for `CompiledGraph.statistics`.
+    keep: Callable[[Digest], None]
+
+
 class Profile:
     """What was noted down of one graph; a context manager that begins and ends. See `CompiledGraph.profile`."""
 
-    def __init__(self, graph: CompiledGraph, filename: str | os.PathLike[str] | None, *, calls: bool, torch: bool, limit: int) -> None:
+    def __init__(
+        self,
+        participants: Participants,
+        attachment: Attachment,
+        filename: str | os.PathLike[str] | None,
+        *,
+        calls: bool,
+        torch: bool,
+        limit: int,
+    ) -> None:
         if limit < 1:
             raise ValueError(f"a profile keeps 1 span at least, not {limit}")
-        self._graph = graph
+        self._participants = participants
+        self._attachment = attachment
         self._filename = filename
-        self._wish = Wish(graph.get_id(), uuid.uuid4().hex, limit, calls, torch)
+        self._request = ProfileRequest(participants.plan.graph_id, uuid.uuid4().hex, limit, calls, torch)
         #: When it began and ended, in nanoseconds of CLOCK_MONOTONIC; 0: it has not.
         self.begun = 0
         self.ended = 0
@@ -73,16 +91,7 @@ class Profile:
 
         RayChannelError when the graph has ended. Waits for methods that are running only to start the torch profiler.
         """
-        graph = self._graph
-        with graph._lock:
-            if graph._stopped:
-                graph._raise_stopped()
-            if graph._profile is not None:
-                raise ValueError(f"The compiled graph {graph.get_id()} is being profiled already.")
-            if self.begun:
-                raise ValueError("This profile has ended; make another one.")
-            graph._profile = self
-            self.begun = clock()
+        self._attachment.begin(self)
         try:
             self._begin_everywhere()
         except BaseException:
@@ -91,36 +100,31 @@ class Profile:
         return self
 
     def _begin_everywhere(self) -> None:
-        graph, wish = self._graph, self._wish
-        answers = self._ask(PROFILE if wish.torch else PROFILE_NOW, pickle.dumps(wish), None if wish.torch else PATIENCE)
+        participants, request = self._participants, self._request
+        answers = self._ask(PROFILE if request.torch else PROFILE_NOW, pickle.dumps(request), None if request.torch else PATIENCE)
         for name, answer in answers.items():
             if isinstance(answer, str):
                 self.lost[name] = answer
             elif why := pickle.loads(answer):
                 self.notes.append(f"{name}: no torch profiler: {why}")
-        if wish.calls:
-            graph._host.look_at_calls(wish.token, True)
-        buffer = own_shelf.get().open(wish.graph_id, DRIVER, wish.limit)
+        if request.calls:
+            participants.host.look_at_calls(request.token, True)
+        buffer = own_shelf.get().open(request.graph_id, DRIVER, request.limit)
         self._buffer = buffer
-        own = [channel for channel in graph._plan.channels if DRIVER in (channel.writer, *channel.readers)]
+        own = [channel for channel in participants.plan.channels if DRIVER in (channel.writer, *channel.readers)]
         self._marks = marks = device_marks(own, buffer)
-        short = wish.graph_id[:8]
-        with graph._lock:
-            if not graph._stopped:
-                _look_on(graph, SpanProbe(buffer, f"graph {short}: execute", marks), SpanProbe(buffer, f"graph {short}: results", marks))
+        short = request.graph_id[:8]
+        own_ends = SpanProbe(buffer, f"graph {short}: execute", marks), SpanProbe(buffer, f"graph {short}: results", marks)
+        self._attachment.put_probes(*own_ends)
 
     def stop(self) -> None:
         """End, and collect. Idempotent. An actor that has died is in `lost`; one that computes for long tells what it has so far."""
-        graph = self._graph
         if not self.begun or self.ended:
             return
         self.ended = clock()
-        with graph._lock:
-            graph._profile = None
-            if not graph._is_teardown:
-                _look_on(graph, None, None)
-        payload = f"{self._wish.graph_id}/{self._wish.token}".encode()
-        own = graph._host.look_at_calls(self._wish.token, False)
+        self._attachment.end()
+        payload = f"{self._request.graph_id}/{self._request.token}".encode()
+        own = self._participants.host.look_at_calls(self._request.token, False)
         if self._marks is not None:
             self._marks.settle()
         answers = self._ask(UNPROFILE, payload, PATIENCE)
@@ -136,14 +140,14 @@ class Profile:
             self._recordings.append(_recording(os.getpid(), DRIVER_NAME, own))
         if self._buffer is not None:
             sheet = self._buffer.sheet()
-            self._recordings.insert(0, _recording(os.getpid(), DRIVER_NAME, sheet, self._wish.graph_id, DRIVER))
+            self._recordings.insert(0, _recording(os.getpid(), DRIVER_NAME, sheet, self._request.graph_id, DRIVER))
         self._recordings.sort(key=lambda each: each.endpoint != DRIVER)
-        graph._measured = self.digest()
+        self._attachment.keep(self.digest())
         if self._filename is not None:
             self.save(self._filename)
 
     def _take(self, name: str, sheets: Sequence[Mapping[str, Any]]) -> None:
-        plan = self._graph._plan
+        plan = self._participants.plan
         for sheet in sheets:
             endpoint = sheet["endpoint"]
             if endpoint is None:
@@ -157,16 +161,8 @@ class Profile:
 
     def _ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, bytes | str]:
         """Name of each actor -> its answer, or in words why there is none. The actors of one process answer once."""
-        graph = self._graph
-        host = graph._host
-        pendings: dict[str, Pending | str] = {}
-        for endpoint in graph._plan.graph.actors:
-            name = endpoint_name(graph, endpoint)
-            try:
-                pendings[name] = host.request(graph._made.processes[endpoint], verb, payload)
-            except Exception as error:
-                pendings[name] = f"is dead: {error}"
-        host.wait_until(lambda: all(isinstance(each, str) or each.done() for each in pendings.values()), patience)
+        asked = self._participants.ask(verb, payload, patience)
+        pendings = {self._participants.name(endpoint, DRIVER_NAME): pending for endpoint, pending in asked.items()}
         answers: dict[str, bytes | str] = {}
         for name, pending in pendings.items():
             if isinstance(pending, str):
@@ -204,7 +200,7 @@ class Profile:
     @property
     def trace(self) -> Trace:
         """All of it as one trace."""
-        facts = {"graph": self._wish.graph_id, "lost": self.lost, "notes": self.notes, "unix_nanoseconds": time_ns() - clock()}
+        facts = {"graph": self._request.graph_id, "lost": self.lost, "notes": self.notes, "unix_nanoseconds": time_ns() - clock()}
         return Trace(list(self._recordings), list(self._foreign), facts)
 
     def events(self) -> list[dict[str, Any]]:
@@ -221,42 +217,16 @@ class Profile:
 
     def statistics(self) -> dict[str, Any]:
         """What `CompiledGraph.statistics` says of steps and edges, of this profile."""
-        return measured(self._graph, self.digest(), {})
+        return measured(self._participants, self.digest(), {})
 
     def __repr__(self) -> str:
         state = "has not begun" if not self.begun else f"{len(self.spans)} spans in {self.seconds:.3g} s" if self.ended else "is going on"
-        return f"<Profile of the compiled graph {self._wish.graph_id[:8]}: {state}>"
+        return f"<Profile of the compiled graph {self._request.graph_id[:8]}: {state}>"
 
 
 _LATE = "does not answer: its process is stopped, or holds the interpreter lock"
 DRIVER_NAME = "caller"
 
 
-def endpoint_name(graph: CompiledGraph, endpoint: str) -> str:
-    """What the process of an endpoint is called in a trace."""
-    if endpoint == DRIVER:
-        return DRIVER_NAME
-    return f"{graph._names[endpoint]}({endpoint[:8]})" if graph._names.get(endpoint) else endpoint
-
-
 def _recording(pid: int, name: str, sheet: Mapping[str, Any], graph: str = "", endpoint: str = "") -> Recording:
     return Recording(pid, name, spans_of(sheet), graph, endpoint, sheet["dropped"])
-
-
-def _look_on(graph: CompiledGraph, execute: Probe | None, results: Probe | None) -> None:
-    """Put probes on the own ends of a graph, or take them away. Graph's lock held."""
-    plan = graph._plan
-    channels: dict[int, Channel] = {channel.index: channel for channel in plan.channels}
-    writer: ChannelWriter = graph._writer
-    reads = [reader.try_read for reader in graph._readers]
-    if execute is not None and results is not None:
-        inputs = plan.channels_of(INPUT)
-        probed = list(probed_writers(execute, channels, {each.index: graph._made.ends.writers[each.index] for each in inputs}).values())
-        writer = probed[0] if len(probed) == 1 else FanOutWriter(probed, lambda error: graph._host.failure(error, "execute"))
-        found = [plan.channel_to(source, DRIVER) for source in plan.graph.results]
-        reads = [results.read(channel, reader) for channel, reader in zip(found, graph._readers, strict=True) if channel is not None]
-    graph._try_write = writer.try_write
-    graph._results.read_by(reads)
-    if graph._fast_read is not None:
-        graph._fast_read = reads[0]
-        graph._only_read = None if graph._room_wanted else graph._fast_read

@@ -1,4 +1,4 @@
-"""An actor's side of a profile: who looks on at a program is set and taken away by requests, at any time.
+"""An actor's side of a profile: requests put a probe around its program and take it away, at any time.
 
     caller                             actor
     request "profile now" -----------> reading thread: from the next execution on, the program notes spans down (`mray._graph.watch.probes`)
@@ -15,40 +15,28 @@ import os
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mray._common.own import Own
+from mray._graph.messages import ProfileRequest
 from mray._graph.watch.device_spans import device_marks
-from mray._graph.watch.probes import SpanProbe
+from mray._graph.watch.probes import Probe, SpanProbe
 from mray._trace.span import Buffer, own_shelf
 from mray._trace.torch_profiler import TorchProfiler
 
 if TYPE_CHECKING:
-    from mray._graph.actor.loop import Program
     from mray._graph.host import GraphHost
+    from mray._graph.plan import Assignment
     from mray._graph.watch.device_spans import DeviceSpans
 
-PROFILE = "profile"
-UNPROFILE = "unprofile"
-UNPROFILE_NOW = "unprofile now"
-PROFILE_NOW = "profile now"
-#: Requests that any thread answers.
-AT_ONCE = frozenset({PROFILE_NOW, UNPROFILE_NOW})
 
+class RunningProgram(Protocol):
+    """An actor's program as a profile sees it: `mray._graph.actor.loop.Program`."""
 
-@dataclass(frozen=True)
-class Wish:
-    """What a profile wants of an actor."""
+    assignment: Assignment
 
-    graph_id: str
-    #: Which profile it is: a request to end one that comes late must not end the next one.
-    token: str
-    #: Spans that each process keeps at most.
-    limit: int
-    #: Spans of ordinary calls, too.
-    calls: bool
-    #: Run the torch profiler meanwhile.
-    torch: bool
+    def probe(self, probe: Probe | None) -> None:
+        """From the next execution on there is this probe around its operations, or none. Any thread, at any time."""
 
 
 @dataclass
@@ -70,31 +58,31 @@ def graph_track(graph_id: str) -> str:
     return f"graph {graph_id[:8]}"
 
 
-def profile(host: GraphHost, programs: Iterable[Program], payload: bytes) -> bytes:
+def profile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes) -> bytes:
     """Any thread: begin, or begin anew. The pickle of why the torch profiler does not run, or of ""."""
-    wish: Wish = pickle.loads(payload)
+    request: ProfileRequest = pickle.loads(payload)
     why = ""
     for program in programs:
-        if program.assignment.graph_id != wish.graph_id:
+        if program.assignment.graph_id != request.graph_id:
             continue
-        key = wish.graph_id, program.assignment.actor
+        key = request.graph_id, program.assignment.actor
         before = _own_running.get().pop(key, None)
         if before is not None and before.torch is not None:
             before.torch.stop()
-        buffer = own_shelf.get().open(*key, wish.limit)
+        buffer = own_shelf.get().open(*key, request.limit)
         marks = device_marks(program.assignment.channels, buffer)
         torch = None
-        if wish.torch:
+        if request.torch:
             torch = TorchProfiler()
             why = torch.start()
-        _own_running.get()[key] = _Running(wish.token, buffer, marks, torch if not why else None)
-        program.look_on(SpanProbe(buffer, graph_track(wish.graph_id), marks))
-    if wish.calls:
-        host.look_at_calls(wish.token, True)
+        _own_running.get()[key] = _Running(request.token, buffer, marks, torch if not why else None)
+        program.probe(SpanProbe(buffer, graph_track(request.graph_id), marks))
+    if request.calls:
+        host.look_at_calls(request.token, True)
     return pickle.dumps(why)
 
 
-def unprofile(host: GraphHost, programs: Iterable[Program], payload: bytes, *, at_once: bool) -> bytes:
+def unprofile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes, *, at_once: bool) -> bytes:
     """End a profile: the pickle of what this process has noted down, a list of one dict for each endpoint.
 
     `at_once`: not in the main thread, which alone may end what else it has begun.
@@ -109,7 +97,7 @@ def unprofile(host: GraphHost, programs: Iterable[Program], payload: bytes, *, a
         del _own_running.get()[key]
         endpoint = key[1]
         if endpoint in taking_part:  # else the actor has left the graph, and tells what it did before
-            taking_part[endpoint].look_on(None)
+            taking_part[endpoint].probe(None)
         if running.marks is not None and not at_once:
             running.marks.settle()
         foreign = running.torch.stop() if running.torch is not None and not at_once else []

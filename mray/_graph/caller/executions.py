@@ -1,0 +1,231 @@
+"""The door of a compiled graph: what refs, futures and other processes use of it, and who is called back when executions finish.
+
+    an event loop awaits (`mray._graph.caller.event_loop`)   another process has asked (`mray._graph.caller.remote`)
+            └───────────── add(execution, callback) ───────────────┘
+    whoever looks reads what has come, and calls back what is finished by now
+
+Looking is done by the event loop itself, or by the thread that reads for the process: no thread waits for a single execution. A callback
+says only that it is worth while to look: the execution is finished, or the graph has stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mray._ipc.spin import Patience
+
+if TYPE_CHECKING:
+    from mray._channel.base import Failed
+    from mray._graph.caller.limits import Limits
+    from mray._graph.host import GraphHost, Service
+
+Callback = Callable[[], None]
+
+
+class Executions(Protocol):
+    """The executions of one compiled graph, from `submit_nowait` to the results that are fetched. Any thread, unless said otherwise.
+
+    Implemented by `mray._graph.caller.compiled.CompiledGraph`, whose lock guards all of it; no method is called with the lock but where
+    "lock held" is said.
+    """
+
+    #: Takes (execution, output) of a ref that dies unread. For finalizers: takes no lock.
+    note_drop: Callable[[tuple[int, int | None]], None]
+
+    @property
+    def host(self) -> GraphHost:
+        """What the process offers."""
+
+    @property
+    def limits(self) -> Limits:
+        """What the graph allows itself."""
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether an actor of the graph lives in this process, whose main thread must then run its program while it waits."""
+
+    @property
+    def spinner(self) -> Patience:
+        """How long a thread that waits for the graph spins before it sleeps."""
+
+    @property
+    def outputs(self) -> Sequence[int] | None:
+        """The positions of the outputs; None when the graph has one output and no list."""
+
+    @property
+    def completions(self) -> Completions:
+        """The callbacks of those who wait without a thread."""
+
+    @property
+    def finished(self) -> int:
+        """How many executions are finished: have brought every result, or failed."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the graph was torn down, or can go on no more."""
+
+    def get_id(self) -> str:
+        """The graph's id."""
+
+    # ------------------------------------------------------------------------------------ submitting
+    def checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The input's value, of the arguments of `execute`. Raises ValueError when the graph does not take them."""
+
+    def submit_nowait(self, value: Any, wait: bool) -> int:
+        """Submit; the execution's index, or -1 when there is no room now. Without `wait` too many in flight are an error."""
+
+    def may_submit(self) -> bool:
+        """Whether `submit_nowait` would find room, or raise. Lock held."""
+
+    def has_room(self) -> bool:
+        """Whether the input channel has room."""
+
+    def want_room(self, change: int) -> None:
+        """So many more wait for room: until they have it, taking or dropping a result wakes them. Lock held."""
+
+    # ------------------------------------------------------------------------------------ fetching
+    def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
+        """Wait for a result, which is taken: its value or a `Failed`. RayChannelTimeoutError, or why the graph has stopped."""
+
+    def take_nowait(self, index: int, output: int | None) -> Any:
+        """As `fetch`, or `NOTHING` when it has not come."""
+
+    def put_back(self, index: int, output: int | None, value: Any) -> None:
+        """Undo `fetch`."""
+
+    def error(self, failed: Failed) -> BaseException:
+        """The exception of a result that is a failure."""
+
+    def read_ahead(self, index: int) -> None:
+        """Read what has come, up to the results of execution `index`, and keep it."""
+
+    def read_up_to(self, index: int) -> None:
+        """The same without a limit of what is kept. Lock held."""
+
+    def any_ready(self) -> bool:
+        """Whether any message of a result has come."""
+
+    def may_finish(self) -> bool:
+        """Whether what has come decides the first unfinished execution: all that was missing, or a failure."""
+
+    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        """Wait as `fetch` does; the predicate's last value."""
+
+    # ------------------------------------------------------------------------------------ explaining; these ask the actors
+    def submit_timed_out(self, timeout: float | None) -> Exception:
+        """The error of an execution that could not be submitted in time."""
+
+    def complain_of_waiting(self) -> None:
+        """Say in the log that somebody has waited for room for long."""
+
+
+class Completions:
+    """The callbacks of one graph. Guarded by the graph's lock; callbacks are called without it, in any thread."""
+
+    def __init__(self, graph: Executions, lock: threading.Lock) -> None:
+        #: Those who wait hold the graph; nobody else is kept from dropping it.
+        self._of = weakref.ref(graph)
+        self._lock = lock
+        self._wanted: dict[int, list[Callback]] = {}
+        #: The last execution that anybody has wanted.
+        self._furthest = -1
+        #: Executions before this one have been called back.
+        self._seen = 0
+        #: Of those who want to submit one more.
+        self._room: list[Callback] = []
+        #: What is to be called. Kept, so that an interrupt in one thread loses nothing of another's.
+        self._due: deque[Callback] = deque()
+
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody waits for a callback."""
+        return bool(self._wanted or self._room or self._due)
+
+    def add(self, index: int, callback: Callback) -> bool:
+        """Call back when execution `index` may be finished; False when there is nothing to wait for."""
+        graph = self._of()
+        assert graph is not None
+        with self._lock:
+            if index < graph.finished or graph.is_stopped:
+                return False
+            if not self._wanted:
+                self._seen = graph.finished
+            self._wanted.setdefault(index, []).append(callback)
+            self._furthest = max(self._furthest, index)
+            return True
+
+    def discard(self, index: int, callback: Callback) -> None:
+        """The callback is wanted no more. Safe when it was called."""
+        with self._lock:
+            callbacks = self._wanted.get(index)
+            if callbacks is not None and callback in callbacks:
+                callbacks.remove(callback)
+                if not callbacks:
+                    del self._wanted[index]
+
+    def add_room(self, callback: Callback) -> bool:
+        """Call back when one more execution may be submitted; False when there is nothing to wait for."""
+        graph = self._of()
+        assert graph is not None
+        with self._lock:
+            if graph.may_submit():
+                return False
+            self._room.append(callback)
+            graph.want_room(1)
+            return True
+
+    def discard_room(self, callback: Callback) -> None:
+        """As `discard`."""
+        with self._lock:
+            graph = self._of()
+            if callback in self._room and graph is not None:
+                self._room.remove(callback)
+                graph.want_room(-1)
+
+    def run_here(self, service: Service) -> None:
+        """In an actor of the graph itself: its main thread, which waits for the graph, runs the actor's part."""
+        graph = self._of()
+        if graph is not None and graph.runs_here and service.is_its_thread():
+            service.run(graph.any_ready)
+
+    def look(self) -> None:
+        """Read what has come as far as anybody wants it, and call back. From any thread that does not hold the lock."""
+        graph = self._of()
+        if graph is None or not self.awaited:
+            return
+        with self._lock:
+            self._find_due(graph)
+        while self._due:
+            with contextlib.suppress(IndexError):  # another thread has called the last one
+                self._due.popleft()()
+
+    def ready(self) -> bool:
+        """Whether `look` would perhaps call back. Takes no lock."""
+        graph = self._of()
+        if graph is None or not self.awaited:
+            return False
+        if self._due or graph.is_stopped or self._seen < graph.finished:
+            return True
+        return graph.any_ready() or bool(self._room and graph.has_room())
+
+    def _find_due(self, graph: Executions) -> None:
+        graph.read_up_to(self._furthest if self._wanted else -1)
+        due = self._due
+        if self._wanted:
+            finished = graph.finished
+            if graph.is_stopped:
+                due.extend(callback for callbacks in self._wanted.values() for callback in callbacks)
+                self._wanted.clear()
+            else:
+                for index in range(self._seen, finished):
+                    due.extend(self._wanted.pop(index, ()))
+            self._seen = finished
+        if self._room and graph.may_submit():
+            due.extend(self._room)
+            graph.want_room(-len(self._room))
+            self._room.clear()

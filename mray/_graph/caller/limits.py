@@ -1,0 +1,37 @@
+"""What a compiled graph allows itself, and how it is called: the options of compiling that concern its callers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mray._common.clock import now
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Timeouts in seconds; ``None`` and -1 wait for ever."""
+
+    in_flight: int = 10
+    kept: int = 1000
+    submit_timeout: float | None = None
+    get_timeout: float | None = None
+    teardown_timeout: float = 30.0
+    #: With too many executions in flight, the next one waits instead of raising: so many seconds. Slow is not dead: not `submit_timeout`,
+    #: which has a default.
+    wait: bool = False
+    wait_timeout: float | None = None
+    enable_asyncio: bool = False
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """When a timeout that begins now has passed; None and negative ones never do."""
+    return None if timeout is None or timeout < 0 else now() + timeout
+
+
+def too_many_text(most: int, in_flight: int) -> str:
+    """What RayCgraphCapacityExceeded says when too many executions are in flight: Ray's words."""
+    return (
+        f"The compiled graph can't have more than {most} in-flight executions, and you currently have {in_flight} in-flight "
+        "executions. Retrieve an output using ray.get before submitting more requests or increase `_max_inflight_executions`. "
+        "`dag.experimental_compile(_max_inflight_executions=...)`"
+    )

@@ -1,0 +1,73 @@
+"""What processes ask each other about a compiled graph: every request, who makes it, who answers it and where.
+
+A request is one of these words and a payload of bytes; its answer is bytes, or the exception that the other side raised
+(`mray._graph.host.GraphHost.request`). "Reading thread" answers come at once, also while a method runs; others wait for the main thread.
+
+    request        from             answered by                 payload -> answer
+    ALLOCATE       compiler         actor, main thread          pickled Assignment -> b""
+    STOP           caller           actor, main thread          graph id -> b"" or LENT
+    TRIM           caller           actor, main thread          b"" -> b""
+    SITE           compiler         actor, main thread          pickled uuids of devices -> pickled Site
+    REPORT         caller           actor, reading thread       graph id -> pickled ProgramState or None
+    STATISTICS     caller           actor, main thread          graph id -> pickled counters by channel
+    PROFILE        caller           actor, main thread          pickled ProfileRequest -> pickled reason of no torch profiler, or ""
+    PROFILE_NOW    caller           actor, reading thread       the same
+    UNPROFILE      caller           actor, main thread          graph id "/" token -> pickled spans
+    UNPROFILE_NOW  caller           actor, reading thread       the same
+    EXECUTE        another process  compiler's reading thread   pickled (graph id, form, arguments) -> pickled (token, values)
+    RECEIVED       another process  compiler's reading thread   token of an answer whose refs were read -> b""
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ALLOCATE = "allocate"
+STOP = "stop"
+#: The answer to STOP of an actor that keeps values which it has passed on to others: TRIM has it look again once they have left, too.
+LENT = b"lent"
+#: Give back the memory that closed edges have left: of devices, and what was passed on.
+TRIM = "trim"
+SITE = "site"
+
+REPORT = "report"
+STATISTICS = "statistics"
+PROFILE = "profile"
+PROFILE_NOW = "profile now"
+UNPROFILE = "unprofile"
+UNPROFILE_NOW = "unprofile now"
+#: Requests that the reading thread passes to `GraphService.handle`; all other requests to an actor but REPORT go to its main thread.
+AT_ONCE = frozenset({PROFILE_NOW, UNPROFILE_NOW})
+
+EXECUTE = "execute"
+RECEIVED = "received"
+
+
+@dataclass(frozen=True)
+class ProgramState:
+    """Where an actor stands in its program of one graph."""
+
+    pid: int
+    executions: int
+    #: Index into the actor's operations: the one that runs, or the one that would block.
+    place: int
+    #: The channels whose messages it waits for there.
+    missing: tuple[int, ...]
+    running: bool
+    #: What its main thread does: the frames above the graph's own, or all of them if it is busy with something else.
+    stack: str
+
+
+@dataclass(frozen=True)
+class ProfileRequest:
+    """What a profile wants of an actor."""
+
+    graph_id: str
+    #: Which profile it is: a request to end one that comes late must not end the next one.
+    token: str
+    #: Spans that each process keeps at most.
+    limit: int
+    #: Spans of ordinary calls, too.
+    calls: bool
+    #: Run the torch profiler meanwhile.
+    torch: bool

@@ -1,0 +1,37 @@
+"""The actors of one graph as the other side sees them: their names, their processes, and asking all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mray._graph.host import GraphHost, Pending
+from mray._graph.plan import DRIVER, Plan
+
+
+@dataclass(frozen=True)
+class Participants:
+    """Who takes part in a graph. In the process that compiled it, and in others that hold it."""
+
+    host: GraphHost
+    plan: Plan
+    #: endpoint -> the name of its actor's class, and endpoint -> process.
+    classes: Mapping[str, str]
+    processes: Mapping[str, str]
+
+    def name(self, endpoint: str, driver: str = "the caller") -> str:
+        """What an endpoint is called in reports, statistics and traces."""
+        if endpoint == DRIVER:
+            return driver
+        return f"{self.classes[endpoint]}({endpoint[:8]})" if self.classes.get(endpoint) else endpoint
+
+    def ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, Pending | str]:
+        """Request something of every actor: endpoint -> the request, done or not after `patience` seconds, or why it could not be made."""
+        asked: dict[str, Pending | str] = {}
+        for endpoint in self.plan.graph.actors:
+            try:
+                asked[endpoint] = self.host.request(self.processes[endpoint], verb, payload)
+            except Exception as error:
+                asked[endpoint] = f"is dead: {error}"
+        self.host.wait_until(lambda: all(isinstance(each, str) or each.done() for each in asked.values()), patience)
+        return asked
