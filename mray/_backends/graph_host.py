@@ -18,7 +18,7 @@ from mray._backends.graph_rows import GRAPHS, PROGRAMS, graphs_of, programs_of
 from mray._backends.timeline import SECTION, trace_of
 from mray._common import messages as m
 from mray._graph.actor.loop import GraphService
-from mray._graph.caller.event_loop import LoopDoor
+from mray._graph.caller.event_loop import LoopWatcher
 from mray._graph.caller.remote import RemoteCallers
 from mray._graph.ends import SETTLING, settle_devices
 from mray._graph.messages import AT_ONCE, EXECUTE, RECEIVED, REPORT
@@ -84,7 +84,7 @@ class Host:
         client.on_peer_gone = self._on_peer_gone
         client.on_peer_refused = self._on_peer_refused
 
-        self.doors: weakref.WeakKeyDictionary[Any, LoopDoor] = weakref.WeakKeyDictionary()
+        self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
         self._callers = RemoteCallers(self)
         self._calls = CallSpans(worker)
         #: What takes requests that are not answered at once: the worker's main thread.
@@ -334,8 +334,8 @@ class Host:
         """The session ends."""
         for graph in list(self.graphs):
             graph.abandon()
-        for door in list(self.doors.values()):
-            door.close()
+        for watcher in list(self.loop_watchers.values()):
+            watcher.close()
         if self._own_bell is not None:
             self._own_bell.close()
             self._own_bell = None

@@ -21,7 +21,7 @@ from mray._objects.serializer import deserialize, serialize
 
 
 class Membership(NamedTuple):
-    """What an actor needs to become a member: the communicator as a serialized value, and its rank there."""
+    """An actor's place in a communicator: the communicator as a serialized value, and the actor's rank there."""
 
     number: int
     form: int
@@ -94,7 +94,7 @@ def no_gpu_for_collective(members: Sequence[Any]) -> str:
     )
 
 
-#: What carries tensors, in the process that compiles.
+#: Carries tensors; in the process that compiles.
 Carrier = Communicator | AcceleratorGroup | NcclGroup
 
 

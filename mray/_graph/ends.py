@@ -34,7 +34,7 @@ SETTLING = 0.05
 def settle_devices(patience: float) -> None:
     """Give back the device memory that closed edges have left, once peers have let go of it: waits so many seconds at most.
 
-    What is not settled then, because somebody still holds a value or a device is busy, goes when the next graph is made or ends here.
+    Memory that is not settled then, because a value is still held or a device is busy, goes when the next graph is made or ends here.
     """
     deadline = monotonic() + patience
     while not trim_pools() and monotonic() < deadline:
@@ -49,7 +49,7 @@ class Ends:
         self.communicators = communicators if communicators is not None else {}
         self.readers: dict[int, ChannelReader] = {}
         self.writers: dict[int, ChannelWriter] = {}
-        #: What else ends with them: bells that groups of readers share.
+        #: Ended with them: bells that groups of readers share, and the files of `mray._graph.caller.liveness`.
         self.leave: list[Callable[[], None]] = []
 
     def close(self) -> None:

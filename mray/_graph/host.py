@@ -1,4 +1,4 @@
-"""What a process offers to the graphs in it.
+"""`GraphHost`: the services of a process for the graphs in it.
 
 Graphs and the runtime do not import each other: this protocol is the seam, implemented in `mray._backends.native` and, in tests
 and benchmarks, by a few lines.
@@ -30,7 +30,7 @@ class Pending(Protocol):
 
 
 class Service(Protocol):
-    """What runs the programs of an actor: `mray._graph.actor.loop.GraphService`, for those who wait in the actor's process."""
+    """Runs the programs of an actor: `mray._graph.actor.loop.GraphService`, as callers in the actor's process see it."""
 
     def is_its_thread(self) -> bool:
         """Whether the thread that asks is the one that runs the programs."""
@@ -47,24 +47,24 @@ class GraphHost(Protocol):
 
     #: Our id of this process.
     process: str
-    #: What names of shared memory of this session start with: ``/mray-<session>-``.
+    #: The beginning of the names of shared memory of this session: ``/mray-<session>-``.
     prefix: str
     spinner: Spinner
-    #: The compiled graphs of this process that are not torn down; whoever ends the session has them `abandon`.
+    #: The compiled graphs of this process that are not torn down; the end of the session has them `abandon`.
     graphs: weakref.WeakSet[Any]
 
-    #: event loop -> its `mray._graph.caller.event_loop.LoopDoor`.
-    doors: weakref.WeakKeyDictionary[Any, Any]
+    #: event loop -> its `mray._graph.caller.event_loop.LoopWatcher`.
+    loop_watchers: weakref.WeakKeyDictionary[Any, Any]
 
     @property
     def service(self) -> Service | None:
-        """What runs the programs of the actor in this process; None in a driver."""
+        """Runs the programs of the actor in this process; None in a driver."""
 
     @property
     def bells(self) -> tuple[int, ...]:
         """The descriptors of this process's doorbells, for event loops that watch them; another tuple when they change.
 
-        None where one process is the whole session: nobody rings, and who attends is told.
+        None where one process is the whole session: no bell rings, and attendants are called.
         """
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
@@ -73,13 +73,16 @@ class GraphHost(Protocol):
         """
 
     def attend(self, attendant: Callable[[], None]) -> None:
-        """Wait without a thread: peers ring, and `attendant` is called by whoever reads, until `unattend`. Look yourself after this."""
+        """Wait without a thread: peers ring, and the thread that reads calls `attendant`, until `unattend`.
+
+        The caller looks once itself after this.
+        """
 
     def unattend(self, attendant: Callable[[], None]) -> None:
         """Undo `attend`. Safe when it is not attended."""
 
     def wake(self) -> None:
-        """Have those who `wait_until` look again: another thread has changed something."""
+        """Have the threads in `wait_until` look again: another thread has changed something."""
 
     def note_activity(self) -> None:
         """An event loop has read, so that no thread needs to read in its stead for a while."""
@@ -133,13 +136,13 @@ class GraphHost(Protocol):
         """The pickle of the exception that a caller of `name` gets for an error of user code, with its traceback."""
 
     def exception(self, payload: bytes) -> BaseException:
-        """What to raise for a pickle made by `failure`."""
+        """The exception to raise for a pickle made by `failure`."""
 
 
 def raise_death(host: GraphHost, processes: Mapping[str, str], error: Exception) -> None:
     """Raise why one of these actors is dead, if one is; `error` is how its death showed itself here, or to another actor.
 
-    A death shows itself as whatever the process was doing: a socket that is not there, a request without an answer. `processes`: by the
+    A death shows itself as a socket that is not there, or as a request without an answer. `processes`: by the
     actor's id.
     """
     for actor, process in processes.items():

@@ -1,4 +1,4 @@
-"""What `execute` is called with, as one value for the input channel, and what a step gets of it.
+"""The arguments of `execute` as one value for the input channel, and the parts of it that steps get.
 
 `packer` for the process that compiled the graph, `picker` for every process that uses a part.
 """
@@ -36,7 +36,7 @@ def packer(graph: Graph) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
 
 
 def picker(key: int | str, by: str) -> Callable[[Any], Any]:
-    """What a step gets of the input's value, as `Argument.key` and `Argument.by` say."""
+    """The part of the input's value that a step gets, as `Argument.key` and `Argument.by` say."""
     if by == PART:
         half = 0 if isinstance(key, int) else 1
         return lambda value: value[half][key]

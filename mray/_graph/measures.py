@@ -1,4 +1,4 @@
-"""Numbers of a compiled graph, by step and by channel: what its counters say, and what was measured while it was profiled.
+"""Numbers of a compiled graph, by step and by channel: its counters, and the durations of its latest profile.
 
 In the process that compiled it. Counters cost nothing and are always there; durations are those of the latest `CompiledGraph.profile`.
 """
@@ -55,7 +55,7 @@ def _step(participants: Participants, plan: Plan, index: int, digest: Digest | N
 
 
 def _bottleneck(participants: Participants, digest: Digest, numbers: Mapping[int, int]) -> tuple[str | None, str]:
-    """What bounds how often the graph can run, a step or the caller, and why it is that one; None when nobody is busy."""
+    """The step (or the caller) that bounds how often the graph can run, and the reason; None when no endpoint is busy."""
     plan = participants.plan
     busiest = digest.busiest((DRIVER, *plan.graph.actors))
     if busiest is None:

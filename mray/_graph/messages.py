@@ -1,4 +1,4 @@
-"""What processes ask each other about a compiled graph: every request, who makes it, who answers it and where.
+"""The requests that processes make to each other about compiled graphs: sender, answering thread, payload and answer.
 
 A request is one of these words and a payload of bytes; its answer is bytes, or the exception that the other side raised
 (`mray._graph.host.GraphHost.request`). "Reading thread" answers come at once, also while a method runs; others wait for the main thread.
@@ -54,13 +54,13 @@ class ProgramState:
     #: The channels whose messages it waits for there.
     missing: tuple[int, ...]
     running: bool
-    #: What its main thread does: the frames above the graph's own, or all of them if it is busy with something else.
+    #: The stack of its main thread: the frames above the graph's own, or all of them if it is busy with something else.
     stack: str
 
 
 @dataclass(frozen=True)
 class ProfileRequest:
-    """What a profile wants of an actor."""
+    """A profile's request to an actor."""
 
     graph_id: str
     #: Which profile it is: a request to end one that comes late must not end the next one.

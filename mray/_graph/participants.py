@@ -1,4 +1,4 @@
-"""The actors of one graph as the other side sees them: their names, their processes, and asking all of them at once."""
+"""The actors of one graph as its callers see them: their names, their processes, and a request to all of them at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mray._graph.plan import DRIVER, Plan
 
 @dataclass(frozen=True)
 class Participants:
-    """Who takes part in a graph. In the process that compiled it, and in others that hold it."""
+    """The endpoints of a graph. In the process that compiled it, and in others that hold it."""
 
     host: GraphHost
     plan: Plan
@@ -20,7 +20,7 @@ class Participants:
     processes: Mapping[str, str]
 
     def name(self, endpoint: str, driver: str = "the caller") -> str:
-        """What an endpoint is called in reports, statistics and traces."""
+        """The name of an endpoint in reports, statistics and traces."""
         if endpoint == DRIVER:
             return driver
         return f"{self.classes[endpoint]}({endpoint[:8]})" if self.classes.get(endpoint) else endpoint

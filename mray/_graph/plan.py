@@ -1,4 +1,4 @@
-"""The plan of a graph: what the passes hand to each other, frozen.
+"""The plan of a graph: the frozen data that the passes hand to each other.
 
     DAG nodes --validate--> Graph --resolve--> + channels --schedule--> + operations --deadlock--> Plan --allocate--> programs
 
@@ -87,7 +87,7 @@ class Step:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What the step waits for, each once, in the order of its arguments; the input if there is nothing else."""
+        """The sources that the step waits for, each once, in the order of its arguments; the input if there is nothing else."""
         used = [*self.arguments, *(argument for _name, argument in self.keywords)]
         return tuple(dict.fromkeys(source for argument in used for source in argument.sources)) or (INPUT,)
 
@@ -109,10 +109,10 @@ _AUTOMATIC = Transfer()
 
 @dataclass(frozen=True)
 class Graph:
-    """What the user wrote, checked."""
+    """The user's DAG nodes, checked."""
 
     steps: tuple[Step, ...]
-    #: What the caller gets, in order; a source may appear twice.
+    #: The caller's results, in order; a source may appear twice.
     outputs: tuple[Argument, ...]
     #: Whether the caller gets a list.
     returns_list: bool
@@ -123,7 +123,7 @@ class Graph:
     form: str
     #: Outputs that nobody uses: the driver hears that they are there, and of their errors.
     leaves: tuple[Source, ...] = ()
-    #: What the user has said about how a source travels.
+    #: The user's hints about how a source travels.
     transfers: Mapping[Source, Transfer] = field(default_factory=dict)
 
     @property
@@ -137,7 +137,7 @@ class Graph:
         return tuple(dict.fromkeys([source for output in self.outputs for source in output.sources] + list(self.leaves)))
 
     def endpoint_of(self, source: Source) -> str:
-        """Who produces a source."""
+        """The endpoint that produces a source."""
         return DRIVER if source.step < 0 else self.steps[source.step].actor
 
 
@@ -158,7 +158,7 @@ class Channel:
     transfer: Transfer = _AUTOMATIC
     #: Which of the graph's communicators carries its tensors; -1: none.
     communicator: int = -1
-    #: What errors call it: ``the edge from Worker(0123abcd).make to the driver``.
+    #: Its name in errors: ``the edge from Worker(0123abcd).make to the driver``.
     name: str = ""
 
 
@@ -180,7 +180,7 @@ class Plan:
     graph_id: str
     graph: Graph
     channels: tuple[Channel, ...]
-    #: What each actor does in each execution, in order.
+    #: The operations of each actor in each execution, in order.
     schedule: dict[str, tuple[Operation, ...]]
     #: Bytes of the graph's segment.
     size: int
@@ -190,7 +190,7 @@ class Plan:
     overlap: bool = False
 
     def part_of(self, actor: str) -> str:
-        """What an actor does in the graph, as a sentence."""
+        """An actor's part in the graph, as a sentence."""
         methods = dict.fromkeys(step.method for step in self.graph.steps if step.actor == actor)
         return f"It took part in a compiled graph, with {', '.join(methods)}."
 
@@ -204,7 +204,7 @@ class Plan:
 
 
 class Profilers(NamedTuple):
-    """Other profilers that are told of what programs do, for as long as the graph lives."""
+    """Other profilers that are told of the operations of programs, for as long as the graph lives."""
 
     #: Where the torch profiler of each actor leaves its trace; "": it does not run.
     torch: str = ""
@@ -216,7 +216,7 @@ _NOBODY = Profilers()
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one actor is told: its part of the plan, and where everything is."""
+    """An actor's orders: its part of the plan, and where everything is."""
 
     graph_id: str
     actor: str
@@ -236,7 +236,7 @@ class Assignment:
     #: communicator number -> endpoint -> rank.
     ranks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     #: How many processes take part in the graph.
-    crowd: int = 1
+    process_count: int = 1
     #: As `Plan.overlap`.
     overlap: bool = False
     profilers: Profilers = _NOBODY

@@ -1,11 +1,11 @@
-"""What the processes of a graph have to offer to its edges: their `Site`s, asked for before anything is decided.
+"""The `Site` of each process of a graph: the devices that its edges could use, asked for before anything is decided.
 
     driver                                       each actor that may need a device
     looks at its own devices
     request SITE (uuids it knows) ---------> looks at its own: their uuids, which of these they reach, NCCL
     puts the answers together <----------------- Site
 
-Only for graphs in which an actor has ``num_gpus`` or a hint demands a device: all others compile without asking anybody, and nobody loads a
+Only for graphs in which an actor has ``num_gpus`` or a hint demands a device: all others compile without a request, and no process loads a
 library of devices. Looking makes no context on a device.
 """
 
@@ -27,7 +27,7 @@ from mray._graph.plan import DRIVER, Graph
 
 # ----------------------------------------------------------------------------------------- in each process
 def look(known: Iterable[str] = ()) -> Site:
-    """What this process has. `known`: uuids of devices that others have, besides its own."""
+    """The devices of this process. `known`: uuids of devices that others have, besides its own."""
     devices = platform()
     if devices is None or not devices.devices:
         return Site(pid=getpid())
@@ -50,7 +50,7 @@ def owners(handles: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]])
     )
 
 
-def whom_to_ask(graph: Graph, owners: frozenset[str], groups: Iterable[Iterable[str]]) -> frozenset[str]:
+def endpoints_to_ask(graph: Graph, owners: frozenset[str], groups: Iterable[Iterable[str]]) -> frozenset[str]:
     """The endpoints that may need a device: those with GPUs of their own, the members of `groups`, and the ends of edges whose hint demands
     one. Nobody: no edge of this graph can be more than host memory.
     """
@@ -86,7 +86,7 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     return {
         endpoint: replace(
             site,
-            # Who does not see a device may not be able to tell; whoever can speaks for all.
+            # A process that does not see a device may not be able to tell; one that does speaks for all.
             gpus=tuple(replace(gpu, reaches=reach[gpu.uuid]) for gpu in site.gpus),
             name="the driver" if endpoint == DRIVER else _name(endpoint, actors[endpoint]),
             is_driver=endpoint == DRIVER,

@@ -1,7 +1,7 @@
 """Constants with holes: arguments that hold DAG nodes inside of containers.
 
 Where a graph is compiled, each DAG node in such an argument is replaced by a `Hole`; in each execution the actor makes the argument anew
-with values in the holes. Lists, tuples and dicts are rebuilt by closures; whatever else holds a hole is copied by the scanner.
+with values in the holes. Lists, tuples and dicts are rebuilt by closures; other containers of a hole are copied by the scanner.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Hole:
 
 
 def filler(template: Any, values: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """What makes the argument: `template` with the result of ``values[i]()`` in the place of hole i."""
+    """Makes the argument: `template` with the result of ``values[i]()`` in the place of hole i."""
     kind = template.__class__
     if kind is Hole:
         value: Callable[[], Any] = values[template.index]

@@ -26,7 +26,7 @@ BOUNDS = {
     "_backends.local.node:LocalNode._carry_out": ONCE,
     "_backends.local.transport:LocalReactor.call_later": ONCE,
     "_backends.native:NativeBackend.call_later": ONCE,
-    "_graph.caller.event_loop:LoopDoor.sleep": ONCE,
+    "_graph.caller.event_loop:LoopWatcher.sleep": ONCE,
     "_ipc.interrupts:InterruptGuard._interrupt": "until the interrupt has landed: while the main thread owns the client's lock",
     "_ipc.listener:Door._rest": "as long as nobody can be accepted for want of descriptors; each is told so as soon as one is there",
     "_runtime.astray:Astray._look_after": ONCE,

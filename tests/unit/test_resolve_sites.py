@@ -24,7 +24,7 @@ from mray._graph.communicators import NcclGroup, nccl_groups
 from mray._graph.compiler.resolve import resolve
 from mray._graph.messages import SITE
 from mray._graph.plan import DRIVER, Graph, Source, Transfer
-from mray._graph.sites import ask_sites, look, owners, whom_to_ask
+from mray._graph.sites import ask_sites, endpoints_to_ask, look, owners
 from tests.unit.graphs import make_graph
 from tests.unit.sites import actor, driver
 
@@ -111,16 +111,16 @@ def handle(name: str, num_gpus: float = 0) -> Any:
 def test_nobody_is_asked_when_nobody_can_need_a_device() -> None:
     graph = make_graph(("a", (-1,)), ("b", (0,)))
     assert owners({"a": handle("A"), "b": handle("B")}, {"function-0": {}}) == frozenset()
-    assert whom_to_ask(graph, frozenset(), []) == frozenset()
-    assert whom_to_ask(hinted(graph, 0), frozenset(), []) == frozenset()
+    assert endpoints_to_ask(graph, frozenset(), []) == frozenset()
+    assert endpoints_to_ask(hinted(graph, 0), frozenset(), []) == frozenset()
 
 
 def test_owners_and_ends_of_demanding_edges_are_asked_and_nobody_else() -> None:
     graph = make_graph(("a", (-1,)), ("b", (0,)), ("c", (1,)))
     assert owners({"a": handle("A", 0.5), "b": handle("B")}, {"function-0": {"num_gpus": 1}}) == {"a", "function-0"}
-    assert whom_to_ask(graph, frozenset("a"), []) == {"a", DRIVER}
-    assert whom_to_ask(hinted(graph, 0, transport="cuda_ipc"), frozenset(), []) == {"a", "b", DRIVER}
-    assert whom_to_ask(graph, frozenset(), [["b", "c"]]) == {"b", "c", DRIVER}
+    assert endpoints_to_ask(graph, frozenset("a"), []) == {"a", DRIVER}
+    assert endpoints_to_ask(hinted(graph, 0, transport="cuda_ipc"), frozenset(), []) == {"a", "b", DRIVER}
+    assert endpoints_to_ask(graph, frozenset(), [["b", "c"]]) == {"b", "c", DRIVER}
 
 
 class Host:

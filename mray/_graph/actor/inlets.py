@@ -1,4 +1,4 @@
-"""Reading what one step needs from several channels, and not waiting for what does not matter any more.
+"""Reading the values of one step from several channels, without waiting for those that do not matter any more.
 
 In a program. When one of a step's values is a failure, the step is skipped whatever the others are: those that have not come are not waited
 for. They come later all the same, and are thrown away then: until it has done so the inlet *owes* messages.
@@ -45,7 +45,7 @@ class Inlet:
         return not self.came and self.reader.ready()
 
 
-def gather(inlets: Sequence[Inlet], cells: list[Any], others: Sequence[int]) -> Callable[[], int]:
+def read_all(inlets: Sequence[Inlet], cells: list[Any], others: Sequence[int]) -> Callable[[], int]:
     """The action that fills the cells of all inlets; `others` are the cells of the step's other values, which are there already."""
     count = len(inlets)
 

@@ -1,4 +1,4 @@
-"""What an actor runs: the programs of the graphs that it takes part in.
+"""An actor's programs, one for each graph that it takes part in, and the service that runs them.
 
     driver                              actor's main thread
     allocate(Assignment) ------------>  GraphService.handle: open the ends, compile a Program
@@ -234,11 +234,11 @@ class GraphService:
     def __init__(self, host: GraphHost) -> None:
         self._host = host
         self._spinner: Patience = host.spinner
-        #: What decides in its place in a crowded graph.
+        #: Takes its place where a graph has more processes than there are cores.
         self._patience = Patience()
         self._programs: tuple[Program, ...] = ()
-        #: How many processes the largest of the graphs has for each core (see `mray._ipc.spin`).
-        self._crowd = 0.0
+        #: How many processes the largest of the graphs has per core (see `mray._ipc.spin`).
+        self._per_core = 0.0
         self._gone: deque[str] = deque()
 
     # ------------------------------------------------------------------------------------ requests
@@ -293,7 +293,7 @@ class GraphService:
 
     def _set_programs(self, programs: tuple[Program, ...]) -> None:
         self._programs = programs
-        self._crowd = max((program.assignment.crowd for program in programs), default=0) / usable_cores()
+        self._per_core = max((program.assignment.process_count for program in programs), default=0) / usable_cores()
 
     def _stop(self, graph_id: str) -> None:
         for program in self._programs:
@@ -356,9 +356,9 @@ class GraphService:
 
     def _spin(self, pending: Callable[[], object]) -> bool:
         """Wait a few microseconds for something to do; whether there is."""
-        if self._crowd <= 1:
+        if self._per_core <= 1:
             spinner, politeness = self._spinner, SELFISH
-        elif self._crowd <= MOST_CROWDED and all(program.waits_alone for program in self._programs):
+        elif self._per_core <= MOST_CROWDED and all(program.waits_alone for program in self._programs):
             spinner, politeness = self._patience, 0.0
         else:
             return False

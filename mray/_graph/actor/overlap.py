@@ -1,7 +1,7 @@
-"""Communication beside computing: what a program receives through NCCL is waited for by who uses it, and no sooner.
+"""Communication beside computing: a value that comes through NCCL is waited for by the step that uses it, and no sooner.
 
 In an actor whose graph was compiled with ``_overlap_gpu_communication=True``. A READ or a collective only begins; the first step that uses
-the value, or the WRITE that passes it on, has the current stream wait for it. What stands between the two in the program computes
+the value, or the WRITE that passes it on, has the current stream wait for it. The steps between the two compute
 meanwhile.
 """
 
@@ -53,7 +53,7 @@ class _AheadCall:
 
 
 class Overlap:
-    """What of an actor's program runs ahead; nothing unless the graph was compiled so."""
+    """The READs and collectives of a program that run ahead; none unless the graph was compiled so."""
 
     def __init__(
         self,

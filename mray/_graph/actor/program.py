@@ -5,7 +5,7 @@ up and walks no attributes: ends, cells and methods are bound when the graph is 
 one value and sends one on, is one action for all three operations.
 
 A method that raises makes a `Failed`, which travels along the edges in the value's stead; steps that receive one are skipped and
-pass it on. Whatever ends a process (SystemExit, KeyboardInterrupt) is not caught.
+pass it on. Exceptions that end a process (SystemExit, KeyboardInterrupt) are not caught.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.select import BLOCKING, DEVICE
 from mray._device.platform import platform
 from mray._graph.actor.coroutines import to_the_end
-from mray._graph.actor.inlets import Inlet, any_ready, gather
+from mray._graph.actor.inlets import Inlet, any_ready, read_all
 from mray._graph.actor.overlap import Overlap
 from mray._graph.communicators import CommunicatorCall
 from mray._graph.inputs import picker
@@ -141,7 +141,7 @@ def _add_reads(code: Code, step: Step, inlets: list[Inlet], numbers: dict[Source
         code.waits.append(first.reader.ready)
         return
     # One action for all of them; the places of the others are never come to.
-    code.actions.extend([gather(inlets, code.cells, others)] * len(inlets))
+    code.actions.extend([read_all(inlets, code.cells, others)] * len(inlets))
     code.waits.extend([any_ready(inlets)] * len(inlets))
     code.inlets.extend(inlets)
 

@@ -71,7 +71,7 @@ class CompiledGraph(Depicted):
         self._most = limits.in_flight
         #: actor id -> its handle.
         self._handles = handles or {}
-        #: What else must live as long as the graph: refs among its constants.
+        #: Objects that must live as long as the graph: refs among its constants.
         self._keep = keep
         #: endpoint -> the name of its actor's class.
         self._names = {actor: str(handle._blueprint.class_name) for actor, handle in self._handles.items()}
@@ -107,14 +107,15 @@ class CompiledGraph(Depicted):
         #: Other processes hold it.
         self._is_exported = False
         self.completions = Completions(self, self._lock)
-        #: Whether `get` refuses to keep more results of others than may be kept. Ray's futures do not, and nobody who waits does.
+        #: Whether `get` refuses to keep more results of other refs than may be kept. Not for futures, which is Ray's way, nor where
+        #: callers wait.
         self._strict = not (limits.wait or limits.enable_asyncio)
         #: How many executions were submitted.
         self._submitted = 0
 
         #: Whether an actor of the graph lives in this very process, whose main thread must then run its program while it waits.
         cores = usable_cores()
-        self.spinner: Patience = Patience(CALLER_WINDOW) if 1 < cores < made.crowd else host.spinner
+        self.spinner: Patience = Patience(CALLER_WINDOW) if 1 < cores < made.process_count else host.spinner
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         tell = _teller(weakref.WeakMethod(self._break))
         #: The profile that goes on, and what the latest one that has ended has measured.
@@ -587,7 +588,7 @@ class CompiledGraph(Depicted):
         self._made.release(min(patience, SETTLING))
 
     def _break(self, error: Exception) -> None:
-        """The graph can go on no more: those who wait learn it, the actors leave the graph."""
+        """The graph can go on no more: waiting callers get the error, the actors leave the graph."""
         if not self._stopped:
             self._broken = error
             self._stopped = True
@@ -613,7 +614,7 @@ class CompiledGraph(Depicted):
 
     # ------------------------------------------------------------------------------------ looking
     def report(self) -> str:
-        """Who waits for whom: where each actor is in its program, with the Python stack of those that compute. Takes a second at most."""
+        """A line for each actor: its place in its program, the peers it waits for, its stack if it computes. Takes a second at most."""
         return self._report()
 
     @property
@@ -639,7 +640,7 @@ class CompiledGraph(Depicted):
         left out.
 
         ``steps`` by their number in pictures and ``edges`` by the index of their channel: of an edge the messages ``written`` and
-        ``occupancy``, the share of its ring that is taken by messages that wait. What the latest `profile` (of so many ``seconds``) has
+        ``occupancy``, the share of its ring that is taken by messages that wait. The latest `profile` (of so many ``seconds``) has
         measured besides: ``compute_p50`` and ``compute_p99`` of steps, ``wait_...`` of steps and edges for what is yet to come, of edges
         the ``bytes`` of the profile's messages, ``room_...`` (the writer's wait), ``serialize_...``, ``transfer_...`` and
         ``deserialize_...``, in seconds; under ``endpoints`` for which share of the time each was ``busy``; ``bottleneck``, the step that

@@ -1,12 +1,12 @@
 """An event loop that waits for graphs: the thread that waits is the thread that reads, here too.
 
-    actor: publish, ring ───▶ bells of this process ───▶ epoll of the door ───▶ selector of the loop ───▶ look, wake the coroutine
+    actor: publish, ring ───▶ bells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
 
-A `LoopDoor` watches the doorbells of its process from inside the loop's own selector, so that a result wakes the loop and no other
+A `LoopWatcher` watches the doorbells of its process from inside the loop's own selector, so that a result wakes the loop and no other
 thread. While nothing is awaited the loop is not woken. First it looks a few times, once per turn of the loop, so that other coroutines
 go on: an actor that answers at once finds its caller awake (`mray._ipc.spin`).
 
-Whatever else concerns this process (deaths, results that another thread has read) comes from the thread that reads its sockets.
+All other news for this process (deaths, results that another thread has read) comes from the thread that reads its sockets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FAIRNESS = 1e-3
 
 
-class LoopDoor:
+class LoopWatcher:
     """One event loop of this process. For the loop's thread, except `_told`."""
 
     def __init__(self, host: GraphHost, loop: asyncio.AbstractEventLoop) -> None:
@@ -50,18 +50,18 @@ class LoopDoor:
         self._until = 0.0
         #: Whether another thread has asked this one to look.
         self._asked = False
-        self._turned = 0.0
+        self._yielded = 0.0
         #: Whether a coroutine looks for a few microseconds before it lets others run.
         self.patience = Patience(SELFISH)
 
     def is_due(self) -> bool:
         """Whether it is time that a coroutine lets others run, though what it waits for may be there: once in `FAIRNESS` seconds."""
         if not self._host.bells:
-            return True  # nobody computes meanwhile: who awaits lets others run, always
+            return True  # no process computes meanwhile: a coroutine that awaits always lets others run
         now = monotonic()
-        if now - self._turned < FAIRNESS:
+        if now - self._yielded < FAIRNESS:
             return False
-        self._turned = now
+        self._yielded = now
         return True
 
     def sleep(
@@ -99,7 +99,7 @@ class LoopDoor:
         try:
             self._start(loop, spinner)
             yield from future
-            self._turned = monotonic()
+            self._yielded = monotonic()
         finally:
             end(callback)
             if timer is not None:
@@ -137,7 +137,7 @@ class LoopDoor:
             self._attend()
 
     def _look(self) -> None:
-        """Read what has come, wake whom it concerns."""
+        """Read the results that have come, and wake the coroutines that wait for them."""
         self._host.note_activity()
         service = self._host.service
         for completions in tuple(self._awaited):
@@ -230,15 +230,15 @@ class LoopDoor:
         self._settle()
 
 
-def door_of(host: GraphHost) -> LoopDoor:
-    """The door of the event loop that runs in this thread; RuntimeError when there is none."""
-    import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+def watcher_of(host: GraphHost) -> LoopWatcher:
+    """The watcher of the event loop that runs in this thread; RuntimeError when there is none."""
+    import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; a process that awaits has it loaded)
 
     loop = asyncio.get_running_loop()
-    door = host.doors.get(loop)
-    if door is None:
-        for other in list(host.doors):
+    watcher = host.loop_watchers.get(loop)
+    if watcher is None:
+        for other in list(host.loop_watchers):
             if other.is_closed():
-                host.doors.pop(other).close()
-        door = host.doors[loop] = LoopDoor(host, loop)
-    return door
+                host.loop_watchers.pop(other).close()
+        watcher = host.loop_watchers[loop] = LoopWatcher(host, loop)
+    return watcher

@@ -1,11 +1,11 @@
-"""The door of a compiled graph: what refs, futures and other processes use of it, and who is called back when executions finish.
+"""`Executions`, the interface of a compiled graph for its refs, futures and remote callers; `Completions`, its callbacks.
 
     an event loop awaits (`mray._graph.caller.event_loop`)   another process has asked (`mray._graph.caller.remote`)
             └───────────── add(execution, callback) ───────────────┘
-    whoever looks reads what has come, and calls back what is finished by now
+    look() reads the results that have come, and calls back those whose execution is finished by now
 
-Looking is done by the event loop itself, or by the thread that reads for the process: no thread waits for a single execution. A callback
-says only that it is worth while to look: the execution is finished, or the graph has stopped.
+The event loop itself looks, or the thread that reads for the process: no thread waits for a single execution. A callback says only that
+it is worth while to look: the execution is finished, or the graph has stopped.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Executions(Protocol):
 
     @property
     def host(self) -> GraphHost:
-        """What the process offers."""
+        """The process, as graphs see it."""
 
     @property
     def limits(self) -> Limits:
-        """What the graph allows itself."""
+        """The options that concern its callers."""
 
     @property
     def runs_here(self) -> bool:
@@ -59,7 +59,7 @@ class Executions(Protocol):
 
     @property
     def completions(self) -> Completions:
-        """The callbacks of those who wait without a thread."""
+        """The callbacks of callers that wait without a thread."""
 
     @property
     def finished(self) -> int:
@@ -128,7 +128,7 @@ class Completions:
     """The callbacks of one graph. Guarded by the graph's lock; callbacks are called without it, in any thread."""
 
     def __init__(self, graph: Executions, lock: threading.Lock) -> None:
-        #: Those who wait hold the graph; nobody else is kept from dropping it.
+        #: Weak: waiting callers hold the graph, and these callbacks keep no caller from dropping it.
         self._of = weakref.ref(graph)
         self._lock = lock
         self._wanted: dict[int, list[Callback]] = {}
@@ -136,9 +136,9 @@ class Completions:
         self._furthest = -1
         #: Executions before this one have been called back.
         self._seen = 0
-        #: Of those who want to submit one more.
+        #: The callbacks for room: of callers that want to submit one more.
         self._room: list[Callback] = []
-        #: What is to be called. Kept, so that an interrupt in one thread loses nothing of another's.
+        #: The callbacks that are due. Kept, so that an interrupt in one thread loses nothing of another's.
         self._due: deque[Callback] = deque()
 
     @property

@@ -1,4 +1,4 @@
-"""What `execute_async` returns: a claim to one output of one execution, to be awaited.
+"""`CompiledDAGFuture`, which `execute_async` returns: a claim to one output of one execution, to be awaited.
 
 In the process that compiled the graph, in any of its event loops. Nothing runs on behalf of a future: it reads its result when it is
 awaited, and a wait that is cancelled loses nothing.
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from mray._channel.base import NOTHING, Failed
 from mray._common import clock
-from mray._graph.caller.event_loop import LoopDoor, door_of
+from mray._graph.caller.event_loop import LoopWatcher, watcher_of
 from mray._graph.caller.executions import Executions
 from mray._ipc.spin import Patience
 
@@ -44,14 +44,14 @@ class CompiledDAGFuture:
         if self._done or self._awaited:
             raise ValueError("CompiledDAGFuture can only be awaited upon once, and it has already been awaited upon.")
         graph = self._graph
-        door = door_of(graph.host)
+        watcher = watcher_of(graph.host)
         self._awaited = True
         try:
-            if door.is_due():
+            if watcher.is_due():
                 yield  # before anything is claimed: a cancellation that comes here loses nothing
-            value = self._spin(door.patience)
+            value = self._spin(watcher.patience)
             while value is NOTHING:
-                yield from self._sleep(door)
+                yield from self._sleep(watcher)
                 value = graph.take_nowait(self._index, self._channel)
         finally:
             self._awaited = False
@@ -78,10 +78,10 @@ class CompiledDAGFuture:
         sched_yield()  # the actor may be on this very core
         return graph.take_nowait(self._index, self._channel)
 
-    def _sleep(self, door: LoopDoor) -> Generator[Any, None, None]:
+    def _sleep(self, watcher: LoopWatcher) -> Generator[Any, None, None]:
         graph = self._graph
         index, completions = self._index, graph.completions
-        return door.sleep(completions, partial(completions.add, index), partial(completions.discard, index), graph.spinner)
+        return watcher.sleep(completions, partial(completions.add, index), partial(completions.discard, index), graph.spinner)
 
     def __str__(self) -> str:
         return f"CompiledDAGFuture({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"
@@ -112,7 +112,7 @@ class _Room:
     def __await__(self) -> Generator[Any, None, None]:
         graph = self._graph
         completions = graph.completions
-        return door_of(graph.host).sleep(completions, completions.add_room, completions.discard_room, graph.spinner, self._timeout)
+        return watcher_of(graph.host).sleep(completions, completions.add_room, completions.discard_room, graph.spinner, self._timeout)
 
 
 async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
@@ -151,5 +151,5 @@ async def each_of(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[A
 
 
 async def all_of(futures: Any) -> Any:
-    """What the futures of an execution give: a list, or one value."""
+    """The values of the futures of an execution: a list, or one value."""
     return [await future for future in futures] if isinstance(futures, list) else await futures

@@ -1,4 +1,4 @@
-"""What crosses processes when a compiled graph does, inside of arguments and values."""
+"""The handle by which a compiled graph crosses processes, inside of arguments and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compiled graph allows itself, and how it is called: the options of compiling that concern its callers."""
+"""The options of compiling that concern a graph's callers: how many executions and results there may be, and how long calls wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def deadline_of(timeout: float | None) -> float | None:
 
 
 def too_many_text(most: int, in_flight: int) -> str:
-    """What RayCgraphCapacityExceeded says when too many executions are in flight: Ray's words."""
+    """The text of RayCgraphCapacityExceeded when too many executions are in flight: Ray's words."""
     return (
         f"The compiled graph can't have more than {most} in-flight executions, and you currently have {in_flight} in-flight "
         "executions. Retrieve an output using ray.get before submitting more requests or increase `_max_inflight_executions`. "

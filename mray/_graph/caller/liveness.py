@@ -1,4 +1,4 @@
-"""Nothing that was computed from the leavings of the dead reaches the caller.
+"""Asking the kernel whether all actors live before a result is read: none that was computed after a death reaches the caller.
 
 In the process that compiled a graph some of whose tensors stay on devices, or travel through NCCL. A stream that waits for what a process
 has queued goes on when that process dies, over memory that nobody has written; what is computed from it may arrive before the news of the
@@ -23,7 +23,7 @@ from mray._channel.base import NOTHING, ChannelReader, WrappedReader
 _SIGNS = ("coredump_filter", "cmdline")
 
 
-class Witness:
+class Liveness:
     """Knows at once whether one of these processes has begun to die."""
 
     def __init__(self, pids: Iterable[int]) -> None:
@@ -56,18 +56,18 @@ class Witness:
             os.close(sign)
 
 
-class WitnessedReader(WrappedReader):
-    """Reads only what had come while everybody lived."""
+class LivenessReader(WrappedReader):
+    """Reads only messages that had come while all actors lived."""
 
-    __slots__ = ("_witness",)
+    __slots__ = ("_liveness",)
 
-    def __init__(self, inner: ChannelReader, witness: Witness) -> None:
+    def __init__(self, inner: ChannelReader, liveness: Liveness) -> None:
         super().__init__(inner)
-        self._witness = witness
+        self._liveness = liveness
 
     def try_read(self) -> Any:
         return self._inner.try_read() if self.ready() else NOTHING
 
     def ready(self) -> bool:
-        # In this order: what is there while everybody lives was written while everybody did.
-        return self._inner.ready() and not self._witness.someone_died()
+        # In this order: a message that is there while all live was written while all did.
+        return self._inner.ready() and not self._liveness.someone_died()

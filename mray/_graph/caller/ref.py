@@ -1,4 +1,4 @@
-"""What `execute` returns: a claim to one output of one execution.
+"""`CompiledDAGRef`, which `execute` returns: a claim to one output of one execution; and `mray.wait` on such refs.
 
 Lives where the graph was compiled (`mray._graph.caller.remote` has what other processes hold). Dropping it unread frees its result: the
 finalizer, which may run between any two byte codes, only appends to the graph's list of dropped refs.
@@ -29,7 +29,7 @@ class Claim(GraphRef):
     @property
     @abstractmethod
     def host(self) -> GraphHost:
-        """What the process offers."""
+        """The process, as graphs see it."""
 
     @property
     @abstractmethod
@@ -118,7 +118,8 @@ class CompiledDAGRef(Claim):
         """The value, or raise the exception of the method that failed.
 
         `timeout` in seconds: ``None`` and ``-1`` wait for ever, ``0`` does not wait; RayChannelTimeoutError when it has passed, after which
-        the ref can still be got: it says who waits for whom. ActorDiedError as soon as an actor of the graph has died. From any thread.
+        the ref can still be got: the message reports where each actor is. ActorDiedError as soon as an actor of the graph has died. From
+        any thread.
 
         With `out`, a numpy array or torch tensor of the value's shape and dtype, the value is copied there, its slot is free at once, and
         `out` is returned; ValueError when it does not fit, after which the ref can still be got.

@@ -59,11 +59,11 @@ class RemoteCallers:
 
     def __init__(self, host: GraphHost) -> None:
         self._host = host
-        #: graph -> executions that wait for room: what is to be done once there is.
+        #: graph -> executions that wait for room: the input, and its reply.
         self._queues: dict[Executions, deque[tuple[Any, Reply]]] = {}
         #: graph -> executions on their way.
         self._flying: dict[Executions, int] = {}
-        #: Graphs whose next room we are told of.
+        #: Graphs that will call back when they have room.
         self._waiting: set[Executions] = set()
         self._tokens = itertools.count(1)
         #: Refs inside of answers, until these have been read.
@@ -178,7 +178,7 @@ class RemoteGraph:
         """Send one input to the owner and through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
 
         Does not wait, unless the graph was compiled with ``_when_full="wait"``. RayCgraphCapacityExceeded when as many executions of this
-        process as the graph may have in flight are not finished. RayChannelError when the owner has died. What the owner finds wrong is
+        process as the graph may have in flight are not finished. RayChannelError when the owner has died. The owner's own errors are
         raised by `get`.
         """
         if self.handle.limits.enable_asyncio:
@@ -239,16 +239,16 @@ class RemoteGraph:
         return wait_until(self.host, self.runs_here, predicate, deadline)
 
     def owner_died(self) -> RayChannelError:
-        """The error for those who wait for the owner."""
+        """The error of a call whose owner has died."""
         return RayChannelError(f"The process {self.handle.owner} that compiled the graph {self.get_id()} has died.")
 
     # ------------------------------------------------------------------------------------ looking, ending
     def report(self) -> str:
-        """Who waits for whom, as far as the graph's actors know. Takes a second at most."""
+        """As `CompiledGraph.report`, without the caller's own line. Takes a second at most."""
         return f"Compiled graph {self.get_id()}, of the process {self.handle.owner}:{report_of(self._participants)}"
 
     def teardown(self, kill_actors: bool = False) -> None:
-        """Use the graph no more in this process. Whoever compiled it tears it down. Idempotent."""
+        """Use the graph no more in this process; its owner tears it down. Idempotent."""
         if kill_actors:
             raise ValueError("only the process that compiled a graph can kill its actors")
         self._is_closed = True
@@ -400,7 +400,7 @@ class _Done:
         self._pendings = pendings
 
     def __await__(self) -> Generator[Any, None, None]:
-        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; a process that awaits has it loaded)
 
         loop = asyncio.get_running_loop()
         future = loop.create_future()

@@ -1,4 +1,4 @@
-"""The results of a graph on the caller's side: what has come, what is kept, what nobody wants. No waiting here.
+"""The results of a graph on the caller's side: those that have come, are kept, or are unwanted. No waiting here.
 
 Executions finish in order. One is finished when every output has come, or as soon as one of them is a failure: then all its outputs are
 that failure, and what the others still bring is skipped when it comes.

@@ -31,7 +31,7 @@ from mray._trace.torch_profiler import FOLDER
 
 
 class Allocation:
-    """What a compiled graph has made.
+    """The channels and workers that a compiled graph has made.
 
     `actors`: endpoint -> the id of the actor that runs it; `workers`: the handles of those that were leased for functions.
     """
@@ -42,7 +42,7 @@ class Allocation:
         self.actors = actors
         self._workers = workers
         self.processes = {DRIVER: host.process, **{endpoint: host.actor_process(actor) for endpoint, actor in actors.items()}}
-        self.crowd = len(set(self.processes.values()))
+        self.process_count = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = Ends()
         #: By endpoint, the answers of actors that were asked to leave.
@@ -148,7 +148,7 @@ def _assignment(made: Allocation, actor: str, constants: tuple[int, bytes], invi
             Membership(number, each.form, each.payload, each.ranks[actor]) for number, each in enumerate(invited) if actor in each.ranks
         ),
         ranks={number: each.ranks for number, each in enumerate(invited)},
-        crowd=made.crowd,
+        process_count=made.process_count,
         overlap=plan.overlap,
         profilers=made.profilers,
     )

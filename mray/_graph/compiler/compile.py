@@ -19,7 +19,7 @@ from mray._channel.select import DEVICE
 from mray._channel.site import Site
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.limits import Limits
-from mray._graph.caller.liveness import Witness, WitnessedReader
+from mray._graph.caller.liveness import Liveness, LivenessReader
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
 from mray._graph.compiler.allocate import allocate
 from mray._graph.compiler.deadlock import check_deadlock
@@ -30,7 +30,7 @@ from mray._graph.compiler.validate import Validated, validate
 from mray._graph.depicted import draw_schedule_if_asked
 from mray._graph.host import GraphHost
 from mray._graph.plan import Graph, Plan
-from mray._graph.sites import ask_sites, owners, whom_to_ask
+from mray._graph.sites import ask_sites, endpoints_to_ask, owners
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import serialize
 
@@ -100,7 +100,7 @@ def compile_graph(
         draw_schedule_if_asked(plan, {actor: handle._blueprint.class_name for actor, handle in validated.handles.items()})
         workers.update({each: lease_worker(options) for each, options in validated.workers.items() if each not in workers})
     except BaseException:
-        workers.clear()  # whoever holds the exception does not hold them
+        workers.clear()  # the traceback of the exception must not hold them
         raise
     actors = {**validated.handles, **workers}
     communicators = with_streams(
@@ -108,18 +108,18 @@ def compile_graph(
     )
     made = allocate(host, plan, carried, workers, invitations(communicators))
     if any(channel.transport in DEVICE for channel in plan.channels) or any(isinstance(each, NcclGroup) for each in communicators):
-        witness = Witness(site.pid for site in sites.values() if not site.is_driver)
-        made.ends.readers = {number: WitnessedReader(reader, witness) for number, reader in made.ends.readers.items()}
-        made.ends.leave.append(witness.close)
+        liveness = Liveness(site.pid for site in sites.values() if not site.is_driver)
+        made.ends.readers = {number: LivenessReader(reader, liveness) for number, reader in made.ends.readers.items()}
+        made.ends.leave.append(liveness.close)
     keep = ([each.refs for each in constants.values()], communicators)
     return kind(host, plan, made, limits, validated.handles, keep)
 
 
 def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> dict[str, Site]:
-    """What the endpoints have that may need a device; puts the workers that had to be leased to know it into `workers`."""
+    """The sites of the endpoints that may need a device; puts the workers that had to be leased to know it into `workers`."""
     own = owners(validated.handles, validated.workers)
     groups = [each.endpoints for each in validated.communicators if isinstance(each, NcclGroup)]
-    asked = whom_to_ask(validated.graph, own, groups)
+    asked = endpoints_to_ask(validated.graph, own, groups)
     if not asked:
         return {}
     workers.update({endpoint: lease_worker(options) for endpoint, options in validated.workers.items() if endpoint in asked})

@@ -44,7 +44,7 @@ def edges(
                 met = read.get(operation.channel, [])
             elif operation.kind == COMPUTE and operation.step in groups:
                 met = meeting[groups[operation.step]]
-            # Who meets waits until the others have come to the same point, and not until they are through.
+            # A step of a group waits until the others have come to the same point, and not until they are through.
             before.extend((other, there - 1) for other, there in met if there and other != actor)
             waits[actor, place] = before
     return waits

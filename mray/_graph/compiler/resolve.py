@@ -40,7 +40,7 @@ def layout_for(in_flight: int, readers: int, *, lends: bool = False) -> RingLayo
 
 
 def consumers(graph: Graph) -> dict[Source, tuple[str, ...]]:
-    """Who uses each source, in order of first use."""
+    """The endpoints that use each source, in order of first use."""
     users: dict[Source, list[str]] = {}
     for step in graph.steps:
         for source in step.sources:
@@ -99,7 +99,7 @@ def _by_transport(
     found: dict[str, list[list[str]]] = {}
     for reader in readers:
         transport = SHM
-        # What nobody uses brings no value, and what the driver keeps to itself leaves no process.
+        # A source that no step uses brings no value, and one that the driver keeps to itself leaves no process.
         if source not in graph.leaves and writer != reader:
             asked = AUTO if transfer is None else transfer.transport
             transport = select(_site(sites, writer), _site(sites, reader), asked, hinted=transfer is not None)
@@ -117,7 +117,7 @@ def _communicators(
 ) -> tuple[dict[frozenset[str], int], tuple[tuple[str, ...], ...]]:
     """The parties of NCCL's edges -> the number of their communicator, and the members of new ones.
 
-    One for all of them, where its ranks have a GPU each (or may share one): what a communicator costs is memory.
+    One for all of them, where its ranks have a GPU each (or may share one): a communicator costs memory.
     """
     parties = [(writer, *readers) for _source, writer, transport, readers in routes if transport == NCCL]
     everybody = tuple(dict.fromkeys(endpoint for party in parties for endpoint in party))

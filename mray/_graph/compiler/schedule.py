@@ -1,4 +1,4 @@
-"""Pass: what each actor does in each execution, in which order. Pure.
+"""Pass: the operations of each actor in each execution, in order. Pure.
 
 All steps are brought into one order (`mray._api.bind_order`), of which each actor runs its own.
 
@@ -57,9 +57,9 @@ def schedule(graph: Graph, channels: Iterable[Channel]) -> dict[str, tuple[Opera
                 if graph.endpoint_of(source) != step.actor:
                     read_once(step.actor, source, step.index)
             operations[step.actor].append(Operation(COMPUTE, step.index))
-        # Not before all of a group have met: who reads what one of them writes may be another of them.
+        # Not before all of a group have met: the reader of a value that one of them writes may be another of them.
         for source in [Source(step.index, output) for step in together for output in range(step.num_returns)]:
-            # Who waits for nobody first.
+            # Channels that wait for no reader first.
             for channel in sorted(carrying.get(source, ()), key=lambda channel: channel.transport in BLOCKING):
                 operations[channel.writer].append(Operation(WRITE, source.step, channel.index))
                 if channel.transport in BLOCKING:

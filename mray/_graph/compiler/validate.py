@@ -1,7 +1,7 @@
 """Pass: the DAG nodes a user wrote, checked and turned into a `Graph`. Pure.
 
-Everything that can be wrong with a graph by itself is said here, in the words that programs for Ray match on. What Ray refuses and this
-engine runs: functions, DAG nodes as keyword arguments and inside of containers, graphs without input, nodes that nobody reads, the
+Everything that can be wrong with a graph by itself is said here, in the words that programs for Ray match on. This engine runs
+what Ray refuses: functions, DAG nodes as keyword arguments and inside of containers, graphs without input, nodes that nobody reads, the
 input as a whole beside its parts.
 """
 
@@ -72,7 +72,7 @@ def _connected(root: DAGNode) -> list[DAGNode]:
 
 def _reachable(root: DAGNode) -> list[DAGNode]:
     found = dict.fromkeys(root.connected())
-    # Who meets in a collective belongs to one graph.
+    # The steps of a collective belong to one graph.
     for node in list(found):
         if isinstance(node, CollectiveOutputNode) and node.collective_op is not None:
             for other in node.collective_op.nodes:
@@ -124,7 +124,7 @@ class _Builder:
         #: The collectives that go through a communicator; a step's group is its place here.
         self._meetings: list[CollectiveOperation] = []
         self._positions: set[int] = set()
-        self._words: dict[str, None] = {}
+        self._keyword_names: dict[str, None] = {}
         users = [node for node in nodes if _is_call(node) or isinstance(node, MultiOutputNode)]
         whole = any(isinstance(each, InputNode) for node in users for each in node._upstream_nodes)
         parts = any(isinstance(node, InputAttributeNode) for node in nodes)
@@ -141,7 +141,7 @@ class _Builder:
             outputs=outputs,
             returns_list=returns_list,
             positional=1 if self._form == DIRECT else max(self._positions, default=-1) + 1,
-            keywords=tuple(self._words),
+            keywords=tuple(self._keyword_names),
             form=self._form,
             leaves=tuple(Source(step.index) for step in steps if step.index not in used),
             transfers=self._transfers(),
@@ -172,7 +172,7 @@ class _Builder:
         return tuple(self._argument(actor, value) for value in args), keywords
 
     def _collective(self, actor: str, node: CollectiveOutputNode) -> tuple[Any, int, int]:
-        """What an actor's part in a collective is called with, the constant that is called, and the group.
+        """The arguments of an actor's part in a collective, the constant that is called, and the group.
 
         Through a communicator the actor brings its own tensors and meets the others. Otherwise everybody's tensors travel along ordinary
         edges, and each actor computes its share of them: nobody meets, nobody blocks.
@@ -225,7 +225,7 @@ class _Builder:
         if isinstance(key, int):
             self._positions.add(key)
         else:
-            self._words[key] = None
+            self._keyword_names[key] = None
         if self._form == SPLIT:
             return Argument(INPUT, key, by=PART)
         return Argument(INPUT, key, by=ATTRIBUTE if node.accessor_method == "__getattr__" else ITEM)
@@ -288,7 +288,7 @@ class _Carriers:
         return hint.requires_accelerator() and hint.mechanism != CUDA_IPC and not (self._default is None and self._accelerator is None)
 
     def choose(self, hint: TorchTensorType, actors: Sequence[Any]) -> Communicator | AcceleratorGroup | None:
-        """What carries the tensors of these actors; None: no communicator."""
+        """The communicator that carries the tensors of these actors, if any."""
         if not self.carries(hint):
             return None
         demanded = hint.get_custom_communicator()

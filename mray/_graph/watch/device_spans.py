@@ -1,12 +1,12 @@
-"""What the streams of devices do for a graph that is profiled: their copies for edges, their waits for peers, the kernels of methods.
+"""Spans of the streams of devices in a profiled graph: their copies for edges, their waits for peers, the kernels of methods.
 
 In an actor's main thread. A mark is put on the stream before and after an operation, which returns long before the stream has come that
-far; the time is read when somebody asks. Nobody waits for a device, but the end of a profile does, for a moment.
+far; the time is read when the spans are collected. Only the end of a profile waits for a device, for a moment.
 
     host    │ write: queues a copy │ read: queues a wait │ method: queues kernels │
     stream  ▼mark ─── the copy ─── ▼mark ... ▼mark ─ the wait ─ ▼mark ... ▼mark ─ the kernels ─ ▼mark
 
-What a stream does between two marks may be nothing but being idle; who queues nothing gets a span as long as its method.
+A stream may be idle between two marks; a method that queues nothing gets a span of its own length.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EDGES = DEVICE_EDGES | {NCCL}
 
 
 def device_marks(channels: Iterable[Channel], buffer: Buffer) -> DeviceSpans | None:
-    """What marks the streams of this process, if any of these channels leaves tensors on devices."""
+    """Marks the streams of this process, if any of these channels leaves tensors on devices."""
     if not any(channel.transport in _EDGES for channel in channels):
         return None
     devices = platform()

@@ -1,4 +1,4 @@
-"""What stands around the operations of a program while somebody looks: spans, NVTX ranges, ranges of the torch profiler.
+"""Probes around the operations of a program while it is profiled: spans, NVTX ranges, ranges of the torch profiler.
 
 In an actor's main thread, and in the process that compiled a graph. A probe wraps the parts of a program (`mray._graph.actor.program`):
 the reading of a channel, its writing, and a step's method. A program without probes has none of this in it; there is one loop, and it
@@ -26,7 +26,7 @@ Method = Callable[..., Any]
 
 
 class Probe(Protocol):
-    """One who looks on. Every wrapper behaves as what it wraps, exceptions too, and keeps no value."""
+    """Wraps operations. Every wrapper behaves as the wrapped one, exceptions too, and keeps no value."""
 
     def read(self, channel: Channel, reader: ChannelReader) -> Read:
         """Around ``reader.try_read``."""
@@ -158,7 +158,7 @@ class SpanProbe:
 
 
 def _bytes_of(value: Any) -> int:
-    """Bytes of a tensor, or of those in a list, tuple or dict: what a communicator moves of it."""
+    """Bytes of a tensor, or of those in a list, tuple or dict: the bytes that a communicator moves."""
     if value.__class__ is dict:
         return sum(map(_bytes_of, value.values()))
     if value.__class__ in (list, tuple):

@@ -1,4 +1,4 @@
-"""``with graph.profile() as profile``: what a compiled graph does, noted down while it runs.
+"""``with graph.profile() as profile``: spans of all that a compiled graph does, taken while it runs.
 
     caller                                                    each actor
     start: a probe on the own ends; "profile" ──────────────▶ a probe on its program, from the next execution on
@@ -35,7 +35,7 @@ PATIENCE = 2.0
 
 
 class Attachment(NamedTuple):
-    """What a graph lets a profile do to it."""
+    """The functions by which a profile changes its graph."""
 
     #: The profile begins: raises ValueError while there is another one, RayChannelError when the graph has ended.
     begin: Callable[[Profile], None]
@@ -48,7 +48,7 @@ class Attachment(NamedTuple):
 
 
 class Profile:
-    """What was noted down of one graph; a context manager that begins and ends. See `CompiledGraph.profile`."""
+    """The spans of one graph; a context manager that begins and ends. See `CompiledGraph.profile`."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class Profile:
         self.ended = 0
         #: Name of each actor whose spans are missing -> why.
         self.lost: dict[str, str] = {}
-        #: What else is to be known, in words.
+        #: Remarks, in words.
         self.notes: list[str] = []
         self._recordings: list[Recording] = []
         self._foreign: list[dict[str, Any]] = []
-        #: What this process notes down.
+        #: This process's spans.
         self._buffer: Buffer | None = None
         self._marks: DeviceSpans | None = None
 
@@ -189,7 +189,7 @@ class Profile:
 
     @property
     def recordings(self) -> tuple[Recording, ...]:
-        """What each process has noted down."""
+        """The spans of each process."""
         return tuple(self._recordings)
 
     @property
@@ -216,7 +216,7 @@ class Profile:
         return Digest({each.endpoint: each.spans for each in self._recordings if each.graph}, self.seconds)
 
     def statistics(self) -> dict[str, Any]:
-        """What `CompiledGraph.statistics` says of steps and edges, of this profile."""
+        """Steps and edges as in `CompiledGraph.statistics`, of this profile."""
         return measured(self._participants, self.digest(), {})
 
     def __repr__(self) -> str:

@@ -1,12 +1,14 @@
-"""Who waits for whom in a graph, in words: what every time-out says, and `CompiledGraph.report`.
+"""The report of a graph in words, a line for each actor: the operation it is at, and the peers it waits for.
+
+In every time-out's message, and `CompiledGraph.report`.
 
     caller                                       each actor
     request "report" ------------------------->  its reading thread answers at once, also while a method runs:
     says what itself waits for                   which operation its program is at, how often it has been through,
     waits a moment, puts it together <---------  what its main thread does
 
-Nothing is noted down while a graph runs. Where a program stands is read from the main thread's stack when somebody asks; the stack of a
-thread of its own process is something that Python can be asked for at any time.
+Nothing is noted down while a graph runs. A request reads the program's place from the main thread's stack, which Python gives any thread of
+the process at any time.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def report_of(participants: Participants, patience: float = PATIENCE) -> str:
 
 
 def describe_caller(participants: Participants, submitted: int, finished: int, kept: int, missing: Sequence[int] | None) -> str:
-    """What the caller's side knows by itself; `missing`: the results that it waits for, None when it waits for nothing."""
+    """The caller's own line; `missing`: the results that it waits for, None when it waits for nothing."""
     plan = participants.plan
     text = f"Compiled graph {plan.graph_id}: {submitted} executions submitted, {finished} finished, {kept} kept."
     if missing is not None:

@@ -14,7 +14,7 @@ import pytest
 
 from mray._channel.base import NOTHING
 from mray._channel.inproc import InprocWriter
-from mray._graph.caller.liveness import Witness, WitnessedReader
+from mray._graph.caller.liveness import Liveness, LivenessReader
 
 
 @pytest.fixture
@@ -26,9 +26,9 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_reader_leaves_what_is_there_when_somebody_has_died(child: subprocess.Popen[bytes]) -> None:
-    witness = Witness([child.pid])
+    liveness = Liveness([child.pid])
     writer = InprocWriter(1, 4)
-    reader = WitnessedReader(writer.reader(0), witness)
+    reader = LivenessReader(writer.reader(0), liveness)
     assert not reader.ready() and reader.try_read() is NOTHING
     writer.try_write(1)
     writer.try_write(2)
@@ -36,20 +36,20 @@ def test_a_reader_leaves_what_is_there_when_somebody_has_died(child: subprocess.
     assert reader.try_read() == 1
     child.kill()
     child.wait()
-    assert witness.someone_died()
+    assert liveness.someone_died()
     assert not reader.ready()
     assert reader.try_read() is NOTHING
-    witness.close()
-    witness.close()
-    assert witness.someone_died(), "what is known stays known"
+    liveness.close()
+    liveness.close()
+    assert liveness.someone_died(), "what is known stays known"
 
 
 def test_who_is_dead_from_the_beginning_is_known_to_be(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     child.communicate()
-    witness = Witness([child.pid])
-    assert witness.someone_died()
-    witness.close()
+    liveness = Liveness([child.pid])
+    assert liveness.someone_died()
+    liveness.close()
 
 
 #: Its first thread ends, as in a process that is killed: before the others, and so before its files are closed.
@@ -64,8 +64,8 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[__import__("platform").m
 def test_a_death_is_known_before_the_process_lets_go_of_what_it_shares() -> None:
     with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdin=subprocess.PIPE) as child:
         try:
-            witness = Witness([child.pid])
-            assert not witness.someone_died()
+            liveness = Liveness([child.pid])
+            assert not liveness.someone_died()
             assert child.stdin is not None
             child.stdin.write(b"\n")
             child.stdin.flush()
@@ -74,26 +74,26 @@ def test_a_death_is_known_before_the_process_lets_go_of_what_it_shares() -> None
             while b") Z" not in stat.read_bytes():
                 assert time.monotonic() < deadline
             assert child.poll() is None, "another of its threads lives"
-            assert witness.someone_died()
-            witness.close()
+            assert liveness.someone_died()
+            liveness.close()
         finally:
             child.kill()
 
 
 def test_a_witness_of_nobody_sees_no_death() -> None:
-    witness = Witness([])
-    assert not witness.someone_died()
-    witness.close()
+    liveness = Liveness([])
+    assert not liveness.someone_died()
+    liveness.close()
 
 
 def test_several_threads_may_ask_at_once() -> None:
-    witness = Witness([os.getpid()])
+    liveness = Liveness([os.getpid()])
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(4) as threads:
-            asked = [threads.submit(lambda: [witness.someone_died() for _ in range(5000)]) for _ in range(4)]
+            asked = [threads.submit(lambda: [liveness.someone_died() for _ in range(5000)]) for _ in range(4)]
             assert not any(any(each.result()) for each in asked)
     finally:
         sys.setswitchinterval(before)
-        witness.close()
+        liveness.close()
