@@ -11,8 +11,25 @@ compiles and executes, actors run programs; no control plane is on the path:
       teardown ------ one request each ---------> close the ends
 
 Decide first, then act: the passes are pure functions over frozen data (`plan`), and only `allocate` makes something. Errors of
-methods are values that travel along the edges. Death comes from the runtime as an event, for whoever waits; nothing here times
+methods are values that travel along the edges. A death comes from the runtime as an event, for all that wait; nothing here times
 out by itself.
+
+    plan  inputs  template     the frozen data that rooms hand to each other     compiler/   DAG nodes -> plan -> channels and programs
+    host  messages             what a process offers; the table of requests      caller/     execute, get, await, from any process
+    participants  sites        who takes part, and with which devices            actor/      the programs of one actor
+    ends  communicators        the channels and groups of one process            watch/      reports, counters, profiles
+
+The compiler knows the caller's room, since it makes a `CompiledGraph`; caller and actor know `watch`, and neither knows the other: they
+meet in `messages` and `plan`. There is no cycle, annotations counted.
+
+    graph          a fixed pattern of calls, and its compiled form; its parts are always "DAG nodes" in prose
+    endpoint       the driver, an actor by its id, or a worker of the graph's functions: one side of a channel
+    source         something with a value in each execution: the input, or one output of a step
+    step           one call of a method or function in each execution
+    operation      READ, COMPUTE or WRITE: one thing that an actor does in each execution
+    plan           everything about a graph that is decided before anything is made
+    site           what a process has to offer to edges: its devices
+    ends           the readers and writers of one endpoint
 
 Rejected: an endless task per actor that is the loop (the actor would answer nothing else, and two graphs could not share it); a thread per
 graph (methods would leave the main thread, and a hand-over between threads costs more than the whole round trip); a channel per

@@ -58,7 +58,6 @@ TRIED: dict[str, tuple[str, ...]] = {
 NOT_TRIED: dict[str, tuple[str, ...]] = {
     "a pickle of the session's own code or values: whoever sends it is one of ours, and may run code here anyway": (
         "_api.blueprint:ActorBlueprint.from_wire",
-        "_backends.graph_rows:programs_of",
         "_backends.native:NativeBackend._handle_of",
         "_channel.stream_group:StreamGroup.tell_all",
         "_graph.actor.loop:GraphService.handle",

@@ -15,7 +15,8 @@ from mray._graph.messages import ProfileRequest
 from mray._graph.plan import Argument, Assignment, Source, Step
 from mray._graph.watch.probes import RangeProbe, SpanProbe
 from mray._graph.watch.profiled import profile, unprofile
-from mray._trace import nvtx, picture
+from mray._picture import timeline as picture
+from mray._trace import nvtx
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, distribution
 from mray._trace.span import (

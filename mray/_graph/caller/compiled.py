@@ -25,6 +25,7 @@ from typing import Any, NoReturn, TypeVar
 from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
 from mray._common.clock import now
+from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.executions import Completions
 from mray._graph.caller.future import CompiledDAGFuture, all_of, each_of, submit_when_there_is_room
 from mray._graph.caller.handle import GraphHandle, restore_graph
@@ -32,14 +33,13 @@ from mray._graph.caller.limits import Limits, deadline_of, too_many_text
 from mray._graph.caller.ref import CompiledDAGRef
 from mray._graph.caller.results import TAKEN, Results
 from mray._graph.caller.waiting import wait_until
-from mray._graph.compiler.allocate import Allocation
 from mray._graph.depicted import Depicted
 from mray._graph.ends import SETTLING
 from mray._graph.host import GraphHost
 from mray._graph.inputs import check_inputs, packer, picker
-from mray._graph.measures import measured
 from mray._graph.participants import Participants
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Channel, Operation, Plan, Source
+from mray._graph.watch.measures import measured
 from mray._graph.watch.probes import Probe, probed_writers
 from mray._graph.watch.profile import Attachment, Profile
 from mray._graph.watch.report import LEAST, counters, describe_caller, labelled, report_of

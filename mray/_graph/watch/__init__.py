@@ -1,5 +1,23 @@
-"""Looking at a graph while it runs: reports of where each actor stands, profiles, and the profilers of others.
+"""Looking at a graph while it runs: reports of where each actor stands, counters, profiles, and profilers of others.
 
-    caller                                                actor
-    report, statistics, Profile ---- a request each ----> its reading thread answers: state, counters, spans
+    caller                                                 actor
+    report ------------ REPORT, to its reading thread ---> the place of its program, read from its main thread's stack
+    statistics -------- STATISTICS ----------------------> counters of its writers
+    Profile: start ---- PROFILE_NOW ---------------------> a probe around its program from the next execution on
+             stop ----- UNPROFILE -----------------------> its spans
+
+A graph at which nobody looks pays nothing: there is no switch on the path of an execution. Counters are those that channels keep anyway;
+a report reads the stack; a probe is compiled into the list of actions, or out of it.
+
+    report         text for people: the operation of each actor, and the peers that it waits for
+    program state  an actor's answer for a report
+    counters       numbers that channels keep: messages written, waiting, slots in use
+    profile        the time between `start` and `stop`, with the spans of all processes
+    span           a stretch of time of one operation (`mray._trace.span`)
+    probe          a wrapper around reads, writes and methods that makes spans or ranges
+    mark           a moment of a device's stream; two of them make a span of the device
+    attachment     the functions of a graph that begin a profile, put its probes around the caller's ends and take them away
+    profiler       the torch profiler or NVTX, for as long as the graph lives
+
+Rejected: a second loop for profiled programs (it would be another program than the one that is to be measured).
 """

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 from typing import Any, NamedTuple
 
-from mray._graph.measures import measured
 from mray._graph.messages import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, ProfileRequest
 from mray._graph.participants import Participants
 from mray._graph.plan import DRIVER
 from mray._graph.watch.device_spans import DeviceSpans, device_marks
+from mray._graph.watch.measures import measured
 from mray._graph.watch.probes import Probe, SpanProbe
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, spans_of
