@@ -91,7 +91,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "items that were made before a cancel are delivered; on Ray that depends on how fast they are read",
         lambda step, ray, mray, kind: (
-            kind == "cancellations" and step.get("do") == "items" and "Cancelled" in str(ray) and "Cancelled" in str(mray)
+            kind in ("cancellations", "streams") and step.get("do") == "items" and "Cancelled" in str(ray) and "Cancelled" in str(mray)
         ),
     ),
     Known(
@@ -146,6 +146,16 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "objects of tasks that failed say so; on Ray an error that the task raised is a value as others",
         lambda step, ray, mray, _kind: step.get("name") == "get_objects" and ray == "FINISHED" and mray == "FAILED",
+    ),
+    Known(
+        "an input may be an output of a compiled graph",
+        lambda step, ray, mray, kind: (
+            kind == "graphs" and step.get("do") == "compile" and _error(ray) == "AssertionError" and not _error(mray)
+        ),
+    ),
+    Known(
+        "what a pool of processes is to begin with is checked where it is made",
+        lambda _step, ray, mray, kind: kind == "processes" and _error(ray) == "ActorDiedError" and "must be a callable" in _text(mray),
     ),
     Known(
         "attempts that are over are not listed",
