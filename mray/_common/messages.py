@@ -81,7 +81,7 @@ BORROWED = 31  # number
 RELEASE = 32  # object ids                            I hold them no more
 FETCH = 33  # object id [, asks]                        send me OBJECT once it is ready; ABSENT too, if it is not and I ask
 OBJECT = 34  # object id, form, payload, refs
-FREE_SEGMENT = 35  # names [, again]                   segments you produced that nobody needs any more; False: nor is to use again
+FREE_SEGMENT = 35  # names [, reuse]                   segments you produced that nobody needs any more; False: nor is to use again
 ABSENT = 37  # object id                                what you have fetched is not there yet
 UNPIN = 36  # task id                                   the refs inside that reply are borrowed: drop your pins
 

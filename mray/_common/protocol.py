@@ -229,7 +229,7 @@ _say(m.RELEASE, PEERS, objects=[bytes])
 _say(m.FETCH, PEERS, object=bytes, asks=_Maybe(bool))
 _say(m.ABSENT, PEERS, object=bytes)
 _say(m.OBJECT, PEERS, object=bytes, form=int, payload=ANY, refs=_REFS)
-_say(m.FREE_SEGMENT, PEERS, names=[str], again=_Maybe(bool))
+_say(m.FREE_SEGMENT, PEERS, names=[str], reuse=_Maybe(bool))
 _say(m.UNPIN, PEERS, task=bytes)
 
 # ------------------------------------------------------------------------------------------ graphs

@@ -8,35 +8,37 @@ from __future__ import annotations
 import os
 import select
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from mray._common import messages as m
+from mray._ipc.reactor import Reactor
 from mray._runtime.line_coverage import SAVE_SECONDS
+from mray._runtime.members import Members
+from mray._runtime.supervisor import Supervisor
 from mray._scheduler.records import LEAVING
-
-if TYPE_CHECKING:
-    from mray._runtime.node import Node
+from mray._scheduler.scheduler import Scheduler
 
 
 class Farewell:
     """Asks workers to write and die, and ends those that do not."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, reactor: Reactor, scheduler: Scheduler, supervisor: Supervisor, members: Members) -> None:
+        self._reactor = reactor
+        self._scheduler = scheduler
+        self._supervisor = supervisor
+        self._members = members
         self._asked: set[str] = set()
 
     def kill(self, process: str) -> None:
         """End a worker, soon."""
-        supervisor = self._node._supervisor
         if process in self._asked:
             return
         if self._ask(process):
-            self._node.reactor.call_later(SAVE_SECONDS, lambda: supervisor.kill(process))
+            self._reactor.call_later(SAVE_SECONDS, lambda: self._supervisor.kill(process))
         else:
-            supervisor.kill(process)
+            self._supervisor.kill(process)
 
     def _ask(self, process: str) -> bool:
-        connection = self._node._connections.get(process)
+        connection = self._members.connections.get(process)
         if connection is None or connection.closed or connection.role != m.ROLE_WORKER:
             return False
         self._asked.add(process)
@@ -45,13 +47,13 @@ class Farewell:
 
     def _leaves(self, process: str) -> bool:
         """Whether a worker has hung up: it writes, or is dead."""
-        record = self._node._scheduler.workers.workers.get(process)
+        record = self._scheduler.workers.workers.get(process)
         return record is None or record.state == LEAVING
 
     def end_all(self) -> None:
         """The session ends: ask everyone, and wait until they are dead, or have had their time."""
         waiting = {}
-        for process, worker in self._node._supervisor.workers.items():
+        for process, worker in self._supervisor.workers.items():
             if worker.pid and (process in self._asked or self._ask(process) or self._leaves(process)):
                 try:
                     waiting[os.pidfd_open(worker.pid)] = worker

@@ -17,6 +17,10 @@ class KeyValues:
     def __init__(self) -> None:
         self._values: dict[_Key, bytes] = {}
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._values.clear()
+
     def answer(self, verb: str, namespace: bytes | None, key: bytes, *rest: Any) -> Any:
         """What a process asks for; ValueError for a verb that does not exist."""
         values = self._values

@@ -20,17 +20,18 @@ and it is missing in many containers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mray._ipc.process import IDLE_TITLE, shown_title
-from mray._ipc.table import LENT, POOLED, ROW_WORDS, usable_cores
+from mray._ipc.reactor import Reactor
+from mray._ipc.table import POOLED, usable_cores
+from mray._runtime.members import Members
 from mray._runtime.memory_usage import Usage, largest, processes, read_usage
 from mray._scheduler import events
 from mray._scheduler.memory import Suspect, choose, suspects
-
-if TYPE_CHECKING:
-    from mray._runtime.node import Node
+from mray._scheduler.scheduler import Scheduler
 
 #: Bytes that a core can fill in a second, at most.
 _BYTES_PER_CORE = 4 << 30
@@ -47,9 +48,30 @@ _GIB = 1 << 30
 class MemoryMonitor:
     """Looks at the memory of the machine from time to time."""
 
-    def __init__(self, node: Node, options: dict[str, Any]) -> None:
-        """`options` are those of `mray._common.memory_options.monitor_options`, with ``groups``."""
-        self._node = node
+    def __init__(
+        self,
+        options: dict[str, Any],
+        place: str,
+        reactor: Reactor,
+        scheduler: Scheduler,
+        members: Members,
+        *,
+        trim: Callable[[], None],
+        tell: Callable[[str], None],
+        apply: Callable[[events.Event], None],
+    ) -> None:
+        """`options` are those of `mray._common.memory_options.monitor_options`, with ``groups``; `place` names the machine.
+
+        `trim` asks all members to give back what they keep for reuse, `tell` shows a text to all drivers, and `apply` has the
+        scheduler's answer to an event carried out.
+        """
+        self._place = place
+        self._reactor = reactor
+        self._scheduler = scheduler
+        self._members = members
+        self._trim = trim
+        self._tell = tell
+        self._apply = apply
         self._threshold: float = options["threshold"]
         self._period: float = options["refresh_ms"] / 1000
         self._meminfo: str = options["meminfo"]
@@ -66,7 +88,7 @@ class MemoryMonitor:
     def start(self) -> None:
         """Begin to look, if it is wanted."""
         if self._period > 0:
-            self._node.reactor.call_later(self._period, self._look)
+            self._reactor.call_later(self._period, self._look)
 
     def gone(self, process: str) -> None:
         """A worker is dead."""
@@ -85,7 +107,7 @@ class MemoryMonitor:
             self._asked_to_trim = False
             self._in_vain = 0
             pause = self._pause(usage.used, limit - usage.used)
-        self._node.reactor.call_later(pause, self._look)
+        self._reactor.call_later(pause, self._look)
 
     def _pause(self, used: int, room: int) -> float:
         """Seconds until the next look, with so much room left."""
@@ -98,12 +120,11 @@ class MemoryMonitor:
         return pause
 
     def _relieve(self, usage: Usage, limit: int) -> None:
-        node = self._node
         if self._ending:
             return
-        if not self._asked_to_trim and node._table.total(POOLED, node._rows):
+        if not self._asked_to_trim and self._members.total(POOLED):
             self._asked_to_trim = True
-            node._ask_to_trim("")
+            self._trim()
             return
         self._asked_to_trim = False
         there = processes()
@@ -111,8 +132,8 @@ class MemoryMonitor:
         for process in there:
             held[process.session] = held.get(process.session, 0) + process.held
         needed = usage.used - limit + int(usage.total * _MARGIN)
-        scheduler = node._scheduler
-        there_are = suspects(scheduler.workers.workers.values(), scheduler.members, lambda pid: held.get(pid, 0), self._is_lending)
+        scheduler = self._scheduler
+        there_are = suspects(scheduler.workers.workers.values(), scheduler.members, lambda pid: held.get(pid, 0), self._members.is_lending)
         victims = choose(there_are, needed)
         if not victims:
             return
@@ -125,15 +146,11 @@ class MemoryMonitor:
         self._ending.update(victim.process for victim in victims)
         said = self._in_words(victims, usage, limit)
         text = f"{said}\nTop 10 memory users: {largest(there)}\n{_ADVICE}"
-        node._printed("", 0, 2, "mray", said + "\n")
-        node._apply(events.MemoryRanLow([victim.process for victim in victims], text))
-
-    def _is_lending(self, process: str) -> bool:
-        return bool(self._node._table.words[self._node._row_of[process] * ROW_WORDS + LENT])
+        self._tell(said + "\n")
+        self._apply(events.MemoryRanLow([victim.process for victim in victims], text))
 
     def _in_words(self, victims: list[Suspect], usage: Usage, limit: int) -> str:
-        facts = self._node._facts
-        where = f"Memory on the node (IP: {facts['node_ip_address']}, ID: {facts['node_id']})"
+        where = f"Memory on the node ({self._place})"
         amounts = f"{usage.used / _GIB:.2f}GB used / {usage.total / _GIB:.2f}GB limit ({usage.share:f})"
         lines = [
             f"{len(victims)} worker(s) were killed due to the node running low on memory. {where} was {amounts}",

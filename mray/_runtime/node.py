@@ -48,6 +48,7 @@ from mray._runtime.astray import Astray
 from mray._runtime.introducer import Introducer
 from mray._runtime.jobs import Job, Jobs
 from mray._runtime.key_values import KeyValues
+from mray._runtime.members import Members
 from mray._runtime.memory_monitor import MemoryMonitor
 from mray._runtime.renewal import Renewal
 from mray._runtime.supervisor import Supervisor
@@ -89,11 +90,7 @@ class Node:
         self._session = session_of(session_dir)
         self.reactor = Reactor()
         table_name = f"{segment_prefix(self._session)}table-{new_nonce():x}"
-        self._table = SessionTable.create(table_name)
-        self._table.set_rows_in_use(1)
-        self._free_rows: list[int] = []
-        self._rows = 1
-        self._row_of: dict[str, int] = {}
+        self._members = Members(SessionTable.create(table_name))
         default = environment_of(options["env"], ())
         # Where its processes may run: workers inherit it.
         cpus = sorted(os.sched_getaffinity(0))
@@ -105,15 +102,12 @@ class Node:
             self.reactor, session_dir, options, lifeline, lock, self._introducer.new_line, self._worker_died, self._printed
         )
         self._astray = Astray(self.reactor, self._supervisor, table_name)
-        self._memory = MemoryMonitor(self, options["memory_monitor"])
         self._supervisor.on_refused = self._worker_refused
-        self._connections: dict[str, Connection] = {}
         self.jobs = Jobs()
         #: Of a session that has one driver, which it ends with.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._key_values = KeyValues()
-        self._renewal = Renewal(self)
-        self._waits = Waits(self)
+        self._waits = Waits(self.reactor, self._scheduler, self._tell)
         #: Where workers are to write something before they end.
         self._farewell = self._new_farewell() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._farewell is None else self._farewell.kill
@@ -121,9 +115,9 @@ class Node:
         #: The user is told when so many bytes have gone to disk.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
         #: What is shown of the last workers that died.
-        self.graves = History(GRAVES, GRAVE_BYTES)
+        self._graves = History(GRAVES, GRAVE_BYTES)
         #: Of workers that have left in order their last calls: lists of pid, name, task id, label, begin, end.
-        self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
+        self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         #: Why the session ends, once it does.
         self.ending: str | None = None
         #: Why it ends, if the node is at fault.
@@ -144,12 +138,42 @@ class Node:
             "node_pid": os.getpid(),
             "cpus": cpus,
         }
+        self._renewal = Renewal(
+            session_dir,
+            self.reactor,
+            self._scheduler,
+            self._supervisor,
+            self._members,
+            apply=self._apply,
+            forget=self._forget_the_dead,
+            prestarts=self._only_job is not None and options["job"]["eager_install"],
+        )
+        self._memory = MemoryMonitor(
+            options["memory_monitor"],
+            f"IP: {self._facts['node_ip_address']}, ID: {self._facts['node_id']}",
+            self.reactor,
+            self._scheduler,
+            self._members,
+            trim=lambda: self._ask_to_trim(""),
+            tell=self._tell,
+            apply=self._apply,
+        )
+        self._view = snapshot.View(
+            self._facts,
+            self._scheduler,
+            self._members,
+            self.jobs,
+            self._graves,
+            self._last_calls,
+            lambda: self._supervisor.zygote_pid,
+            type(self).serve.__code__,
+        )
         self._words: dict[int, Callable[..., events.Event]] = {**EVENT_OF, m.EXITING: self._worker_leaves}
 
     def _new_farewell(self) -> Farewell:
         from mray._runtime.farewell import Farewell  # noqa: PLC0415  (on the way to the first answer of a session)
 
-        return Farewell(self)
+        return Farewell(self.reactor, self._scheduler, self._supervisor, self._members)
 
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
@@ -234,11 +258,11 @@ class Node:
         if not isinstance(error, NonsenseError):
             if message[0] == m.QUERY:
                 return connection.send((m.ANSWER, message[1], False, fault_text(what, error)))
-            if connection.process in self._connections and message[0] in self._words:
+            if connection.process in self._members.connections and message[0] in self._words:
                 return self._fail(what, error)
         if connection.role == m.ROLE_DRIVER and self.jobs.of_driver(connection) is None:
             # It was not admitted: nobody will hear of its end.
-            self._connections.pop(connection.process, None)
+            self._members.connections.pop(connection.process, None)
             self._forget_process(connection.process)
         connection.give_up(message, error)
         self._driver_refused = self._driver_refused or message[1:2] == (m.ROLE_DRIVER,)
@@ -285,7 +309,7 @@ class Node:
         else:
             only = self._only_job
             known = role == m.ROLE_DRIVER and (wishes is not None if only is None else only.connection is None)
-        if not known or process in self._connections or not process.isalnum():
+        if not known or process in self._members.connections or not process.isalnum():
             raise NonsenseError(f"no process of this session: {role} {process}")
         try:
             channels = self._introducer.admit(process, pid)
@@ -295,20 +319,16 @@ class Node:
             return
         connection.role, connection.process, connection.pid = role, process, pid
         # POINT member known
-        self._connections[process] = connection
+        row = self._members.join(process, connection)
         self._supervisor.joined(process, pid)
-        row = self._free_rows.pop() if self._free_rows else self._rows
-        if row == self._rows:
-            self._rows += 1
-            self._table.set_rows_in_use(self._rows)
-        self._row_of[process] = row
         job = self._admit(connection, wishes) if role == m.ROLE_DRIVER else self.jobs.by_id[job_of(self._supervisor.workers[process].work)]
         with contextlib.ExitStack() as stack:
             facts = {**self._facts, **job.facts, "process": process, "row": row}
             fds = [stack.enter_context(each).fileno() for each in channels]
-            assert self._table.segment.descriptor is not None
+            table = self._members.table.segment.descriptor
+            assert table is not None
             try:
-                connection.send_with((m.WELCOME, facts), [self._table.segment.descriptor.fd, *fds])
+                connection.send_with((m.WELCOME, facts), [table.fd, *fds])
             except OSError as error:
                 if is_exhausted(error):  # else it has died since
                     self._refuse(connection, process, error)
@@ -375,7 +395,7 @@ class Node:
     def _end_job(self, job: Job) -> None:
         """Nobody wants anything more of it, its detached actors apart."""
         job.ended = time.time()
-        self._connections.pop(job.process, None)
+        self._members.connections.pop(job.process, None)
         cause = (m.CAUSE_CRASH, f"the driver of job {job.id}", job.pid, processes.status_of_dead(job.pid), None)
         self._apply(events.MemberDied(job.process, cause))
         self._look_at(job)
@@ -409,21 +429,21 @@ class Node:
         if code != m.QUERY:
             raise NonsenseError("an observer may only ask")
         request, what, _arguments = fields
-        connection.send((m.ANSWER, request, True, snapshot.answer(self, what)))
+        connection.send((m.ANSWER, request, True, snapshot.answer(self._view, what)))
 
     def _describe(self) -> dict[str, Any]:
         return snapshot.describe_node(self._facts, socket.gethostname())
 
     # ------------------------------------------------------------------------------------ trimming
     def _ask_to_trim(self, asker: str) -> None:
-        for process, connection in self._connections.items():
+        for process, connection in self._members.connections.items():
             if process != asker:
                 connection.send((m.TRIM_NOW,))
 
     def _answer_trimmed(self, connection: Connection, request: int, left: float) -> None:
         """Answer when nobody else keeps memory for reuse any more, or has had time enough."""
-        own = self._table.words[8 * self._row_of.get(connection.process, 0) + POOLED]
-        if left <= 0 or self._table.total(POOLED, self._rows) <= own:
+        own = self._members.word(connection.process, POOLED)
+        if left <= 0 or self._members.total(POOLED) <= own:
             connection.send((m.ANSWER, request, True, None))
         else:
             self.reactor.call_later(_TRIM_LOOK, lambda: self._answer_trimmed(connection, request, left - _TRIM_LOOK))
@@ -432,13 +452,13 @@ class Node:
         """An object went to disk: tell the user, once and at each doubling."""
         if not self._tell_spilled_at:
             return
-        spilled = self._table.total(SPILLED_EVER, self._rows)
+        spilled = self._members.total(SPILLED_EVER)
         if spilled >= self._tell_spilled_at:
             while self._tell_spilled_at <= spilled:
                 self._tell_spilled_at *= 2
-            objects = self._table.total(SPILLED_OBJECTS, self._rows)
+            objects = self._members.total(SPILLED_OBJECTS)
             text = f"Spilled {spilled >> 20} MiB, {objects} objects. Set {settings.VERBOSE_SPILL_LOGS.name}=0 to disable this message.\n"
-            self._printed("", 0, 2, "mray", text)
+            self._tell(text)
 
     # ------------------------------------------------------------------------------------ deaths
     def _hung_up(self, connection: Connection) -> None:
@@ -452,14 +472,14 @@ class Node:
 
     def _worker_died(self, process: str, work: str, pid: int, status: int | None, last_lines: bytes) -> None:
         self._memory.gone(process)
-        connection = self._connections.get(process)
+        connection = self._members.connections.get(process)
         if connection is not None:
             connection.read_rest()  # it may have said why it leaves
             connection.close()
-            self._connections.pop(process, None)
+            self._members.connections.pop(process, None)
         # POINT death heard
         self._forget_process(process)
-        self.graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
+        self._graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
         left, status = self._astray.explain(process, pid, status, last_lines)
         if left is not None:
             self._apply(left)
@@ -467,9 +487,9 @@ class Node:
         self._look_at_work(process, work)
 
     def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
-        pid = self._connections[process].pid
+        pid = self._members.connections[process].pid
         if calls:
-            self.last_calls.append([(pid, name, *call) for call in calls])
+            self._last_calls.append([(pid, name, *call) for call in calls])
         return events.WorkerLeft(process, kind, text)
 
     def _worker_refused(self, process: str, work: str, text: str) -> None:
@@ -485,10 +505,7 @@ class Node:
 
     def _forget_process(self, process: str) -> None:
         """What a process that is gone has had: its row, its channels, its objects."""
-        row = self._row_of.pop(process, None)
-        if row is not None:
-            self._table.clear(row)
-            self._free_rows.append(row)
+        self._members.forget(process)
         self._introducer.forget(process)
         # POINT channels closed
         # Its objects died with it; what it produced for others carries their names.
@@ -506,7 +523,7 @@ class Node:
 
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Tell):
-            connection = self._connections.get(instruction.process)
+            connection = self._members.connections.get(instruction.process)
             if connection is not None and not connection.closed:
                 connection.post(instruction.message)
                 self.reactor.post_later(connection)
@@ -523,7 +540,17 @@ class Node:
             tenant = instruction.tenant
             self.reactor.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))
 
+    def _forget_the_dead(self) -> None:
+        """Another client of the same driver comes: it is not to see what was before."""
+        self._key_values.clear()
+        self._graves.clear()
+        self._last_calls.clear()
+
     # ------------------------------------------------------------------------------------ output
+    def _tell(self, text: str, work: str = "") -> None:
+        """Show a text of the node's own to the drivers of some work; of nobody's to all."""
+        self._printed(work, 0, 2, "mray", text)
+
     def _printed(self, work: str, pid: int, stream: int, name: str, text: str) -> None:
         """Lines of a worker for the screen of its job's driver; of nobody's work for all."""
         message = (m.OUTPUT, pid, stream, name, text)
@@ -553,7 +580,7 @@ class Node:
         """The node is at fault: show the user the end of its log, which is about to go."""
         with open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
             text = log.read()[-4000:]
-        self._printed("", 0, 2, "mray", f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
+        self._tell(f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
         self._confessed = f"the node is at fault: {error}"
         self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
         deadline, job = time.monotonic() + _LAST_WORDS, self._only_job  # whose driver may not have come yet: it is told as it does
@@ -574,7 +601,7 @@ class Node:
         # POINT workers ended
         kept = remove_session(self._session_dir)
         if kept is not None:
-            self._printed("", 0, 2, "mray", f"the profiles of this session are in {kept}\n")
+            self._tell(f"the profiles of this session are in {kept}\n")
         for job in self.jobs.there():
             assert job.connection is not None
             job.connection.drain(_LAST_WORDS)

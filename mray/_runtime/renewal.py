@@ -19,18 +19,17 @@ whenever a feature is added; a new client is empty by construction.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from mray._ipc.connection import Connection
+from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import objects_of
-from mray._ipc.table import LENT, ROW_WORDS
-from mray._runtime.key_values import KeyValues
-from mray._scheduler.events import DriverRenewed, PrestartAllowed
+from mray._runtime.jobs import Job
+from mray._runtime.members import Members
+from mray._runtime.supervisor import Supervisor
+from mray._scheduler.events import DriverRenewed, Event, PrestartAllowed
 from mray._scheduler.renewal import leaving
-
-if TYPE_CHECKING:
-    from mray._ipc.connection import Connection
-    from mray._runtime.jobs import Job
-    from mray._runtime.node import Node
+from mray._scheduler.scheduler import Scheduler
 
 #: How long the driver gets to take the last output, in seconds.
 _LAST_WORDS = 2.0
@@ -39,27 +38,43 @@ _LAST_WORDS = 2.0
 class Renewal:
     """One at a time."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        session_dir: str,
+        reactor: Reactor,
+        scheduler: Scheduler,
+        supervisor: Supervisor,
+        members: Members,
+        *,
+        apply: Callable[[Event], None],
+        forget: Callable[[], None],
+        prestarts: bool,
+    ) -> None:
+        """`apply` has the scheduler's answer to an event carried out; `forget` drops what the node keeps of workers that have died, and
+        `prestarts` says whether workers are started before anybody asks for them.
+        """
+        self._session_dir = session_dir
+        self._reactor = reactor
+        self._scheduler = scheduler
+        self._supervisor = supervisor
+        self._members = members
+        self._apply = apply
+        self._forget = forget
+        self._prestarts = prestarts
         self._job: Job | None = None
         #: Workers whose end it waits for.
         self._going: set[str] = set()
 
     def begin(self, job: Job, connection: Connection) -> None:
         """RENEW: the driver at the other end of this connection wants nothing any more."""
-        node = self._node
-        del node._connections[connection.process]
-        node._key_values = KeyValues()
-        node._apply(DriverRenewed(connection.process, frozenset(filter(self._owns, node._supervisor.workers))))
-        self._job, self._going = job, leaving(node._scheduler)
+        del self._members.connections[connection.process]
+        self._apply(DriverRenewed(connection.process, frozenset(filter(self._owns, self._supervisor.workers))))
+        self._job, self._going = job, leaving(self._scheduler)
         self._look()
 
     def _owns(self, process: str) -> bool:
         """Whether a worker has objects of its own."""
-        row = self._node._row_of.get(process)
-        return row is not None and (
-            bool(self._node._table.words[ROW_WORDS * row + LENT]) or bool(objects_of(self._node._session_dir, process))
-        )
+        return process in self._members and (self._members.is_lending(process) or bool(objects_of(self._session_dir, process)))
 
     def worker_gone(self, process: str) -> None:
         """A worker is dead, and the scheduler knows."""
@@ -73,16 +88,14 @@ class Renewal:
         if job is None or self._going:
             return
         self._job = None
-        node = self._node
-        node._supervisor.take_output()  # of workers that stay: the next client is not to show it
-        node.graves.clear()
-        node.last_calls.clear()
-        node._scheduler.actors.forget_graves()
+        self._supervisor.take_output()  # of workers that stay: the next client is not to show it
+        self._forget()
+        self._scheduler.actors.forget_graves()
         connection, job.connection = job.connection, None
         if connection is not None:
-            node.reactor.flush()
+            self._reactor.flush()
             connection.drain(_LAST_WORDS)
             connection.close()
         # Now and no sooner: the processes that end need the cores.
-        if node._options["job"]["eager_install"]:
-            node._apply(PrestartAllowed(job.id))
+        if self._prestarts:
+            self._apply(PrestartAllowed(job.id))

@@ -9,37 +9,55 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from types import CodeType
+from typing import Any, NamedTuple
 
+from mray._common.history import History
 from mray._ipc.connection import NonsenseError
-from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
+from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
 from mray._runtime.census import census
+from mray._runtime.jobs import Jobs
+from mray._runtime.members import Members
 from mray._scheduler.jobs import job_of, work_of
 from mray._scheduler.policy import shown_variables
 from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
 from mray._scheduler.resources import FREE, to_quantities
-
-if TYPE_CHECKING:
-    from mray._runtime.node import Node
+from mray._scheduler.scheduler import Scheduler
 
 #: What an observer may ask the node.
 QUERIES = ("snapshot", "stacks", "last calls", "census")
 
 
-def answer(node: Node, what: str) -> Any:
+class View(NamedTuple):
+    """What an observer may see of a node."""
+
+    facts: Mapping[str, Any]
+    scheduler: Scheduler
+    members: Members
+    jobs: Jobs
+    #: What is shown of the last workers that died.
+    graves: History
+    #: Of workers that have left in order their last calls: lists of pid, name, task id, label, begin, end.
+    last_calls: History
+    zygote_pid: Callable[[], int]
+    #: Where the node's own frames begin.
+    serving: CodeType
+
+
+def answer(view: View, what: str) -> Any:
     """The answer to a question of an observer; NonsenseError for one that is none."""
     if what == "snapshot":
-        return snapshot(node)
+        return snapshot(view)
     if what == "last calls":
-        return [call for calls in node.last_calls for call in calls]
+        return [call for calls in view.last_calls for call in calls]
     if what == "census":
         return census()
     if what == "stacks":
         import traceback  # noqa: PLC0415  (2 ms of the start of a node)
 
         frame = sys._getframe()
-        while frame.f_back is not None and frame.f_code is not type(node).serve.__code__:
+        while frame.f_back is not None and frame.f_code is not view.serving:
             frame = frame.f_back
         return [("MainThread", "".join(traceback.format_stack(frame)))]
     raise NonsenseError(f"an observer cannot ask for {what!r}")
@@ -69,11 +87,10 @@ def describe_node(facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
     }
 
 
-def snapshot(node: Node) -> dict[str, Any]:
+def snapshot(view: View) -> dict[str, Any]:
     """Everything at this moment."""
-    scheduler = node._scheduler
-    facts = node._facts
-    jobs = node.jobs.listing()
+    scheduler, facts = view.scheduler, view.facts
+    jobs = view.jobs.listing()
     first = jobs[0] if jobs and not facts["persistent"] else None
     return {
         "time": time.time(),
@@ -82,38 +99,36 @@ def snapshot(node: Node) -> dict[str, Any]:
         "session_name": facts["session_name"],
         "labels": facts["labels"],
         "object_store_memory": facts["object_store_memory"],
-        "spilled_bytes": node._table.total(SPILLED_EVER, node._rows),
-        "spilled_objects": node._table.total(SPILLED_OBJECTS, node._rows),
+        "spilled_bytes": view.members.total(SPILLED_EVER),
+        "spilled_objects": view.members.total(SPILLED_OBJECTS),
         "node_pid": os.getpid(),
         #: Of the only driver; 0 when there may be many.
         "driver_pid": first["pid"] if first is not None else 0,
-        "zygote_pid": node._supervisor._zygote_pid,
+        "zygote_pid": view.zygote_pid(),
         "resources": scheduler.pool.quantities(),
         "available": scheduler.pool.available(),
         "gpus": [str(gpu) for gpu in scheduler.pool.gpu_ids],
         "actors": scheduler.actors.listing(dead=True),
         "workers": [_worker(worker) for worker in scheduler.workers.workers.values()],
-        "dead_workers": list(node.graves),
+        "dead_workers": list(view.graves),
         "leases": [_lease(lease) for lease in scheduler.leases.values()],
         "demands": [_demand(tenant) for tenant in scheduler.queue.waiting()],
         "placement_groups": scheduler.groups.listing(),
-        "processes": list(_processes(node)),
+        "processes": list(_processes(view.members)),
     }
 
 
-def _processes(node: Node) -> Iterable[dict[str, Any]]:
+def _processes(members: Members) -> Iterable[dict[str, Any]]:
     """Those that have joined, and what the session's table says of them."""
-    words = node._table.words
-    for process, connection in node._connections.items():
-        base = node._row_of[process] * ROW_WORDS
+    for process, connection in members.connections.items():
         yield {
             "process": process,
             "role": connection.role,
             "pid": connection.pid,
-            "state": words[base + STATE],
-            "bytes": words[base + BYTES],
-            "pooled": words[base + POOLED],
-            "spilled": words[base + SPILLED],
+            "state": members.word(process, STATE),
+            "bytes": members.word(process, BYTES),
+            "pooled": members.word(process, POOLED),
+            "spilled": members.word(process, SPILLED),
         }
 
 

@@ -130,7 +130,7 @@ class Supervisor:
         #: Session ids of dead workers: what still runs under one is to be ended.
         self._dead_sids: set[int] = set()
         self._zygote: socket.socket
-        self._zygote_pid = 0
+        self.zygote_pid = 0
         self._zygote_failures = 0
         #: How often in a row it could not even be started.
         self._zygote_starts = 0
@@ -145,7 +145,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------------ the zygote
     def adopt_zygote(self, pid: int, channel: socket.socket) -> None:
         """Talk to this zygote from now on."""
-        self._zygote, self._zygote_pid = channel, pid
+        self._zygote, self.zygote_pid = channel, pid
         self._zygote_starts = 0
         channel.setblocking(False)
         self._reactor.add_fd(channel.fileno(), self._zygote_spoke)
@@ -167,7 +167,7 @@ class Supervisor:
 
     def _no_zygote(self, error: OSError) -> None:
         """It could not be started: again in a while, if that may help. Until then those who wait for a worker go on waiting."""
-        self._zygote_pid = 0
+        self.zygote_pid = 0
         self._zygote_starts += 1
         if not is_passing(error) or self._zygote_starts > _START_ATTEMPTS:
             self.failure = exhausted(error, "The zygote could not be started.")
@@ -194,7 +194,7 @@ class Supervisor:
             if not message:
                 # It is dead, or about to be; its status comes with SIGCHLD.
                 self._reactor.remove_fd(self._zygote.fileno())
-                processes.kill(self._zygote_pid)
+                processes.kill(self.zygote_pid)
                 return
             # POINT node heard of zygote: message[0]
             if message[0] == SPAWNED:
@@ -215,7 +215,7 @@ class Supervisor:
         self._zygote_failures += 1
         how = processes.describe_exit(status)
         if self._zygote_failures > _ZYGOTE_ATTEMPTS:
-            self._zygote_pid = 0
+            self.zygote_pid = 0
             self.failure = RuntimeError(f"the zygote cannot start: {how} ({_ZYGOTE_ATTEMPTS} times in a row)")
             return
         # A worker that was forked, and has neither been reported nor joined, is started again: two must not answer to one name.
@@ -445,7 +445,7 @@ class Supervisor:
             if info is None:
                 break
             status = processes.exit_status(info)
-            if info.si_pid == self._zygote_pid:
+            if info.si_pid == self.zygote_pid:
                 self._zygote_ended(status)
             elif info.si_pid in self._by_pid:
                 self._ended(info.si_pid, status)
@@ -502,8 +502,8 @@ class Supervisor:
     def end_all(self) -> None:
         """End every process below the node, and reap it. Blocks until the last one is gone."""
         signal.set_wakeup_fd(-1)
-        if self._zygote_pid:
-            processes.kill(self._zygote_pid)
+        if self.zygote_pid:
+            processes.kill(self.zygote_pid)
         for pid in self._by_pid:
             processes.kill(pid)
         self._wrapped.end_all(self._read_all)

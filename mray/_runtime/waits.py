@@ -6,14 +6,13 @@ told. Who is at the head of its class in two looks has waited for so long, and i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from mray._common import settings
 from mray._ipc.limits import above_limit
+from mray._ipc.reactor import Reactor
 from mray._scheduler.records import Tenant
-
-if TYPE_CHECKING:
-    from mray._runtime.node import Node
+from mray._scheduler.scheduler import Scheduler
 
 #: How many are remembered as told, the last ones.
 _MOST_TOLD = 1000
@@ -22,8 +21,11 @@ _MOST_TOLD = 1000
 class Waits:
     """The looks of one node."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, reactor: Reactor, scheduler: Scheduler, tell: Callable[[str, str], None]) -> None:
+        """`tell` shows a text to the drivers of some work."""
+        self._reactor = reactor
+        self._scheduler = scheduler
+        self._tell = tell
         self._seconds = settings.WARN_WAITING.get()
         #: Whether there is nothing to do when something waits: it is off, or a look is due.
         self.attended = self._seconds <= 0
@@ -41,7 +43,7 @@ class Waits:
     def _look(self) -> None:
         from mray._scheduler.waits import sentence, waits, work_of_waiting  # noqa: PLC0415  (not on the way to the first answer of a session)
 
-        scheduler = self._node._scheduler
+        scheduler = self._scheduler
         before = {id(tenant) for tenant in self._seen}
         self._seen = []
         for wait in waits(scheduler):
@@ -56,8 +58,8 @@ class Waits:
             if len(self._told) > _MOST_TOLD:
                 del self._told[next(iter(self._told))]
             off = f"End what is not needed, ask for less, or start with more. {settings.WARN_WAITING.name}=0 disables this message."
-            self._node._printed(work_of_waiting(tenant), 0, 2, "mray", f"{sentence(scheduler, wait)} {off}\n")
+            self._tell(f"{sentence(scheduler, wait)} {off}\n", work_of_waiting(tenant))
         if scheduler.queue.lacked():
-            self._node.reactor.call_later(self._seconds, self._look)
+            self._reactor.call_later(self._seconds, self._look)
         else:
             self.attended = False

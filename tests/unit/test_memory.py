@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +16,7 @@ from mray._common import messages as m
 from mray._common.memory_options import monitor_options, retry_options
 from mray._ipc.table import POOLED, ROW_WORDS, SessionTable
 from mray._runtime import memory_monitor
+from mray._runtime.members import Members
 from mray._runtime.memory_monitor import MemoryMonitor
 from mray._runtime.memory_usage import Process, largest, processes, read_usage
 from mray._scheduler import events
@@ -287,29 +287,31 @@ class Watched:
     """A node as the monitor sees it, and what the monitor does to it."""
 
     def __init__(self, meminfo: str, **options: Any) -> None:
-        self._scheduler = Stage().scheduler
-        self._table = SessionTable.create(f"/mray-test-{os.getpid()}-memory")
-        self._table.segment.unlink()
-        self._rows = 2
-        self._row_of: dict[str, int] = defaultdict(lambda: 1)
-        self._facts = {"node_ip_address": "127.0.0.1", "node_id": "ab"}
+        self.stage = Stage()
+        self.table = SessionTable.create(f"/mray-test-{os.getpid()}-memory")
+        self.table.segment.unlink()
+        self.members = Members(self.table)
         self.now = 1.0
         self.timers: list[tuple[float, Any]] = []
-        self.reactor = SimpleNamespace(call_later=lambda seconds, call: self.timers.append((seconds, call)))
+        reactor: Any = SimpleNamespace(call_later=lambda seconds, call: self.timers.append((seconds, call)))
         self.trims = 0
         self.printed: list[str] = []
         self.events: list[events.MemoryRanLow] = []
-        self.monitor = MemoryMonitor(self, {"threshold": 0.9, "refresh_ms": 250, "meminfo": meminfo, "groups": [], **options})  # type: ignore[arg-type]
+        events: Any = self.events
+        self.monitor = MemoryMonitor(
+            {"threshold": 0.9, "refresh_ms": 250, "meminfo": meminfo, "groups": [], **options},
+            "IP: 127.0.0.1, ID: ab",
+            reactor,
+            self.stage.scheduler,
+            self.members,
+            trim=self._trim,
+            tell=self.printed.append,
+            apply=events.append,
+        )
         self.monitor.start()
 
-    def _ask_to_trim(self, _asker: str) -> None:
+    def _trim(self) -> None:
         self.trims += 1
-
-    def _printed(self, _work: str, _pid: int, _stream: int, _name: str, text: str) -> None:
-        self.printed.append(text)
-
-    def _apply(self, event: events.MemoryRanLow) -> None:
-        self.events.append(event)
 
     def tick(self) -> float:
         """Let the timer run; seconds until the next."""
@@ -332,14 +334,16 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     yield make
     for node in made:
-        node._table.close()
+        node.table.close()
 
 
-def working(node: Watched, stage: Stage) -> str:
+def working(node: Watched) -> str:
     """Has one worker with a task; its process."""
-    stage.task(1, True)
-    node._scheduler = stage.scheduler
-    return next(iter(stage.scheduler.workers.workers))
+    node.stage.task(1, True)
+    process = next(iter(node.stage.scheduler.workers.workers))
+    connection: Any = None
+    node.members.join(process, connection)
+    return process
 
 
 def test_the_further_the_limit_the_later_the_next_look(tmp_path: Path, watched: Any) -> None:
@@ -372,8 +376,8 @@ def test_the_faster_memory_fills_up_the_sooner_the_next_look(tmp_path: Path, wat
 
 def test_what_is_kept_for_reuse_goes_before_any_worker(tmp_path: Path, watched: Any) -> None:
     node = watched()
-    process = working(node, Stage())
-    node._table.words[ROW_WORDS + POOLED] = MIB
+    process = working(node)
+    node.table.words[ROW_WORDS + POOLED] = MIB
     meminfo(tmp_path / "meminfo", 1000, 50)
     node.tick()
     assert (node.trims, node.events) == (1, [])
@@ -384,7 +388,7 @@ def test_what_is_kept_for_reuse_goes_before_any_worker(tmp_path: Path, watched: 
 
 def test_it_waits_for_the_dead_before_it_ends_another_one(tmp_path: Path, watched: Any) -> None:
     node = watched()
-    process = working(node, Stage())
+    process = working(node)
     meminfo(tmp_path / "meminfo", 1000, 50)
     node.tick()
     node.tick()
@@ -400,7 +404,7 @@ def test_the_more_are_ended_in_vain_the_longer_it_waits_before_the_next(
     there = processes()  # once: a thousand looks at a busy machine take minutes
     monkeypatch.setattr(memory_monitor, "processes", lambda: there)
     node = watched()
-    process = working(node, Stage())
+    process = working(node)
 
     def ended(seconds: float) -> int:
         """How many are ended in this time, each dead at once."""
@@ -421,7 +425,7 @@ def test_the_more_are_ended_in_vain_the_longer_it_waits_before_the_next(
 
 def test_the_text_tells_how_low_memory_was_and_who_was_ended(tmp_path: Path, watched: Any) -> None:
     node = watched()
-    working(node, Stage())
+    working(node)
     meminfo(tmp_path / "meminfo", 10 << 10, 512)
     node.tick()
     text = node.events[0].text

@@ -29,6 +29,7 @@ from mray._ipc.connection import Message
 from mray._runtime import process_snapshot, snapshot
 from mray._runtime.jobs import Jobs
 from mray._runtime.key_values import KeyValues
+from mray._runtime.members import Members
 from mray._scheduler import events
 from mray._scheduler.affinity import Topology
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
@@ -87,7 +88,7 @@ class Process:
 
 
 class LocalNode:
-    """The node's state. (`mray._runtime.snapshot` reads what it reads of a real one.)"""
+    """The node's state."""
 
     def __init__(self, baton: Baton, directory: str, options: dict[str, Any], make_backend: Callable[[Process], Any]) -> None:
         self.baton = baton
@@ -97,7 +98,6 @@ class LocalNode:
         #: Process id -> what is called with messages for it, and when somebody has hung up.
         self.listening: dict[str, End] = {}
         self.processes: dict[str, Process] = {}
-        self._connections: dict[str, LocalConnection] = {}
         self._numbers = itertools.count(1)
         self._pids = itertools.count(1)
         #: Workers that live, by their pid.
@@ -110,12 +110,9 @@ class LocalNode:
         self.jobs = Jobs()
         self.job = self.jobs.admit(options["job"], os.getpid(), "")
         self._key_values = KeyValues()
-        self.graves = History(GRAVES, GRAVE_BYTES)
-        self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
-        self._rows = 1
-        self._table = _NoTable()
-        self._row_of: dict[str, int] = {}
-        self._supervisor = _NoSupervisor()
+        self._graves = History(GRAVES, GRAVE_BYTES)
+        self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
+        self._members = Members(_NoTable())  # type: ignore[arg-type]
         self._facts = self.facts = {
             **options["facts"],
             "session_dir": directory,
@@ -130,6 +127,16 @@ class LocalNode:
             "node_pid": os.getpid(),
             "cpus": cpus,
         }
+        self._view = snapshot.View(
+            self._facts,
+            self._scheduler,
+            self._members,
+            self.jobs,
+            self._graves,
+            self._last_calls,
+            lambda: 0,
+            type(self)._heard.__code__,
+        )
 
     def new_process(self) -> str:
         """A process id, by which no order goes."""
@@ -145,8 +152,7 @@ class LocalNode:
         pid = os.getpid() if here is None else here.pid
         other.process, other.role, other.pid = client.process, client.role, pid
         connection.role = m.ROLE_NODE
-        self._connections[client.process] = other
-        self._row_of[client.process] = 0
+        self._members.join(client.process, other)
         if client.role == m.ROLE_DRIVER:
             self.job.process, self.job.connection = client.process, other
         self._apply(events.MemberJoined(client.process, pid, self.job.id))
@@ -193,12 +199,12 @@ class LocalNode:
         client = here.client
         process = client.process
         record = self._scheduler.workers.workers.get(process)
-        self.graves.append(snapshot.grave(record, process, here.pid, status))
+        self._graves.append(snapshot.grave(record, process, here.pid, status))
         for strand in here.strands:
             self.baton.throw(strand, Ended(), final=True)
         client.hang_up()
-        self._connections.pop(process, None)
-        self._row_of.pop(process, None)
+        self._members.connections.pop(process, None)
+        self._members.forget(process)
         self.processes.pop(process, None)
         self.by_pid.pop(here.pid, None)
         self.baton.tell(self._apply, events.MemberDied(process, (m.CAUSE_CRASH, "", here.pid, status, None)))
@@ -216,7 +222,7 @@ class LocalNode:
 
     def _worker_leaves(self, worker: LocalConnection, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
         if calls:
-            self.last_calls.append([(worker.pid, name, *call) for call in calls])
+            self._last_calls.append([(worker.pid, name, *call) for call in calls])
         self._apply(events.WorkerLeft(worker.process, kind, text))
 
     def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:
@@ -242,7 +248,7 @@ class LocalNode:
 
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Tell):
-            connection = self._connections.get(instruction.process)
+            connection = self._members.connections.get(instruction.process)
             if connection is not None:
                 connection.send(instruction.message)
         elif isinstance(instruction, SpawnWorker):
@@ -262,7 +268,7 @@ class LocalNode:
     def answer(self, what: str) -> Any:
         """What an observer in this process asks (see `mray._runtime.snapshot`)."""
         self.baton.hear()
-        return [] if what == "stacks" else snapshot.answer(self, what)  # type: ignore[arg-type]
+        return [] if what == "stacks" else snapshot.answer(self._view, what)
 
     def explain(self) -> str:
         """Who waits for what, a line for each; and what cannot be placed."""
@@ -305,9 +311,11 @@ class _NoTable:
     def total(self, _word: int, _rows: int) -> int:
         return 0
 
+    def set_rows_in_use(self, _rows: int) -> None:
+        pass
 
-class _NoSupervisor:
-    _zygote_pid = 0
+    def clear(self, _row: int) -> None:
+        pass
 
 
 def _nothing(_connection: Any) -> None:

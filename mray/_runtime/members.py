@@ -1,0 +1,56 @@
+"""The processes that have joined a session: the connection of each, and its row in the session's table.
+
+In the node, on its one thread.
+"""
+
+from __future__ import annotations
+
+from mray._ipc.connection import Connection
+from mray._ipc.table import LENT, ROW_WORDS, SessionTable
+
+
+class Members:
+    """Who has joined. A process has its connection until it hangs up, and its row until it is forgotten."""
+
+    def __init__(self, table: SessionTable) -> None:
+        self.table = table
+        self.connections: dict[str, Connection] = {}
+        self._row_of: dict[str, int] = {}
+        #: Row 0 is the node's own.
+        self._rows = 1
+        self._free: list[int] = []
+        table.set_rows_in_use(1)
+
+    def join(self, process: str, connection: Connection) -> int:
+        """A process has come: the row that it writes to from now on."""
+        self.connections[process] = connection
+        row = self._free.pop() if self._free else self._rows
+        if row == self._rows:
+            self._rows += 1
+            self.table.set_rows_in_use(self._rows)
+        self._row_of[process] = row
+        return row
+
+    def forget(self, process: str) -> None:
+        """A process is gone and writes no more: its row is free, if it had one."""
+        row = self._row_of.pop(process, None)
+        if row is not None:
+            self.table.clear(row)
+            self._free.append(row)
+
+    def __contains__(self, process: str) -> bool:
+        """Whether a process has joined and is not forgotten."""
+        return process in self._row_of
+
+    def word(self, process: str, column: int) -> int:
+        """A word of a process's row (see `mray._ipc.table`); 0 if it has none."""
+        row = self._row_of.get(process)
+        return 0 if row is None else self.table.words[ROW_WORDS * row + column]
+
+    def total(self, column: int) -> int:
+        """The sum of a column over all members, and over the dead where row 0 keeps theirs."""
+        return self.table.total(column, self._rows)
+
+    def is_lending(self, process: str) -> bool:
+        """Whether others hold objects of this process."""
+        return bool(self.word(process, LENT))
