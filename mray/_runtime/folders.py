@@ -88,11 +88,10 @@ def _extract(path: str, draft: str) -> None:
                 tar.extractall(draft)
 
 
-def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[str, int, int]]]:
+def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[str, tuple[int, ...]]]]:
     """By which a file that was made again is known, or a folder in which a file was, apart from what is excluded."""
     if not os.path.isdir(path):
-        facts = os.stat(path)
-        return path, [("", facts.st_mtime_ns, facts.st_size)]
+        return path, [("", _state_of(os.stat(path)))]
     is_excluded = excluder((*_DEFAULT_EXCLUDES, *excludes))
     found = []
     for folder, folders, files in os.walk(path):
@@ -103,8 +102,17 @@ def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[s
             with contextlib.suppress(FileNotFoundError):  # it has just gone
                 facts = os.lstat(os.path.join(folder, name))
                 if not is_excluded(prefix + name, False):
-                    found.append((prefix + name, facts.st_mtime_ns, facts.st_size))
+                    found.append((prefix + name, _state_of(facts)))
     return path, sorted(found)
+
+
+def _state_of(facts: os.stat_result) -> tuple[int, ...]:
+    """What is another when a file was written again, though its size be the same.
+
+    An archive is often made with a time of its own choice, for builds that can be repeated: nobody chooses the time of the last change of
+    the inode.
+    """
+    return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_size
 
 
 def _copy(path: str, target: str, excludes: Sequence[str]) -> None:

@@ -61,6 +61,19 @@ def test_a_folder_has_another_stamp_when_something_in_it_was_changed_added_or_re
     assert stamp_of(str(tmp_path)) == seen[1]
 
 
+@pytest.mark.parametrize("of", ["file", "folder"])
+def test_a_file_of_the_same_size_and_time_in_the_place_of_another_has_another_stamp(tmp_path, of):
+    file = tmp_path / "module.py"
+    path = str(file if of == "file" else tmp_path)
+    file.write_text("1")
+    facts, before = file.stat(), stamp_of(path)
+    (tmp_path / "new").write_text("2")
+    (tmp_path / "new").replace(file)
+    os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (facts.st_size, facts.st_mtime_ns)
+    assert stamp_of(path) != before
+
+
 def test_what_is_left_out_does_not_count(tmp_path):
     (tmp_path / "module.py").touch()
     before = stamp_of(str(tmp_path), ["/build/", "*.log"])
@@ -73,4 +86,4 @@ def test_what_is_left_out_does_not_count(tmp_path):
 
 def test_a_link_that_leads_nowhere_has_a_stamp(tmp_path):
     os.symlink("nobody@nowhere", tmp_path / ".#module.py")
-    assert [name for name, _time, _size in stamp_of(str(tmp_path))[1]] == [".#module.py"]
+    assert [name for name, _state in stamp_of(str(tmp_path))[1]] == [".#module.py"]
