@@ -23,6 +23,7 @@ ONCE = "once"
 #: Place (module below mray and function) -> its bound or condition.
 BOUNDS = {
     # timers
+    "_common.protocol:": "asks nobody: the table of all messages",
     "_backends.local.node:LocalNode._carry_out": ONCE,
     "_backends.local.transport:LocalReactor.call_later": ONCE,
     "_backends.native:NativeBackend.call_later": ONCE,
