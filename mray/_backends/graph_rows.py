@@ -6,7 +6,6 @@ and a graph that is being torn down at the very moment has fewer of them. Where 
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from mray._graph.caller.compiled import CompiledGraph
@@ -25,30 +24,30 @@ PROGRAMS = "programs"
 
 def graphs_of(host: Host) -> list[dict[str, Any]]:
     """The graphs that this process has compiled and not torn down."""
-    awaited = _awaited()
+    awaited = CompiledGraph.awaited()
     return [_graph(graph, id(graph) in awaited) for graph in list(host.graphs)]
 
 
 def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
-    plan, results, limits = graph._plan, graph._results, graph.limits
-    state = "TORN_DOWN" if graph._is_teardown else "BROKEN" if graph._broken is not None else "ALIVE"
-    missing = [plan.graph.endpoint_of(plan.graph.results[number]) for number in results.missing()] if awaited else []
+    seen = graph.snapshot()
+    plan = seen.plan
+    missing = [plan.graph.endpoint_of(plan.graph.results[number]) for number in seen.missing] if awaited else []
     return {
         "graph_id": plan.graph_id,
-        "state": state,
-        "error": str(graph._broken or ""),
-        "actors": {endpoint: graph._names.get(endpoint, "") for endpoint in plan.graph.actors},
-        "processes": dict(graph._made.processes),
+        "state": seen.state,
+        "error": seen.error,
+        "actors": {endpoint: seen.participants.classes.get(endpoint, "") for endpoint in plan.graph.actors},
+        "processes": dict(seen.participants.processes),
         "steps": len(plan.graph.steps),
-        "submitted": graph._submitted,
-        "finished": results.finished,
-        "kept": len(results.kept),
-        "max_in_flight": limits.in_flight,
+        "submitted": seen.submitted,
+        "finished": seen.finished,
+        "kept": seen.kept,
+        "max_in_flight": seen.limits.in_flight,
         "awaited": awaited,
         "waits_for": list(dict.fromkeys(missing)),
         "size": plan.size,
         "channels": [_channel(channel, plan.graph.steps) for channel in plan.channels],
-        "counters": _counters(graph._made.ends.writers),
+        "counters": _counters(seen.writers),
     }
 
 
@@ -72,19 +71,6 @@ def _counters(writers: dict[int, ChannelWriter]) -> dict[int, dict[str, int]]:
         except Exception:  # its memory has just been let go
             continue
     return counters
-
-
-def _awaited() -> set[int]:
-    """Ids of the graphs that some thread of this process waits for."""
-    found = set()
-    for innermost in sys._current_frames().values():
-        frame = innermost
-        while frame is not None:
-            if frame.f_code is CompiledGraph._await.__code__:
-                found.add(id(frame.f_locals.get("self")))
-                break
-            frame = frame.f_back  # type: ignore[assignment]
-    return found
 
 
 def programs_of(host: Host) -> list[dict[str, Any]]:

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from os import sched_yield
 from time import monotonic
-from typing import Any, NoReturn, TypeVar
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
@@ -55,6 +57,23 @@ logger = logging.getLogger(__name__)
 
 #: Seconds after which an `execute` that waits for room says so in the log.
 PATIENCE = 10.0
+
+
+class Snapshot(NamedTuple):
+    """A compiled graph for an observer, at one moment."""
+
+    plan: Plan
+    limits: Limits
+    #: "ALIVE", "BROKEN" (with the `error`) or "TORN_DOWN".
+    state: str
+    error: str
+    participants: Participants
+    submitted: int
+    finished: int
+    kept: int
+    #: The results that the first unfinished execution still lacks.
+    missing: list[int]
+    writers: dict[int, ChannelWriter]
 
 
 class CompiledGraph(Depicted):
@@ -616,6 +635,27 @@ class CompiledGraph(Depicted):
     def report(self) -> str:
         """A line for each actor: its place in its program, the peers it waits for, its stack if it computes. Takes a second at most."""
         return self._report()
+
+    def snapshot(self) -> Snapshot:
+        """The graph as it is. Takes no lock: counters may be of different moments."""
+        results = self._results
+        state = "TORN_DOWN" if self._is_teardown else "BROKEN" if self._broken is not None else "ALIVE"
+        error = str(self._broken or "")
+        counts = self._submitted, results.finished, len(results.kept)
+        return Snapshot(self._plan, self.limits, state, error, self._participants, *counts, results.missing(), self._made.ends.writers)
+
+    @classmethod
+    def awaited(cls) -> set[int]:
+        """The `id` of each graph that some thread of this process waits for."""
+        found = set()
+        for innermost in sys._current_frames().values():
+            frame: FrameType | None = innermost
+            while frame is not None:
+                if frame.f_code is cls._await.__code__:
+                    found.add(id(frame.f_locals.get("self")))
+                    break
+                frame = frame.f_back
+        return found
 
     @property
     def is_teardown(self) -> bool:
