@@ -40,7 +40,7 @@ from mray._ipc.ring import RingReader, RingWriter
 from mray._ipc.segment import Segment, new_nonce, open_memory
 from mray._ipc.slots import PLACE, SlotReader
 from mray._ipc.table import ROW_WORDS, ROWS, SessionTable
-from mray._objects.serializer import deserialize, serialize
+from mray._objects.serializer import deserialize, serialize, spans
 from mray._runtime import address, breakpoints
 from mray._runtime.launch import Interpreter, Wrapper
 from mray._runtime.observer import _Reader
@@ -234,6 +234,7 @@ def _packed() -> bytes:
 def _read_packed(data: bytes) -> object:
     array, text = deserialize(m.PACKED, data)
     assert array.nbytes + len(text) <= 2 * len(data)
+    assert all(0 <= start <= start + size <= len(data) for start, size in spans(data))
     return array
 
 

@@ -46,7 +46,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "place of a slot": ("_ipc.slots:SlotReader.open", "_ipc.slots:SlotReader.borrow"),
     "array": ("_channel.array_form:_remember", "_channel.array_form:decode_array"),
     "tensor": ("_channel.tensor_form:_remember", "_channel.tensor_form:decode_tensor"),
-    "packed value": ("_objects.serializer:deserialize", "_objects.serializer:has_tensors"),
+    "packed value": ("_objects.serializer:deserialize", "_objects.serializer:has_tensors", "_objects.serializer:spans"),
     "board": ("_channel.board:Board.view",),
     "file of a member": ("_channel.rendezvous:Meeting.read",),
     "address": ("_runtime.address:_read",),
