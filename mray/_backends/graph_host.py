@@ -90,8 +90,8 @@ class Host:
         #: What takes requests that are not answered at once: the worker's main thread.
         self._enqueue = None if worker is None else worker._enqueue(m.GRAPH)
         client.from_peers.replace(m.GRAPH, self._on_request)
-        client.sections[GRAPHS] = lambda: graphs_of(self)
-        client.sections[PROGRAMS] = lambda: programs_of(self)
+        client.sections[GRAPHS] = lambda: graphs_of(self.graphs)
+        client.sections[PROGRAMS] = lambda: programs_of(() if self.service is None else self.service.programs)
         client.sections[SECTION] = lambda: trace_of(client, worker)
 
     @property

@@ -12,8 +12,10 @@ from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.plan import READ, WRITE, Assignment
 
 if TYPE_CHECKING:
-    from mray._backends.graph_host import Host
+    from collections.abc import Iterable
+
     from mray._channel.base import ChannelWriter
+    from mray._graph.actor.loop import Program
     from mray._graph.messages import ProgramState
     from mray._graph.plan import Channel
 
@@ -22,10 +24,10 @@ GRAPHS = "graphs"
 PROGRAMS = "programs"
 
 
-def graphs_of(host: Host) -> list[dict[str, Any]]:
-    """The graphs that this process has compiled and not torn down."""
+def graphs_of(graphs: Iterable[CompiledGraph]) -> list[dict[str, Any]]:
+    """The graphs that a process has compiled and not torn down."""
     awaited = CompiledGraph.awaited()
-    return [_graph(graph, id(graph) in awaited) for graph in list(host.graphs)]
+    return [_graph(graph, id(graph) in awaited) for graph in list(graphs)]
 
 
 def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
@@ -73,9 +75,8 @@ def _counters(writers: dict[int, ChannelWriter]) -> dict[int, dict[str, int]]:
     return counters
 
 
-def programs_of(host: Host) -> list[dict[str, Any]]:
-    """The parts of graphs that the actor of this process runs: where each stands, and whom it waits for."""
-    programs = () if host.service is None else host.service.programs
+def programs_of(programs: Iterable[Program]) -> list[dict[str, Any]]:
+    """The parts of graphs that the actor of this process runs: the place of each, and the endpoints that it waits for."""
     rows = []
     for program in programs:
         assignment = program.assignment
