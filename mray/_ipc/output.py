@@ -45,13 +45,20 @@ def last_lines(tail: bytes) -> bytes:
 class LineSplitter:
     """The lines of one stream."""
 
-    __slots__ = ("_rest", "name", "notes")
+    __slots__ = ("_is_open", "_rest", "name", "notes")
 
     def __init__(self) -> None:
         self.name = ""
         #: Notes that have arrived and that nobody has taken yet.
         self.notes: list[bytes] = []
         self._rest = b""
+        #: Whether the beginning of the present line has been passed on.
+        self._is_open = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is the beginning of a line that has no end yet."""
+        return bool(self._rest)
 
     def feed(self, data: bytes) -> list[tuple[str, bytes]]:
         """The whole lines that are there now, as (name, text with its line ends); equal names come as one text."""
@@ -65,8 +72,18 @@ class LineSplitter:
             end = len(data)
         if end:
             lines.append((self.name, data[:end]))
+            self._is_open = False
         self._rest = data[end:]
         return lines
+
+    def piece(self) -> list[tuple[str, bytes]]:
+        """The beginning of a line whose end does not come, as far as it is no mark and no piece of a character."""
+        end = _whole_characters(self._rest[: _mark_at(self._rest)])
+        text, self._rest = self._rest[:end], self._rest[end:]
+        if not text:
+            return []
+        self._is_open = True
+        return [(self.name, text)]
 
     def _take_marks(self, data: bytes, lines: list[tuple[str, bytes]]) -> bytes:
         """Take the marks out of the text; what stands before a change of name goes to `lines`. Returns the text behind."""
@@ -81,6 +98,7 @@ class LineSplitter:
                 if at:
                     lines.append((self.name, data[:at]))
                 self.name = mark[len(MARKER) :].decode("utf-8", "replace")
+                self._is_open = False
                 data, start = data[end + 1 :], 0
             elif mark.startswith(_NOTE):
                 self.notes.append(mark[len(_NOTE) :])
@@ -90,8 +108,25 @@ class LineSplitter:
 
     def finish(self) -> list[tuple[str, bytes]]:
         """What is left at the end of the stream: a line without an end, without the piece of a mark that may stand behind it."""
-        rest, self._rest = self._rest, b""
-        at = rest.rfind(_START[:1])
-        if at >= 0 and (rest[at:].startswith((MARKER, _NOTE)) or (len(rest) - at > 1 and MARKER.startswith(rest[at:]))):
-            rest = rest[:at]
-        return [(self.name, rest + b"\n")] if rest else []
+        rest, self._rest = self._rest[: _mark_at(self._rest)], b""
+        is_open, self._is_open = self._is_open, False
+        return [(self.name, rest + b"\n")] if rest or is_open else []
+
+
+def _mark_at(rest: bytes) -> int:
+    """Where a mark begins that has not come to its end; the length of the text if none does."""
+    at = rest.rfind(_START[:1])
+    if at >= 0 and (rest[at:].startswith((MARKER, _NOTE)) or (len(rest) - at > 1 and MARKER.startswith(rest[at:]))):
+        return at
+    return len(rest)
+
+
+def _whole_characters(text: bytes) -> int:
+    """The length without the first bytes of a character in UTF-8 whose others have not come."""
+    for back in range(1, min(len(text), 3) + 1):
+        byte = text[-back]
+        if byte >= 0xC0:  # the first of two, three or four
+            return len(text) - back if back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4) else len(text)
+        if byte < 0x80:
+            break
+    return len(text)

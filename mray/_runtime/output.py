@@ -65,13 +65,18 @@ class OutputPrinter:
         self._put = 0
         self._taken = 0
         self._unshown = 0
+        #: By stream: whose line has begun to be shown and has not ended, a pid and a name; and whether its beginning has a line to itself.
+        self._begun: dict[int, tuple[int, str, bool]] = {}
         self._visitor = Visitor()
         # Now: the first line may come when the interpreter ends, and then no thread can be started any more.
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="mray-output", daemon=True)
         self._thread.start()
 
     def on_output(self, _node: Any, pid: int, stream: int, name: str, text: str) -> None:
-        """OUTPUT: whole lines of one worker, or a note. Returns at once; called in the reading thread, with the client's lock."""
+        """OUTPUT: lines of one worker, the last perhaps without its end so far, or a note. Returns at once.
+
+        Called in the reading thread, with the client's lock.
+        """
         if stream != NOTE_STREAM and self._put - self._taken > _BACKLOG:
             self._unshown += text.count("\n")
             return
@@ -91,6 +96,8 @@ class OutputPrinter:
         for seen in self._seen.values():
             self._report(seen)
         self._seen.clear()
+        for stream in (1, 2):
+            self._end_line(stream)
         bars.close_others()
 
     # ------------------------------------------------------------------------------------ the printing thread
@@ -137,13 +144,30 @@ class OutputPrinter:
         head = "" if not prefixed else f"({name}) " if not pid else f"({name} pid={pid}) " if name else f"(pid={pid}) "
         # Not splitlines: a carriage return, a form feed and others end no line of a program that reads this.
         lines = text.split("\n")
-        if not lines[-1]:
+        as_written = not head and not deduplicated
+        continues = self._begun.get(stream) == (pid, name, not as_written)
+        if not continues:
+            self._end_line(stream)
+        if lines[-1]:
+            self._begun[stream] = (pid, name, not as_written)
+        else:
+            self._begun.pop(stream, None)
             del lines[-1]
-        if deduplicated:
+        if as_written:
+            _print(stream, text)
+        elif continues and text == "\n":
+            return  # its beginning has a line to itself
+        elif deduplicated:
             for line in lines:
                 self._line(pid, stream, head + line, line)
         else:
             _print(stream, "".join(f"{head}{line}\n" for line in lines))
+
+    def _end_line(self, stream: int) -> None:
+        """Somebody else prints, or nobody does any more: what stands there has its line to itself."""
+        _pid, _name, has_line = self._begun.pop(stream, (0, "", True))
+        if not has_line:
+            _print(stream, "\n")
 
     def _note(self, pid: int, name: str, said: dict[str, Any]) -> None:
         kind = said.get("kind")

@@ -23,6 +23,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from mray._common.ids import worker_id_of
@@ -45,6 +46,9 @@ _ZYGOTE_ATTEMPTS = 3
 _START_ATTEMPTS = 5
 _FIRST_PAUSE = 0.05
 _READ_BYTES = 64 * 1024
+#: The beginning of a line is shown when nothing has followed it for so long, or when it has been held back for so long, in seconds.
+_SILENCE = 0.2
+_LONGEST_HOLD = 0.8
 #: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
 _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
@@ -55,7 +59,7 @@ _NO_PROFILER = Wrapper("", False, ()).encode()
 class Stream:
     """The reading end of what a worker prints to stdout or stderr."""
 
-    __slots__ = ("fd", "log", "number", "splitter")
+    __slots__ = ("fd", "heard", "held", "log", "number", "splitter")
 
     def __init__(self, fd: int, number: int) -> None:
         self.fd = fd
@@ -63,6 +67,9 @@ class Stream:
         self.splitter = LineSplitter()
         #: The file that keeps a copy, opened with the first output.
         self.log = -1
+        #: When it last spoke, and since when the beginning of a line has been held back; 0.0: none is.
+        self.heard = 0.0
+        self.held = 0.0
 
 
 class WorkerProcess:
@@ -544,8 +551,27 @@ class Supervisor:
             return
         if data:
             self._pass_on(worker, stream, stream.splitter.feed(data))
+            if stream.splitter.holds:
+                self._hold(worker, stream)
         else:
             self._close(worker, stream)
+
+    def _hold(self, worker: WorkerProcess, stream: Stream) -> None:
+        """A line has begun: if its end does not come soon its beginning is shown without it."""
+        stream.heard = monotonic()
+        if not stream.held:
+            stream.held = stream.heard
+            self._reactor.call_later(_SILENCE, partial(self._look_at_piece, worker, stream))
+
+    def _look_at_piece(self, worker: WorkerProcess, stream: Stream) -> None:
+        now = monotonic()
+        if not stream.splitter.holds:
+            stream.held = 0.0
+        elif now - stream.heard < _SILENCE and now - stream.held < _LONGEST_HOLD:
+            self._reactor.call_later(_SILENCE, partial(self._look_at_piece, worker, stream))
+        else:
+            stream.held = 0.0
+            self._pass_on(worker, stream, stream.splitter.piece())
 
     def _drain(self, worker: WorkerProcess, stream: Stream) -> None:
         """The worker is dead: take what is in the pipe, and let go of it (its children may hold the other end for ever)."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.conftest import program_environment
+
 pytestmark = pytest.mark.processes("what one process prints needs no way to it; tests/local shows that it is printed")
 
 #: Off a terminal mray prints the lines as they were written, unless it is told otherwise.
@@ -569,3 +571,42 @@ def test_tasks_that_wait_for_tasks_are_not_told_of(run_program):
         env={"MRAY_WARN_WAITING": "0.05"},
     )
     assert "cannot be scheduled" not in done.stderr
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_text_without_a_line_end_is_shown_while_its_task_runs(tmp_path, engine, prefix):
+    program = START + """
+ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR")
+
+@ray.remote
+def works(folder):
+    for number in range(3):
+        print(f"<{number}\\u00e9>", end=" ", flush=True)
+        while not os.path.exists(os.path.join(folder, str(number))):
+            time.sleep(0.01)
+    print("done", flush=True)
+
+ray.get(works.remote(sys.argv[1]))
+time.sleep(2 if ray.__name__ == "ray" else 0)
+"""
+    path = tmp_path / "program.py"
+    path.write_text(program.replace("ENGINE", "ray" if engine == "ray" else "mray"))
+    environment = program_environment({**PREFIX} if prefix else {})
+    with subprocess.Popen(
+        [sys.executable, str(path), str(tmp_path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment
+    ) as running:
+        assert running.stdout is not None
+        shown = b""
+        for number in range(3):
+            while f"<{number}é>".encode() not in shown:
+                more = os.read(running.stdout.fileno(), 4096)
+                assert more, shown
+                shown += more
+            (tmp_path / str(number)).touch()
+        shown += running.stdout.read()
+    assert running.returncode == 0
+    said = plain(shown.decode())
+    if prefix or engine == "ray":
+        assert [line.partition(") ")[2].rstrip() for line in lines_of(said, "(works pid=")] == ["<0é>", "<1é>", "<2é>", "done"]
+    else:
+        assert said == "<0é> <1é> <2é> done\n"

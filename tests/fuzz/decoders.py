@@ -310,7 +310,7 @@ def _read_stop(content: bytes) -> object:
 def _read_lines(data: bytes) -> object:
     splitter = LineSplitter()
     half = len(data) // 2
-    lines = [*splitter.feed(data[:half]), *splitter.feed(data[half:]), *splitter.finish()]
+    lines = [*splitter.feed(data[:half]), *splitter.piece(), *splitter.feed(data[half:]), *splitter.finish()]
     assert sum(len(text) for _name, text in lines) <= len(data) + 1
     assert len(splitter._rest) <= LONGEST_LINE
     return lines

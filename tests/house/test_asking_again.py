@@ -49,6 +49,8 @@ BOUNDS = {
     "_runtime.node:Node._carry_out": ONCE,
     "_runtime.node:Node._stay_young": "as long as the node lives, which touches what is its own",
     "_runtime.node:Node.serve": ONCE,
+    "_runtime.supervisor:Supervisor._hold": "while the beginning of a line is held back: _LONGEST_HOLD seconds",
+    "_runtime.supervisor:Supervisor._look_at_piece": "while the beginning of a line is held back: _LONGEST_HOLD seconds",
     "_runtime.supervisor:Supervisor._exec": "through _pause: _START_ATTEMPTS times",
     "_runtime.supervisor:Supervisor._no_zygote": "_START_ATTEMPTS times; then the session ends",
     "_runtime.supervisor:Supervisor._pause": "_START_ATTEMPTS times; then the worker is refused",

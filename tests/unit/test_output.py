@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mray._ipc.output import LONGEST_LINE, LONGEST_NOTE, LineSplitter, name_marker, note
+from mray._runtime import output
 
 STREAM = b"before\n" + name_marker("f") + b"one\ntwo\npart" + name_marker("g\nh") + b" of a line\n\x00\x01 not ours\nlast"
 LINES = [("", b"before\n"), ("f", b"one\ntwo\n"), ("f", b"part"), ("g h", b" of a line\n\x00\x01 not ours\n"), ("g h", b"last\n")]
@@ -75,3 +76,82 @@ def test_a_note_is_one_short_line():
     for wrong in ("x" * (LONGEST_NOTE + 1), "two\nlines"):
         with pytest.raises(ValueError, match="one line"):
             note(wrong)
+
+
+def test_the_beginning_of_a_line_may_be_taken_without_its_end():
+    splitter = LineSplitter()
+    assert not splitter.holds
+    assert splitter.feed(b"one\n10 %") == [("", b"one\n")]
+    assert splitter.holds
+    assert splitter.piece() == [("", b"10 %")]
+    assert splitter.piece() == []
+    assert splitter.feed(b" 20 %\n") == [("", b" 20 %\n")]
+    assert splitter.finish() == []
+
+
+def test_a_line_whose_beginning_was_taken_gets_its_end_at_the_latest_with_the_stream():
+    splitter = LineSplitter()
+    splitter.feed(b"10 %")
+    splitter.piece()
+    assert splitter.finish() == [("", b"\n")]
+    assert splitter.finish() == []
+
+
+@pytest.mark.parametrize(
+    ("data", "piece"),
+    [
+        ("né".encode(), "né".encode()),
+        ("né".encode()[:-1], b"n"),
+        ("n😀".encode()[:-1], b"n"),
+        ("n😀".encode()[:-3], b"n"),
+        (b"\xff\xfe", b"\xff"),
+        (b"\x80\x80\x80\x80", b"\x80\x80\x80\x80"),
+        (b"text" + name_marker("f")[:-1], b"text"),
+        (b"text" + note("10 %")[:3], b"text"),
+    ],
+)
+def test_pieces_of_characters_and_marks_stay(data: bytes, piece: bytes):
+    splitter = LineSplitter()
+    splitter.feed(data)
+    assert splitter.piece() == [("", piece)]
+    assert b"".join(text for _name, text in splitter.finish()).startswith(data[len(piece) : len(piece) + (b"\x00" not in data)])
+
+
+def test_another_name_begins_another_line():
+    splitter = LineSplitter()
+    splitter.feed(b"10 %")
+    splitter.piece()
+    assert splitter.feed(name_marker("f")) == []
+    assert splitter.finish() == []
+
+
+class Printed:
+    """What a printer of lines puts on the driver's streams."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+        monkeypatch.setenv("MRAY_LOG_PREFIX", prefix)
+        monkeypatch.setenv("MRAY_DEDUP_LOGS", "0")
+        self.said = {1: "", 2: ""}
+        monkeypatch.setattr(output, "_print", self._print)
+        self.printer = output.OutputPrinter()
+
+    def _print(self, stream: int, text: str) -> None:
+        self.said[stream] += text
+
+    def of(self, *spoken: tuple[int, int, str, str]) -> dict[int, str]:
+        for each in spoken:
+            self.printer.on_output(None, *each)
+        self.printer.flush()
+        return self.said
+
+
+def test_pieces_of_lines_come_as_they_were_written(monkeypatch):
+    said = Printed(monkeypatch, "0").of(
+        (7, 1, "f", "a "), (7, 2, "f", "error\n"), (7, 1, "f", "b"), (8, 1, "f", "other\n"), (7, 1, "f", "c\nd "), (7, 1, "g", "e")
+    )
+    assert said == {1: "a b\nother\nc\nd \ne\n", 2: "error\n"}
+
+
+def test_with_a_prefix_each_piece_has_a_line(monkeypatch):
+    said = Printed(monkeypatch, "1").of((7, 1, "f", "a"), (7, 1, "f", "b"), (7, 1, "f", "\n"), (7, 1, "f", "\n"), (7, 1, "f", "c"))
+    assert said[1] == "(f pid=7) a\n(f pid=7) b\n(f pid=7) \n(f pid=7) c\n"
