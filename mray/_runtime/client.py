@@ -520,7 +520,7 @@ class Client:
         Returns what `wait_as_user` is to know when all of these values, or all but so many, may be there: up to which count of absences.
         """
         asks = self.lends()
-        for entry in entries:
+        for entry in dict.fromkeys(entries):  # who asks twice for the same waits once
             if entry.form is None:
                 if entry.owner is None or entry.fetching:
                     spare -= 1  # it is being made, or was not there when it was asked for

@@ -459,7 +459,7 @@ def test_who_asks_for_what_is_there_keeps_its_cpus(fresh, init, eventually):
 
     @ray.remote
     def gets(refs):
-        ray.get(refs)
+        ray.get([*refs, *refs])
         return os.getpid()
 
     @ray.remote
