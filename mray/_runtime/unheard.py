@@ -2,8 +2,8 @@
 
 In every client, for what it owns. A program that calls and goes on would otherwise not learn that its functions raise.
 
-    reply FAILED, nobody waits ─▶ entry.guard = _Unheard ──┬─ get, wait, await, an argument, a borrower asks: heard, nothing is told
-                                                           └─ the last ref goes: it is announced (`mray._runtime.announcing`)
+    reply FAILED ─▶ entry.guard = _Unheard ──┬─ get, wait, await, an argument, a borrower asks: heard, nothing is told
+                                             └─ the last ref goes: it is announced (`mray._runtime.announcing`)
 
 Errors of user code only: who cancels or kills knows, and deaths have lines of their own.
 """
@@ -49,7 +49,7 @@ class UnheardErrors:
 
     def come(self, entry: Entry, payload: bytes) -> None:
         """A call's error is about to complete this entry. Client's lock held."""
-        if self._is_told and entry.guard is None and not entry.waiters:
+        if self._is_told and entry.guard is None:
             self.any = True
             entry.guard = _Unheard(self._defer, self._tell, payload)
 
