@@ -534,6 +534,7 @@ def test_what_a_client_cannot_be_asked(session: ModuleType, state: ModuleType, e
             client.list(common.StateResource.RUNTIME_ENVS, common.ListApiOptions(), raise_on_missing_output=True)
 
 
+@pytest.mark.processes("what one process prints goes to no file")
 def test_a_log_is_read_by_task_without_colours(session: ModuleType, state: ModuleType, engine: str, eventually: Eventually) -> None:
     common = importlib.import_module(f"{state.__name__}.common")
 
