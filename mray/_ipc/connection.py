@@ -25,7 +25,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mray._common.log import logger
 from mray._common.messages import FAULT, NONSENSE
@@ -33,9 +33,7 @@ from mray._common.protocol import misfit
 from mray._ipc.faults import fault_line, fault_text, word_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
 from mray._ipc.torn import is_taken
-
-if TYPE_CHECKING:
-    from mray._ipc.reactor import Reactor
+from mray._ipc.watching import Watching
 
 Message = tuple[Any, ...]
 MessageCallback = Callable[["Connection", Message], None]
@@ -92,7 +90,7 @@ class Connection:
         "wary",
     )
 
-    def __init__(self, sock: socket.socket, reactor: Reactor, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
+    def __init__(self, sock: socket.socket, reactor: Watching, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
         sock.setblocking(False)
         self.socket = sock
         self.fd = sock.fileno()

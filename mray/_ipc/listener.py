@@ -18,14 +18,11 @@ import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from mray._common.messages import REFUSED
 from mray._ipc.connection import encode, peer_is_ours, receive_fds, socket_name
 from mray._ipc.limits import above_limit, advice, is_exhausted
-
-if TYPE_CHECKING:
-    from mray._ipc.reactor import Reactor
+from mray._ipc.watching import Watching
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 4096
@@ -50,7 +47,7 @@ def listen_at(path: str, backlog: int = _BACKLOG) -> socket.socket:
 class Door(ABC):
     """What a reactor watches for those who come, and the descriptor that is kept for the moment when there is no other."""
 
-    def __init__(self, reactor: Reactor, source: socket.socket, welcome: Callable[[socket.socket], None], who: str) -> None:
+    def __init__(self, reactor: Watching, source: socket.socket, welcome: Callable[[socket.socket], None], who: str) -> None:
         """`welcome` takes each connection of our own user; `who` is at home. Whoever owns the source closes it."""
         self._reactor = reactor
         self._source = source

@@ -6,7 +6,7 @@ from importlib.metadata import Distribution
 from typing import NoReturn
 
 from mray._common.version import RAY_VERSION
-from mray._libraries.facade import RAY
+from mray._libraries.names import RAY
 
 _FILES = {
     "METADATA": f"Metadata-Version: 2.1\nName: {RAY}\nVersion: {RAY_VERSION}\nSummary: mray, behind this name\n",

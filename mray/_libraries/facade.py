@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common.version import RAY_COMMIT, RAY_VERSION
 from mray._libraries.absent import NotInMrayImportError, make_absent
-from mray._libraries.names import MODULES, Lack, Stand
+from mray._libraries.names import MODULES, RAY, Lack, Stand
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, DistributionFinder
 
-RAY = "ray"
 OURS = "mray"
 #: Packages by other names that are mray's, whole.
 ROOTS = {RAY: OURS, "ray_proxy": "mray.proxy"}

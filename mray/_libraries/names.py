@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+RAY = "ray"
+
 
 class Stand(NamedTuple):
     """What a module of Ray is made of."""

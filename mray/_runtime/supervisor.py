@@ -32,10 +32,11 @@ from mray._common.protocol import misfit
 from mray._ipc import process as processes
 from mray._ipc.frames import decode_message, to_text
 from mray._ipc.limits import advice, exhausted, is_passing
-from mray._ipc.output import TAIL_BYTES, LineSplitter, last_lines
+from mray._ipc.output import TAIL_BYTES, last_lines
 from mray._ipc.reactor import Reactor
 from mray._runtime.interpreters import Interpreters
 from mray._runtime.launch import OPTIONS, PACKET, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
+from mray._runtime.worker_process import Stream, WorkerProcess
 from mray._runtime.wrapped import WrappedWorkers
 from mray._scheduler.jobs import WORK_VARIABLE, job_of
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
@@ -54,43 +55,6 @@ _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
 #: For a worker whose interpreter is started by a command, which may be any program.
 _NO_PROFILER = Wrapper("", False, ()).encode()
-
-
-class Stream:
-    """The reading end of what a worker prints to stdout or stderr."""
-
-    __slots__ = ("fd", "heard", "held", "log", "number", "splitter")
-
-    def __init__(self, fd: int, number: int) -> None:
-        self.fd = fd
-        self.number = number
-        self.splitter = LineSplitter()
-        #: The file that keeps a copy, opened with the first output.
-        self.log = -1
-        #: When it last spoke, and since when the beginning of a line has been held back; 0.0: none is.
-        self.heard = 0.0
-        self.held = 0.0
-
-
-class WorkerProcess:
-    """A worker as the node's kernel side sees it."""
-
-    __slots__ = ("attempts", "noted", "pid", "process", "streams", "tail", "theirs", "work")
-
-    def __init__(self, process: str, work: str = "") -> None:
-        self.process = process
-        #: What it was started for (see `mray._scheduler.jobs`).
-        self.work = work
-        #: 0 until it has been forked, which has failed so often.
-        self.pid = 0
-        self.attempts = 0
-        self.streams: list[Stream] = []
-        #: Its ends: of what it prints to stdout and stderr, of its connection to the node. Kept until it has been forked.
-        self.theirs: list[int] = []
-        #: The end of what it printed to either stream, in the order in which it was read.
-        self.tail = b""
-        #: It has told the driver something, which is to hear of its end.
-        self.noted = False
 
 
 class Supervisor:

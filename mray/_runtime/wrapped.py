@@ -27,15 +27,12 @@ import os
 import select
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from mray._common import settings
 from mray._ipc import process as processes
 from mray._ipc.reactor import Reactor
 from mray._runtime.launch import LIFELINE_VARIABLE, PROCESS_VARIABLE, Wrapper, launch_wrapped
-
-if TYPE_CHECKING:
-    from mray._runtime.supervisor import WorkerProcess
+from mray._runtime.worker_process import WorkerProcess
 
 #: Seconds in which a wrapper's end may tell how its worker ended.
 _STATUS_SECONDS = 0.5

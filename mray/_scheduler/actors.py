@@ -27,10 +27,10 @@ from mray._common.messages import (
     GROUP_REMOVED,
     HELD,
 )
-from mray._scheduler.jobs import detached_work, job_of
+from mray._scheduler.jobs import Environment, detached_work, job_of
 from mray._scheduler.placement import belongs_to
 from mray._scheduler.policy import GRAVE_BYTES, GRAVES, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
-from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Environment, Member, Ordered, Site, Tenant
+from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Member, Ordered, Site, Tenant
 from mray._scheduler.resources import to_quantities
 from mray._scheduler.works import Works
 from mray.exceptions import describe_status

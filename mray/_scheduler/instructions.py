@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray._scheduler.records import Environment
+from mray._scheduler.jobs import Environment
 
 
 class Instruction:

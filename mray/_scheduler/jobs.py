@@ -10,12 +10,10 @@ The work of a worker stands among its variables, which are the key of the pool i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mray._scheduler.policy import PRIVATE_VARIABLES
 
-if TYPE_CHECKING:
-    from mray._scheduler.records import Environment
+#: Variables in the order of their names.
+Environment = tuple[tuple[str, str], ...]
 
 #: Names the work of a worker among its variables.
 WORK_VARIABLE = PRIVATE_VARIABLES + "WORK"

@@ -33,13 +33,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
-from mray._scheduler.jobs import stamped
+from mray._scheduler.jobs import Environment, stamped
 from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
 
 _Item = TypeVar("_Item")
-
-#: Variables in the order of their names.
-Environment = tuple[tuple[str, str], ...]
 
 #: Resources held, resources needed when placed, environment, what else makes demands differ: placement group and bundle, CPUs.
 ClassKey = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], Environment, tuple[Any, ...]]

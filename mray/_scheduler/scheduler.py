@@ -33,7 +33,7 @@ from mray._scheduler import events
 from mray._scheduler.actors import Actors
 from mray._scheduler.affinity import CpuLoads, Topology
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
-from mray._scheduler.jobs import stamped, work_of
+from mray._scheduler.jobs import Environment, stamped, work_of
 from mray._scheduler.listings import listing_of
 from mray._scheduler.placement import GroupRecord, Groups
 from mray._scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
@@ -44,7 +44,6 @@ from mray._scheduler.records import (
     STARTING,
     ActorRecord,
     Cause,
-    Environment,
     Lease,
     Member,
     Site,

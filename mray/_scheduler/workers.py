@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from mray._scheduler.jobs import work_of
+from mray._scheduler.jobs import Environment, work_of
 from mray._scheduler.policy import SPAWN_ATTEMPTS
-from mray._scheduler.records import BUSY, IDLE, STARTING, Environment, Tenant, WorkerRecord
+from mray._scheduler.records import BUSY, IDLE, STARTING, Tenant, WorkerRecord
 from mray._scheduler.resources import GpuId
 
 _Gpus = tuple[GpuId, ...] | None

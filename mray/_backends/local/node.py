@@ -33,8 +33,9 @@ from mray._runtime.members import Members
 from mray._scheduler import events
 from mray._scheduler.affinity import Topology
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
+from mray._scheduler.jobs import Environment
 from mray._scheduler.policy import GRAVE_BYTES, GRAVES, LAST_CALL_BYTES, LAST_CALLERS
-from mray._scheduler.records import Environment, environment_of
+from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
 from mray._scheduler.words import EVENT_OF
 
