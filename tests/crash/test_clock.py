@@ -27,7 +27,7 @@ SHOWN = {
     "_runtime/session.py": "the name of a session",
     "_runtime/snapshot.py": "when a listing was made, and when somebody died",
     "_backends/timeline.py": "when a trace begins",
-    "_graph/profile.py": "when a profile begins",
+    "_graph/watch/profile.py": "when a profile begins",
     "_trace/torch_profiler.py": "the name of a file",
     "pytest_plugin/leaks.py": "a name",
     "cli/commands/debug.py": "since when a breakpoint waits",
