@@ -387,6 +387,7 @@ class Driver:
     def end(self) -> dict[str, Any]:
         self.counter = self.first = self.last = self.graph = None
         ray.shutdown()
+        gc.collect()  # what an error held
         threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
         return {"threads": threads, "files": sorted(set(open_files()) - set(self.before))}
 
