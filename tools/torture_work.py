@@ -36,7 +36,7 @@ import numpy as np
 import mray as ray
 from mray._api.current import current_backend
 from mray._common.messages import CAUSE_OWNER
-from mray._runtime.observer import ask_node
+from mray._runtime.observer import SessionGoneError, ask_node
 from mray.dag import InputNode, MultiOutputNode
 from mray.exceptions import (
     ActorDiedError,
@@ -339,7 +339,7 @@ class Torment:
         while True:
             try:
                 dead = ask_node(self.session_dir, "snapshot", PATIENCE)["dead_workers"]
-            except (OSError, RayError):
+            except (OSError, RayError, SessionGoneError):
                 if (self.folder / "fatal").exists():
                     self.over = True
                     raise Over from None

@@ -64,12 +64,12 @@ class Facade(ModuleType):
 
 def load_facade(name: str) -> ModuleType:
     """A facade that was pickled; in a process without facades mray's own module."""
-    return importlib.import_module(name if is_installed() else ours_of(name))
+    return _load(name if is_installed() else ours_of(name))
 
 
 def names_of(stand: Stand) -> set[str]:
     """All names that a facade has, the submodules apart."""
-    ours = _public_names(importlib.import_module(stand.ours)) if stand.ours else set()
+    ours = _public_names(_load(stand.ours)) if stand.ours else set()
     return {*ours, *stand.also, *stand.absent}
 
 
@@ -129,29 +129,41 @@ def _find(module: str, name: str) -> Any:
             return _target(stand.also[name])
         if name in stand.absent:
             return make_absent(module, name, stand.absent[name])
+        ours = _load(stand.ours) if stand.ours and not name.startswith("_") else None
+        value = getattr(ours, name, None)
         below = _stand(f"{module}.{name}")
-        if isinstance(below, Stand):
-            return importlib.import_module(f"{module}.{name}")
+        # Where Ray has a function and a module of one name, the function is the attribute.
+        if isinstance(below, Stand) and (value is None or isinstance(value, ModuleType)):
+            return _load(f"{module}.{name}")
         if isinstance(below, Lack):
             raise AttributeError(f"module {module!r} has no attribute {name!r}: this part of Ray is not in mray; {below.reason}", name=name)
-        ours = importlib.import_module(stand.ours) if stand.ours and not name.startswith("_") else None
         if hasattr(ours, name):
-            value = getattr(ours, name)
             return _face_of(value) if isinstance(value, ModuleType) else value
     raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+
+
+def _load(module: str) -> ModuleType:
+    """Import a module, its packages first.
+
+    Python takes the lock of the module before those of its packages, so that two threads may wait for each other: one that
+    imports a package, which imports the module, and one that imports the module.
+    """
+    for end in (at for at, each in enumerate(module) if each == "."):
+        importlib.import_module(module[:end])
+    return importlib.import_module(module)
 
 
 def _target(text: str) -> Any:
     """``module`` or ``module:attribute``."""
     module, colon, name = text.partition(":")
-    found = importlib.import_module(module)
+    found = _load(module)
     return getattr(found, name) if colon else found
 
 
 def _face_of(module: ModuleType) -> ModuleType:
     """By Ray's name, if it is one of mray's."""
     package, dot, rest = module.__name__.partition(".")
-    return importlib.import_module(RAY + dot + rest) if package == OURS else module
+    return _load(RAY + dot + rest) if package == OURS else module
 
 
 class _FacadeLoader(Loader):
@@ -167,7 +179,7 @@ class _FacadeLoader(Loader):
         assert isinstance(stand, Stand)
         own = vars(module)
         if stand.ours:
-            ours = importlib.import_module(stand.ours)
+            ours = _load(stand.ours)
             taken = _public_names(ours) - {*stand.also, *stand.absent}
             own.update((each, vars(ours)[each]) for each in taken if not isinstance(vars(ours).get(each, ours), ModuleType))
             own.update(__doc__=ours.__doc__, __file__=ours.__file__)
@@ -243,7 +255,7 @@ class _PlaceFinder:
         stand = _stand(self._package)
         names = {each.removeprefix(above).partition(".")[0] for each in MODULES if each.startswith(above)}
         if isinstance(stand, Stand) and stand.ours.partition(".")[0] == OURS:
-            names.update(each.name for each in pkgutil.iter_modules(getattr(importlib.import_module(stand.ours), "__path__", ())))
+            names.update(each.name for each in pkgutil.iter_modules(getattr(_load(stand.ours), "__path__", ())))
         for name in sorted(names):
             found = _stand(above + name)
             if isinstance(found, Stand):
