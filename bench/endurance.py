@@ -179,8 +179,10 @@ def threads(count: int, rounds: int = 200) -> list[str]:
         seconds = time.perf_counter() - begun
         if mray.get(shared.who.remote()) != (0, count * rounds + 1):
             wrong.append("calls of the shared actor were lost or doubled")
-        print(f"{count} threads, {rounds} rounds each of 2 tasks, 2 calls of actors and a put: {seconds:.1f} s, "
-              f"{count * rounds * 4 / seconds:.0f} calls per second")
+        print(
+            f"{count} threads, {rounds} rounds each of 2 tasks, 2 calls of actors and a put: {seconds:.1f} s, "
+            f"{count * rounds * 4 / seconds:.0f} calls per second"
+        )
     finally:
         mray.shutdown()
     return wrong

@@ -1,7 +1,7 @@
 """What GPU edges are compared with: queues of torch.multiprocessing between two spawned processes, the same tensors, the same clock.
 
-    producer: makes a tensor, puts it          consumer: gets it, launches the kernel whose start is noted
-              <- "again", once the other has noted it -
+producer: makes a tensor, puts it          consumer: gets it, launches the kernel whose start is noted
+          <- "again", once the other has noted it -
 """
 
 from __future__ import annotations

@@ -446,4 +446,3 @@ def the_work() -> Work:
     work = find_work()
     assert work is not None
     return work
-

@@ -36,7 +36,7 @@ import numpy as np
 import mray as ray
 from mray._api.current import current_backend
 from mray._common.messages import CAUSE_OWNER
-from mray._runtime.observer import SessionGoneError, ask_node
+from mray._runtime.observe.observer import SessionGoneError, ask_node
 from mray.dag import InputNode, MultiOutputNode
 from mray.exceptions import (
     ActorDiedError,
@@ -328,7 +328,6 @@ class Torment:
         told = f"told: {type(error).__name__} of {sorted(pids)}"
         if not self.events[-1].endswith(told):
             self.say(told)
-
 
     def follows_a_kill(self, text: str) -> bool:
         """Whether somebody whom an error names was killed, or had to end because its owner was, or the owner of that, and so on.

@@ -346,9 +346,7 @@ def check_session(handle: ActorHandle) -> None:
         )
 
 
-def _restore_handle(
-    actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str, Any], weak: bool, carried: Any = None
-) -> ActorHandle:
+def _restore_handle(actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str, Any], weak: bool, carried: Any = None) -> ActorHandle:
     blueprint = ActorBlueprint.known(uuid) or ActorBlueprint.from_wire(wire)
     if carried is None:
         return make_handle(blueprint, actor_id, None if weak else current_backend().hold_actor(actor_id), options)

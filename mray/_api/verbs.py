@@ -51,9 +51,7 @@ def get(object_refs: ObjectRef[R], *, timeout: float | None = None, _use_object_
 
 
 @overload
-def get(
-    object_refs: ObjectRefGenerator[R], *, timeout: float | None = None, _use_object_store: bool = False
-) -> ObjectRefGenerator[R]: ...
+def get(object_refs: ObjectRefGenerator[R], *, timeout: float | None = None, _use_object_store: bool = False) -> ObjectRefGenerator[R]: ...
 
 
 @overload

@@ -19,8 +19,8 @@ from mray._common.ids import FIRST
 from mray._trace.span import ARGUMENTS, CALL, EXECUTE, GET, REPLY, SUBMIT, Buffer, clock, own_shelf
 
 if TYPE_CHECKING:
-    from mray._runtime.running import RunningCall
-    from mray._runtime.worker import Worker
+    from mray._runtime.worker.running import RunningCall
+    from mray._runtime.worker.worker import Worker
 
 
 class CallSpans:

@@ -7,7 +7,7 @@ loaded by name, since the node must not import it.
 ::
 
     driver ──exec──▶ [ entry ] ──fork──▶ zygote ──fork──▶ workers
-             (or: ──exec──▶ template ──fork──▶, see `mray._runtime.template`)
+             (or: ──exec──▶ template ──fork──▶, see `mray._runtime.processes.template`)
                          └─ becomes the node ──exec──▶ a worker with its own interpreter, a new zygote
 """
 
@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 from mray._ipc.frames import from_text
 from mray._ipc.limits import explaining
 from mray._ipc.process import close_all_but, die_with
-from mray._runtime.launch import LIFELINE_VARIABLE, RECIPE_VARIABLE, WORKER_VARIABLE, new_channel
+from mray._runtime.processes.launch import LIFELINE_VARIABLE, RECIPE_VARIABLE, WORKER_VARIABLE, new_channel
 
 if TYPE_CHECKING:
-    from mray._runtime.zygote import WorkerMain
+    from mray._runtime.processes.zygote import WorkerMain
 
 #: Module with the function ``worker_main(start)``.
 WORKER_MODULE = "mray._backends.worker_process"
@@ -82,7 +82,7 @@ def _be_deaf() -> None:
 
 
 def _import_face() -> None:
-    """Import the package itself, which this process began without. See Note [face] in `mray._runtime.launch`."""
+    """Import the package itself, which this process began without. See Note [face] in `mray._runtime.processes.launch`."""
     if hasattr(sys.modules["mray"], "__version__"):
         return  # a template has
     del sys.modules["mray"]
@@ -105,9 +105,9 @@ def _load_worker_main(options: dict[str, Any]) -> WorkerMain:
 
 def _run_template(options: dict[str, Any]) -> int:
     os.setsid()
-    template = importlib.import_module("mray._runtime.template")
+    template = importlib.import_module("mray._runtime.processes.template")
     _settle((template.TEMPLATE_DRIVER,))
-    for name in ("mray._runtime.node", "mray._runtime.zygote"):
+    for name in ("mray._runtime.node.node", "mray._runtime.processes.zygote"):
         importlib.import_module(name)
     _load_worker_main(options)
     return template.serve(_run_node)  # type: ignore[no-any-return]
@@ -127,13 +127,13 @@ def _run_node(session_dir: str, options: dict[str, Any]) -> int:
         os.close(NODE_LISTENER)
         return _run_zygote(session_dir, options, channel[1].detach(), lifeline[0], NODE_LOCK)
     channel[1].close()
-    node = importlib.import_module("mray._runtime.node")
+    node = importlib.import_module("mray._runtime.node.node")
     return node.run(session_dir, options, NODE_LISTENER, NODE_LOCK, lifeline, pid, channel[0])  # type: ignore[no-any-return]
 
 
 def _run_zygote(session_dir: str, options: dict[str, Any], node: int, lifeline: int, lock: int) -> int:
     _settle((node, lifeline, lock))
-    zygote = importlib.import_module("mray._runtime.zygote")
+    zygote = importlib.import_module("mray._runtime.processes.zygote")
     server = zygote.Zygote(socket.socket(fileno=node), lifeline, lock, session_dir, options)
     return server.run(lambda: _load_worker_main(options))  # type: ignore[no-any-return]
 
@@ -141,7 +141,7 @@ def _run_zygote(session_dir: str, options: dict[str, Any], node: int, lifeline: 
 def _run_builder() -> int:
     _settle((WORKER_LIFELINE,))
     die_with(WORKER_LIFELINE)
-    builder = importlib.import_module("mray._runtime.package_builder")
+    builder = importlib.import_module("mray._runtime.environment.package_builder")
     return builder.build(from_text(RECIPE_VARIABLE, os.environ.pop(RECIPE_VARIABLE), dict))  # type: ignore[no-any-return]
 
 
@@ -151,10 +151,10 @@ def _run_worker(session_dir: str, process: str, options: dict[str, Any]) -> int:
         lifeline, node = WORKER_LIFELINE, WORKER_NODE
         _settle((lifeline, node))
     else:
-        # See Note [wrapped workers] in `mray._runtime.wrapped`. FileNotFoundError: the node is dead already.
+        # See Note [wrapped workers] in `mray._runtime.processes.wrapped`. FileNotFoundError: the node is dead already.
         lifeline = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         node = -1
         _be_deaf()
-    zygote = importlib.import_module("mray._runtime.zygote")
+    zygote = importlib.import_module("mray._runtime.processes.zygote")
     environment = from_text(WORKER_VARIABLE, os.environ.pop(WORKER_VARIABLE), dict)
     return zygote.run_fresh_worker(lifeline, node, session_dir, process, environment, options, _load_worker_main(options))  # type: ignore[no-any-return]

@@ -4,7 +4,7 @@ In a worker; entered by its reading thread (a driver's request) or by any thread
 
 The graphs' modules are a quarter of what a worker needs, and most sessions run no graph. So the zygote imports them for all workers only
 where they are expected: when the driver's program has imported them before `init`, or when anybody may join the session later
-(`mray._runtime.session.choose_options`). Elsewhere a worker imports them (20 ms, once) when the first request for a graph comes.
+(`mray._runtime.session.session.choose_options`). Elsewhere a worker imports them (20 ms, once) when the first request for a graph comes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mray._backends.graph_host import Host
     from mray._backends.native import NativeBackend
     from mray._ipc.connection import Connection
-    from mray._runtime.worker import Worker
+    from mray._runtime.worker.worker import Worker
 
 #: What all that takes part in graphs needs.
 GRAPH_MODULE = "mray._backends.graph_host"

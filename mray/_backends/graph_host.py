@@ -27,17 +27,17 @@ from mray._ipc.doorbell import Doorbell, GroupBell
 from mray._ipc.limits import is_exhausted
 from mray._ipc.segment import Ask
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
-from mray._runtime.calls import ActorCaller
-from mray._runtime.client import Client
-from mray._runtime.deaths import actor_error
-from mray._runtime.exits import ExitActor
-from mray._runtime.killing import kill_actors
-from mray._runtime.requests import Answer
+from mray._runtime.client.calls import ActorCaller
+from mray._runtime.client.client import Client
+from mray._runtime.client.deaths import actor_error
+from mray._runtime.client.killing import kill_actors
+from mray._runtime.client.requests import Answer
+from mray._runtime.worker.exits import ExitActor
 from mray.exceptions import AsyncioActorExit, OwnerDiedError, RaySystemError
 
 if TYPE_CHECKING:
     from mray._graph.caller.compiled import CompiledGraph
-    from mray._runtime.worker import Worker
+    from mray._runtime.worker.worker import Worker
 
 
 class Request:

@@ -23,16 +23,16 @@ from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker
 from mray._ipc.limits import explaining
 from mray._objects.ownership import why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
-from mray._runtime.calls import ActorCaller, Call, pack_arguments
-from mray._runtime.client import Client
-from mray._runtime.context import Context
-from mray._runtime.detached import discard_own, pack_own
-from mray._runtime.environments import merge_environments, variables_of
-from mray._runtime.killing import kill_actors
-from mray._runtime.output import OutputPrinter
-from mray._runtime.persistent import JoinedSession, join_session
-from mray._runtime.session import Session, start_session
-from mray._runtime.streams import listener, new_stream
+from mray._runtime.client.calls import ActorCaller, Call, pack_arguments
+from mray._runtime.client.client import Client
+from mray._runtime.client.context import Context
+from mray._runtime.client.killing import kill_actors
+from mray._runtime.client.streams import listener, new_stream
+from mray._runtime.environment.environments import merge_environments, variables_of
+from mray._runtime.session.output import OutputPrinter
+from mray._runtime.session.persistent import JoinedSession, join_session
+from mray._runtime.session.session import Session, start_session
+from mray._runtime.worker.detached import discard_own, pack_own
 from mray.exceptions import (
     ActorAlreadyExistsError,
     PendingCallsLimitExceeded,
@@ -47,12 +47,11 @@ if TYPE_CHECKING:
     from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport
     from mray._graph.caller.compiled import CompiledGraph
-    from mray._runtime.worker import Worker
+    from mray._runtime.worker.worker import Worker
     from mray.exceptions import RayActorError
 
 #: Pickled functions and classes above this are refused, as Ray does.
 LARGEST_CODE = 95 * 1024 * 1024
-
 
 
 class _Plan:
@@ -195,12 +194,12 @@ class NativeBackend(PlacementCalls, Backend):
         self.client.reactor.wake()
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
-        from mray._runtime.awaiting import awaited_refs  # noqa: PLC0415  (it imports asyncio, which who awaits has loaded)
+        from mray._runtime.client.awaiting import awaited_refs  # noqa: PLC0415  (it imports asyncio, which who awaits has loaded)
 
         return awaited_refs(self.client).future(ref)
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
-        from mray._runtime.awaiting import awaited_refs  # noqa: PLC0415
+        from mray._runtime.client.awaiting import awaited_refs  # noqa: PLC0415
 
         return awaited_refs(self.client).wait(ref)
 
@@ -216,13 +215,7 @@ class NativeBackend(PlacementCalls, Backend):
         plan = kept[1].get("plan")
         context = self._context
         environment = context.runtime_env or self._base_env
-        if (
-            plan is None
-            or kept[0] is not self
-            or plan[0] is not options
-            or plan[1] is not environment
-            or plan[2] is not context.placement
-        ):
+        if plan is None or kept[0] is not self or plan[0] is not options or plan[1] is not environment or plan[2] is not context.placement:
             plan = (options, environment, context.placement, self._plan(function, options, environment))
             self.exports(function)["plan"] = plan
         plan = plan[3]

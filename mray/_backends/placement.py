@@ -15,12 +15,12 @@ from mray._common.ids import PlacementGroupID, new_object_id, new_placement_grou
 from mray._common.labels import selects
 from mray._common.placement import NODE_ID_LABEL, check_fit, is_group_strategy, why_no_node
 from mray._objects.remote_error import pickle_error
-from mray._runtime.calls import freeze_value
+from mray._runtime.client.calls import freeze_value
 from mray.exceptions import RaySystemError, TaskPlacementGroupRemoved, TaskUnschedulableError
 
 if TYPE_CHECKING:
-    from mray._runtime.calls import Call
-    from mray._runtime.client import Client
+    from mray._runtime.client.calls import Call
+    from mray._runtime.client.client import Client
 
 
 #: The group of a task or actor, whether its children follow it there, its bundles.

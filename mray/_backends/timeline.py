@@ -15,14 +15,14 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
-from mray._runtime.observer import ask_node, ask_processes
+from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import spans_of
 from mray._trace.span import CALL, Span, clock, own_shelf
 
 if TYPE_CHECKING:
-    from mray._runtime.client import Client
-    from mray._runtime.worker import Worker
+    from mray._runtime.client.client import Client
+    from mray._runtime.worker.worker import Worker
 
 #: What processes are asked for.
 SECTION = "trace"

@@ -17,12 +17,12 @@ from mray._backends.native import NativeBackend
 from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE, SETTING_UP
 from mray._ipc.process import prefer_as_victim
 from mray._ipc.reaper import session_of
-from mray._runtime import line_coverage, stack_signal
-from mray._runtime.breakpoints import Breakpoints
-from mray._runtime.client import Client
-from mray._runtime.environments import set_up
-from mray._runtime.jobs import take_place
-from mray._runtime.worker import Worker
+from mray._runtime.client.client import Client
+from mray._runtime.environment.environments import set_up
+from mray._runtime.node.jobs import take_place
+from mray._runtime.observe import line_coverage, stack_signal
+from mray._runtime.session.breakpoints import Breakpoints
+from mray._runtime.worker.worker import Worker
 
 
 def worker_main(start: dict[str, Any]) -> int:

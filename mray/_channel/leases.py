@@ -132,9 +132,7 @@ class Lender:
     def dead_readers(self) -> frozenset[int]:
         """Those of the readers that have something open, whose processes have ended. Before, or within, the end of `close`."""
         words = self._words
-        return frozenset(
-            [reader for reader, board in enumerate(self._boards) if words[board.is_open] and _is_dead(words, board.signature)]
-        )
+        return frozenset([reader for reader, board in enumerate(self._boards) if words[board.is_open] and _is_dead(words, board.signature)])
 
     def close(self, then: Callable[[], None] = lambda: None) -> None:
         """Lend no more. What is lent stays so until `sweep_orphans` finds it ended, and calls `then`. Idempotent."""

@@ -174,9 +174,7 @@ class NcclMember:
             self._check_fit(given, target, 1)
             dtype, operation, parts = self.nccl.reduction(given.dtype, op)
         count = _count(given) * parts
-        self._collect(
-            source, out, lambda nccl, stream: nccl.allReduce(given.address, target.address, count, dtype, operation, stream)
-        )
+        self._collect(source, out, lambda nccl, stream: nccl.allReduce(given.address, target.address, count, dtype, operation, stream))
 
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
         """The reduction of everybody's `tensor` into the root's."""
@@ -184,17 +182,13 @@ class NcclMember:
             facts = self._target(tensor)
             dtype, operation, parts = self.nccl.reduction(facts.dtype, op)
         count = _count(facts) * parts
-        self._collect(
-            tensor, tensor, lambda nccl, stream: nccl.reduce(facts.address, facts.address, count, dtype, operation, root, stream)
-        )
+        self._collect(tensor, tensor, lambda nccl, stream: nccl.reduce(facts.address, facts.address, count, dtype, operation, root, stream))
 
     def broadcast(self, tensor: Any, root: int) -> None:
         """The root's `tensor` into everybody's."""
         with self.group.refusing():
             facts = self._target(tensor)
-        self._collect(
-            tensor, tensor, lambda nccl, stream: nccl.broadcast(facts.address, facts.address, facts.size, BYTES, root, stream)
-        )
+        self._collect(tensor, tensor, lambda nccl, stream: nccl.broadcast(facts.address, facts.address, facts.size, BYTES, root, stream))
 
     def allgather(self, source: Any, out: Any) -> None:
         """Everybody's `source`, by rank, into everybody's `out`."""
@@ -212,9 +206,7 @@ class NcclMember:
             self._check_fit(target, given, self.world_size)
             dtype, operation, parts = self.nccl.reduction(given.dtype, op)
         count = _count(target) * parts
-        self._collect(
-            source, out, lambda nccl, stream: nccl.reduceScatter(given.address, target.address, count, dtype, operation, stream)
-        )
+        self._collect(source, out, lambda nccl, stream: nccl.reduceScatter(given.address, target.address, count, dtype, operation, stream))
 
     def _collect(self, source: Any, out: Any, call: Callable[[Any, int], None]) -> None:
         stream = self.send_stream

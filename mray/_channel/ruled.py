@@ -18,9 +18,7 @@ class RuledWriter(WrappedWriter):
 
     __slots__ = ("_failure", "_rules", "_scanner")
 
-    def __init__(
-        self, inner: ChannelWriter, rules: EdgeRules, types: tuple[type, ...], failure: Callable[[BaseException], bytes]
-    ) -> None:
+    def __init__(self, inner: ChannelWriter, rules: EdgeRules, types: tuple[type, ...], failure: Callable[[BaseException], bytes]) -> None:
         super().__init__(inner)
         self._rules = rules
         self._scanner = ObjectScanner(types)

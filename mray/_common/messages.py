@@ -16,7 +16,8 @@ A value in a message is three consecutive fields ``form, payload, refs``:
 * ``SEGMENT``: payload is ``(segment name, length, producer process)``; the value lies in shared memory, PACKED (or PICKLED: length is
 negative).
 * ``FAILED``:  payload is the pickle of the exception that `get` raises.
-* ``TENSORS``: the tensors have stayed in the process that made them; payload is what is described in `mray._runtime.tensor_transport`.
+* ``TENSORS``: the tensors have stayed in the process that made them; payload is what is described in
+`mray._runtime.objects.tensor_transport`.
 
 ``refs`` is ``None`` or the list of ``(object id, owner process)`` that are pickled inside the value;
 an actor handle inside a value stands there as ``(actor id, "")``.
@@ -33,13 +34,13 @@ TENSORS = 4
 
 # --------------------------------------------------------------------------- first on any connection
 HELLO = 1  # role, process, pid    role: one of the ROLE_ words; both ends send it first
-#            a driver that joins a session which is not its own adds its job: a dict, see `mray._runtime.jobs`
+#            a driver that joins a session which is not its own adds its job: a dict, see `mray._runtime.node.jobs`
 ROLE_DRIVER = "driver"
 ROLE_WORKER = "worker"
 ROLE_NODE = "node"
 ROLE_ZYGOTE = "zygote"
-ROLE_OBSERVER = "observer"  # looks on: asks the node for what `mray._runtime.snapshot` tells, and belongs to nothing
-DESCRIPTOR = 2  # key                 instead of HELLO: send me this descriptor, then hang up; key: see `mray._runtime.descriptors`
+ROLE_OBSERVER = "observer"  # looks on: asks the node for what `mray._runtime.node.snapshot` tells, and belongs to nothing
+DESCRIPTOR = 2  # key                 instead of HELLO: send me this descriptor, then hang up; key: see `mray._runtime.client.descriptors`
 REFUSED = 3  # errno, text              to whoever has just connected: you are not let in, for want of a descriptor say; the hang-up follows
 NONSENSE = 4  # text                last: what you have said makes no sense, and this is why
 PASS_ON = 5  # process                  to the node, instead of HELLO: give this connection to that process; answered by PASSED or REFUSED
@@ -91,7 +92,7 @@ GRAPHED = 41  # number, ok, payload                      payload: a pickle, of t
 
 # -------------------------------------------------------------------------------- of observers to a peer
 ASK = 45  # number, sections                           also first on a connection, instead of HELLO
-TOLD = 46  # number, answer                              section -> (ok, rows or a text), see `mray._runtime.process_snapshot`
+TOLD = 46  # number, answer                              section -> (ok, rows or a text), see `mray._runtime.observe.process_snapshot`
 
 # ----------------------------------------------------------------------------------- client to the node
 LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._scheduler.records.Demand`

@@ -239,9 +239,7 @@ def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_optio
 def check_grouping(given: Mapping[str, Any]) -> None:
     """ValueError when what stands in ``.options()`` says how many items a generator yields at once."""
     if given.get("_num_objects_per_yield") is not None:
-        raise ValueError(
-            "_num_objects_per_yield cannot be overridden per task call. Use @ray.remote(_num_objects_per_yield=...) instead."
-        )
+        raise ValueError("_num_objects_per_yield cannot be overridden per task call. Use @ray.remote(_num_objects_per_yield=...) instead.")
 
 
 def check_generator_returns(num_returns: Any, is_generator: bool) -> None:

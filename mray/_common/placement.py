@@ -71,9 +71,7 @@ def _check_topology(topology: Any) -> None:
                     f"labels other than `{NODE_ID_LABEL}` for now."
                 )
     if len(others) > 1:
-        raise ValueError(
-            f"`topology_strategy` currently supports at most one topology label other than `{NODE_ID_LABEL}`. Got {others}."
-        )
+        raise ValueError(f"`topology_strategy` currently supports at most one topology label other than `{NODE_ID_LABEL}`. Got {others}.")
 
 
 def check_bundles(bundles: Any) -> None:

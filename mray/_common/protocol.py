@@ -1,8 +1,8 @@
 """Who may say what to whom: every message of a session with its ways, and the names and shapes of its fields.
 
 Whoever reads what another process has written looks here before it believes it. What is done with a message stands where it is heard:
-`mray._runtime.dispatch` (drivers and workers), `mray._runtime.node`, `mray._runtime.supervisor` (what the zygote says),
-`mray._runtime.zygote`, `mray._runtime.observer`, `mray._runtime.introducer`.
+`mray._runtime.client.dispatch` (drivers and workers), `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (what the zygote
+says), `mray._runtime.processes.zygote`, `mray._runtime.observe.observer`, `mray._runtime.node.introducer`.
 
 The node looks at every message before it acts on it, since what it believed once stays in its tables. Drivers and workers look when a
 message has failed: that tells a peer that talks nonsense, whose conversation ends, from a mistake of ours, which must lose nothing that

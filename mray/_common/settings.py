@@ -460,9 +460,7 @@ DEVICE_OUTPUTS = _declare(
     True,
     "Whether methods whose results stay on the GPU make them in a torch memory pool of their own, so that they are sent without a copy.",
 )
-NULL_NCCL_VERSION = _declare(
-    "MRAY_NULL_NCCL_VERSION", int, 23000, "Version of NCCL on pretended GPUs, as NCCL counts: 22705 is 2.27.5."
-)
+NULL_NCCL_VERSION = _declare("MRAY_NULL_NCCL_VERSION", int, 23000, "Version of NCCL on pretended GPUs, as NCCL counts: 22705 is 2.27.5.")
 POINTS = _declare(
     "MRAY_POINTS",
     _object,

@@ -12,7 +12,8 @@
     nccl, null_nccl      which library carries collectives; its pretended twin
 
 Nothing here waits for a device, and nothing crosses to another process by itself: what `departures` says of a tensor is plain data, which
-edges of graphs (`mray._channel.cuda_ipc`) and calls (`mray._runtime.device_loans`) carry, and what `arrivals` releases they carry back.
+edges of graphs (`mray._channel.cuda_ipc`) and calls (`mray._runtime.objects.device_loans`) carry, and what `arrivals` releases they carry
+back.
 
 CUDA is called through the driver's API, which every machine with a GPU has, and which shares its context with torch and cupy. Rejected:
 cupy's or torch's bindings of the runtime (one is another big dependency, the other lacks half of what is needed), and a compiled

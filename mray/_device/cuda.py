@@ -349,9 +349,7 @@ class CudaDevice(Device):
 
     def create_stream(self) -> int:
         stream = ctypes.c_void_p()
-        self.context.call_during_captures(
-            "Creating a stream", self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING
-        )
+        self.context.call_during_captures("Creating a stream", self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING)
         assert stream.value is not None
         return stream.value
 

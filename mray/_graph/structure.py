@@ -1,6 +1,6 @@
 """The DAG nodes of a `Graph` as the user bound them: the steps, and what is a DAG node without being a step. Pure.
 
-    InputNode --> InputAttributeNode --> call --> one of several results --> call --> MultiOutputNode
+InputNode --> InputAttributeNode --> call --> one of several results --> call --> MultiOutputNode
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ is put off likewise (`mray._ipc.handlers`).
 A signal ends a sleep, but not one that is about to begin: it may come when the interpreter has looked for signals and the kernel has not
 put the thread to sleep yet, and ``_thread.interrupt_main`` sends none at all. The handler would then run when something else ends the
 sleep, which may be never. So the main thread of a driver looks again each second. Those of workers sleep on, of which there may be a
-thousand that have nothing to do: whoever cancels a task there sends the signal until it has landed (`mray._runtime.cancelling`).
+thousand that have nothing to do: whoever cancels a task there sends the signal until it has landed (`mray._runtime.client.cancelling`).
 
 Rejected: `signal.set_wakeup_fd`. There is one for a process, and it is the user's: event loops take it, or warn when it is taken.
 """

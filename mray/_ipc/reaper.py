@@ -122,7 +122,7 @@ def remove_spilled(directory: str) -> None:
 
 
 def is_published(directory: str) -> bool:
-    """Whether this is the persistent session that others find (see `mray._runtime.address`)."""
+    """Whether this is the persistent session that others find (see `mray._runtime.session.address`)."""
     directory = directory.rstrip("/")
     try:
         with open(os.path.join(os.path.dirname(directory), ADDRESS), encoding="utf-8", errors="replace") as file:

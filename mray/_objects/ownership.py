@@ -67,7 +67,8 @@ class Entry(Holder):
     fetching = False
     #: The call that makes the value, while it is pending (for `cancel`).
     task: Any = None
-    #: How a value is made again whose memory is gone (see `mray._runtime.remaking`), and what lay in vain where the owner said.
+    #: How a value is made again whose memory is gone (see `mray._runtime.objects.reconstruction`), and what lay in vain where the owner
+    #: said.
     recipe: Any = None
     missed = ""
     #: How the tensors of the value travel, if they stay with their maker; where `get` is to leave them; which actors

@@ -113,5 +113,3 @@ def _word(chart: Chart, number: int) -> str:
     if bar.kind == COMPUTE:
         return f"[{what} {chart.titles[bar.step]}{several}]"
     return {READ: "R", WRITE: "W"}[bar.kind] + what + several
-
-

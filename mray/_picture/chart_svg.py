@@ -134,5 +134,3 @@ def remarks(chart: Chart) -> list[str]:
     several = ["#: number of the execution"] if any(bar.execution for bar in chart.bars) else []
     beside = ["communication through nccl runs beside the computing"] if chart.overlaps else []
     return [times, *several, *beside]
-
-

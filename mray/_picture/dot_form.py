@@ -55,10 +55,7 @@ def _groups(figure: Figure) -> list[str]:
     for group in sorted({box.group for box in figure.boxes} - {-1}):
         members = [str(box.number) for box in figure.boxes if box.group == group]
         lines.append(f"\t{{rank=same; {'; '.join(members)}}}")
-        lines += [
-            f'\t"{left}" -> "{right}"{looks}'
-            for left, right in pairwise(members)
-        ]
+        lines += [f'\t"{left}" -> "{right}"{looks}' for left, right in pairwise(members)]
     return lines
 
 
@@ -74,9 +71,7 @@ def _legend(figure: Figure) -> list[str]:
             f'<TD ALIGN="LEFT" BORDER="0">{escape(stroke.meaning)}</TD></TR>'
         )
     if figure.has_groups:
-        rows.append(
-            '<TR><TD BORDER="0"><FONT COLOR="#AA3377"><B>══</B></FONT></TD><TD ALIGN="LEFT" BORDER="0">calls that meet</TD></TR>'
-        )
+        rows.append('<TR><TD BORDER="0"><FONT COLOR="#AA3377"><B>══</B></FONT></TD><TD ALIGN="LEFT" BORDER="0">calls that meet</TD></TR>')
     if figure.has_bottleneck:
         why = f"bottleneck: {figure.why}" if figure.why else "bottleneck"
         rows.append(f'<TR><TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(why)}</TD></TR>')

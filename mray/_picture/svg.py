@@ -71,7 +71,7 @@ def text_width(text: str, size: float) -> float:
 _WIDTHS = {
     **dict.fromkeys("ijl'|", 0.25),
     **dict.fromkeys(" .,:;!/ftI[]\\", 0.3),
-    **dict.fromkeys("r()-{}`*\"", 0.36),
+    **dict.fromkeys('r()-{}`*"', 0.36),
     **dict.fromkeys("ckszvxyJ", 0.5),
     **dict.fromkeys("ABEKPSVXY&", 0.68),
     **dict.fromkeys("CDHNRUwG", 0.73),
@@ -310,5 +310,3 @@ def columns(rows: Sequence[tuple[str, str]], most: int = 16) -> tuple[str, Point
         left += 60 + max(text_width(text, SMALL) for _sign, text in column)
         height = max(height, 18.0 * len(column) + 6)
     return "".join(made), (left, height)
-
-

@@ -5,10 +5,17 @@
     driver: session, client ──▶ node: node, supervisor, (scheduler) ──▶ zygote ──▶ worker: worker, executor, client
         └────────────── calls, straight to the worker ───────────────────────────────▶ ┘
 
-`session` starts and ends it all for a driver of its own; `persistent` a session that any number of drivers join, found by its `address`,
-whose `jobs` the node keeps apart. `launch` is how an interpreter of ours is started; `node` answers and decides, `supervisor` holds the
-processes below it, `zygote` forks them. `client` is what every process that can call has; `worker` and `executor` run user code.
-`observer` is who looks on from outside: `snapshot` and `process_snapshot` are what it is told.
+Eight rooms, each with a page of its own; an arrow says who imports whom:
+
+::
+
+    session ──▶ environment, node, observe ──▶ processes
+       └──────────────┬─────────┘
+    worker ──▶ client ──▶ objects
+
+`session` starts and ends it all for a driver; `processes` is how interpreters of ours are started and watched; the `node` answers and
+decides; the `client` is what every process that can call has, with `objects` of its own and borrowed ones; the `worker` runs user code;
+`environment` prepares it; `observe` looks on from outside.
 
 Rejected: one kind of session that everybody joins, as Ray has it. Most programs want to be alone with their machine, and to leave
 nothing; a private session needs no name, no start and no stop, and its workers are there before its driver has said hello.

@@ -1,7 +1,7 @@
 """Numbers out of spans: percentiles for each step and edge of a graph, and who holds the others up. Pure.
 
-    wait(n) of a step: since it began to wait for what it needs, until the last of it was there
-    transfer(n) of an edge: since the writer had published message n, until the reader took it
+wait(n) of a step: since it began to wait for what it needs, until the last of it was there
+transfer(n) of an edge: since the writer had published message n, until the reader took it
 """
 
 from __future__ import annotations

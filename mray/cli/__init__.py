@@ -10,9 +10,9 @@ that is typed is imported.
                                                         │
     each worker   zygote imports the session's preload: mray.as_ray, before any user code
 
-``start`` and ``stop`` begin and end a session that any number of programs join (`mray._runtime.persistent`). All others look on at
-sessions that other processes have started, as observers (`mray._runtime.observer`); of those only ``microbenchmark`` starts one, to measure
-it.
+``start`` and ``stop`` begin and end a session that any number of programs join (`mray._runtime.session.persistent`). All others look on at
+sessions that other processes have started, as observers (`mray._runtime.observe.observer`); of those only ``microbenchmark`` starts one,
+to measure it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from mray._common.version import __version__
 from mray._device import discovery, nccl, nvml
 from mray._device.platform import platform
 from mray._ipc.reaper import SHM, session_of
-from mray._runtime.observer import all_sessions
+from mray._runtime.observe.observer import all_sessions
 from mray.util.state.common import _bytes
 
 # Verdicts. `NOTE` says what is not there and need not be.

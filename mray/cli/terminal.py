@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._ipc.limits import is_exhausted
-from mray._runtime.observer import SessionGoneError
+from mray._runtime.observe.observer import SessionGoneError
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 # Exit statuses, the same for all commands.

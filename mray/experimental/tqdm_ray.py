@@ -1,7 +1,7 @@
 """``tqdm`` for tasks and actors: bars of many processes, drawn together in the driver.
 
 ``from mray.experimental.tqdm_ray import tqdm`` anywhere, as in Ray. A bar says at most once a second how far it is; the driver draws
-(see `mray._runtime.bars`) when the package ``tqdm`` is there.
+(see `mray._runtime.session.progress_bars`) when the package ``tqdm`` is there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from mray._api.current import backend_if_started
 from mray._ipc.output import note
-from mray._runtime.bars import BarBoard, board, safe_print
+from mray._runtime.session.progress_bars import BarBoard, board, safe_print
 
 __all__ = ["instance", "safe_print", "tqdm"]
 

@@ -179,9 +179,7 @@ class Belongings:
             if kinds[_kind(to)] > 0 and (before.files.get(fd) != to):
                 kinds[_kind(to)] -= 1
                 left.append(f"file descriptor {fd} -> {to}")
-        left += [
-            f"thread {thread.name}" for thread in self.threads - before.threads if not (node_pid and thread.name.startswith("mray-"))
-        ]
+        left += [f"thread {thread.name}" for thread in self.threads - before.threads if not (node_pid and thread.name.startswith("mray-"))]
         more = self.device_memory - before.device_memory
         if more > GPU_SLACK:
             left.append(f"GPU memory: {more >> 20} MiB of tensors")

@@ -85,9 +85,7 @@ class Executor(concurrent.futures.Executor):
             raise _broken(self._crew.broken)
         return self._crew.code_of(fn)
 
-    def map(
-        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
-    ) -> Iterator[Any]:
+    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1) -> Iterator[Any]:
         """An iterator of ``fn(*items)`` for items of each iterable, in their order; all calls are submitted at once.
 
         They travel `chunksize` at a time. Raises what a call raised, when its turn comes; TimeoutError when a value is not there `timeout`

@@ -142,9 +142,7 @@ class Histogram(Metric):
             )
         for index, boundary in enumerate(boundaries):
             if boundary <= 0:
-                raise ValueError(
-                    f"Invalid `boundaries` argument at index {index}, {boundaries}. Use positive values for the arguments."
-                )
+                raise ValueError(f"Invalid `boundaries` argument at index {index}, {boundaries}. Use positive values for the arguments.")
         self.boundaries = boundaries
         super().__init__(name, description, tag_keys)
 

@@ -1,13 +1,13 @@
 """The debugger of workers, by Ray's name: ``ray.util.pdb.set_trace()`` is ``breakpoint()``.
 
-See `mray._runtime.breakpoints` for what it does and where.
+See `mray._runtime.session.breakpoints` for what it does and where.
 """
 
 from __future__ import annotations
 
 import sys
 
-from mray._runtime.breakpoints import current
+from mray._runtime.session.breakpoints import current
 
 __all__ = ["set_trace"]
 

@@ -40,9 +40,7 @@ class PlacementGroupSchedulingStrategy:
 class NodeAffinitySchedulingStrategy:
     """On the node with this id (hex digits, as `mray.nodes` lists it); anywhere if that is not there and `soft` is true."""
 
-    def __init__(
-        self, node_id: str | NodeID, soft: bool, _spill_on_unavailable: bool = False, _fail_on_unavailable: bool = False
-    ) -> None:
+    def __init__(self, node_id: str | NodeID, soft: bool, _spill_on_unavailable: bool = False, _fail_on_unavailable: bool = False) -> None:
         self.node_id = node_id if isinstance(node_id, str) else node_id.hex()
         self.soft = soft
         self._spill_on_unavailable = _spill_on_unavailable
@@ -61,9 +59,7 @@ class NodeAffinitySchedulingStrategy:
                 "_spill_on_unavailable cannot be set when soft is False. Please set soft to True to use _spill_on_unavailable."
             )
         if _fail_on_unavailable and soft:
-            raise ValueError(
-                "_fail_on_unavailable cannot be set when soft is True. Please set soft to False to use _fail_on_unavailable."
-            )
+            raise ValueError("_fail_on_unavailable cannot be set when soft is True. Please set soft to False to use _fail_on_unavailable.")
 
 
 def _values(operator: str, values: tuple[Any, ...]) -> list[str]:

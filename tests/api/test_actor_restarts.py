@@ -347,7 +347,6 @@ def test_a_borrower_of_a_handle_sees_the_restart_too(ray_session, mortal, eventu
     assert ray.get(kill_and_ask.remote(actor, pid)) != pid
 
 
-
 # -------------------------------------------------------------------------------- calls while an actor is being restarted
 @pytest.fixture
 def held_back(ray_session, tmp_path):

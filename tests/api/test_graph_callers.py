@@ -606,7 +606,7 @@ def test_a_process_stops_using_a_graph_without_ending_it(ray_session, graph_of, 
 @pytest.mark.only("mray", "local")
 def test_a_graph_that_comes_back_is_the_graph(ray_session, graph_of, user):
     graph = graph_of("echo")
-    assert ray_session.get(user().give_back.remote(graph)) [0] is graph
+    assert ray_session.get(user().give_back.remote(graph))[0] is graph
     assert pickle.loads(pickle.dumps(graph)) is graph
 
 

@@ -113,9 +113,7 @@ def test_several_tensors_of_a_value_beside_other_things(ray, machine, workers):
     a, b = workers(2)
     with InputNode() as inp:
         node = b.look_inside.bind(a.several.bind(inp).with_tensor_transport("nccl"))
-    assert compile_and_run(node, False, [3, 4]) == [
-        ("several", [[float(value)] * 10, [[value] * 3] * 2], value) for value in (3, 4)
-    ]
+    assert compile_and_run(node, False, [3, 4]) == [("several", [[float(value)] * 10, [[value] * 3] * 2], value) for value in (3, 4)]
 
 
 @OVERLAP

@@ -575,7 +575,9 @@ def test_tasks_that_wait_for_tasks_are_not_told_of(run_program):
 
 @pytest.mark.parametrize("prefix", [False, True])
 def test_text_without_a_line_end_is_shown_while_its_task_runs(tmp_path, engine, prefix):
-    program = START + """
+    program = (
+        START
+        + """
 ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR")
 
 @ray.remote
@@ -589,6 +591,7 @@ def works(folder):
 ray.get(works.remote(sys.argv[1]))
 time.sleep(2 if ray.__name__ == "ray" else 0)
 """
+    )
     path = tmp_path / "program.py"
     path.write_text(program.replace("ENGINE", "ray" if engine == "ray" else "mray"))
     environment = program_environment({**PREFIX} if prefix else {})

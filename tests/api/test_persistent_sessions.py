@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from mray._runtime import address as addresses
-from mray._runtime import persistent
-from mray._runtime.persistent import stop_persistent
+from mray._runtime.session import address as addresses
+from mray._runtime.session import persistent
+from mray._runtime.session.persistent import stop_persistent
 
 pytestmark = pytest.mark.only("mray")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -276,7 +276,7 @@ def test_what_only_a_new_session_can_have_is_refused(session, fresh, option, wha
 
 
 def test_a_driver_of_another_version_is_refused(session, fresh, monkeypatch):
-    monkeypatch.setattr("mray._runtime.persistent.versions", lambda: ["2.7", "0.0"])
+    monkeypatch.setattr("mray._runtime.session.persistent.versions", lambda: ["2.7", "0.0"])
     with pytest.raises(RuntimeError, match="Version mismatch: .* Python 2.7, mray 0.0"):
         fresh.init(address="auto")
 

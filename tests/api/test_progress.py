@@ -172,7 +172,7 @@ def board(ray, engine, monkeypatch):
         pytest.skip("only for mray")
     from tqdm.auto import tqdm
 
-    from mray._runtime.bars import BarBoard
+    from mray._runtime.session.progress_bars import BarBoard
 
     monkeypatch.setenv("MRAY_TQDM_PATCH_PRINT", "0")
     board = BarBoard()

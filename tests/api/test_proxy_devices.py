@@ -59,7 +59,6 @@ def of(env: IRemoteInterpreter) -> dict[str, int]:
     return env.run(traffic).fetch()  # type: ignore[no-any-return]
 
 
-
 def test_an_array_goes_from_interpreter_to_interpreter_without_the_host(interpreters: Callable[..., Any]) -> None:
     a, b = interpreters("1,late=0.002")
     x, y = a.module("mray._device.null").full(1000, 2.0), b.module("mray._device.null").full(1000, 1.0)

@@ -306,9 +306,7 @@ def test_a_hook_that_cannot_be_pickled_is_refused_at_once(fresh, init):
 @pytest.fixture
 def env_hook(tmp_path, monkeypatch):
     """Names a function as the hook of environments that gives every job a variable."""
-    (tmp_path / "mray_env_hook.py").write_text(
-        "def hook(environment):\n    return {'env_vars': {'HOOKED': str(environment)}}\n"
-    )
+    (tmp_path / "mray_env_hook.py").write_text("def hook(environment):\n    return {'env_vars': {'HOOKED': str(environment)}}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "mray_env_hook.hook")
 

@@ -38,9 +38,7 @@ def make(request: pytest.FixtureRequest, shm: Any, monkeypatch: pytest.MonkeyPat
             return writer, [writer.reader(number) for number in range(readers)]
         make_writer, make_reader = (CudaIpcWriter, CudaIpcReader) if kind == "cuda_ipc" else (PinnedWriter, PinnedReader)
         devices = platform()
-        return shm.make(
-            readers, partial(make_writer, platform=devices, name="an edge"), partial(make_reader, platform=devices), leases=4
-        )
+        return shm.make(readers, partial(make_writer, platform=devices, name="an edge"), partial(make_reader, platform=devices), leases=4)
 
     if kind in ("cuda_ipc", "pinned"):
         monkeypatch.setenv("MRAY_NULL_DEVICES", "1")

@@ -24,7 +24,7 @@ from typing import Any
 
 import mray
 import mray._backends.native
-import mray._runtime.session as session
+import mray._runtime.session.session as session
 import mray.dag
 from mray._api.current import current_backend
 from tests.crash.refusals import OPENING, refuse

@@ -138,6 +138,7 @@ class Actor:
         import torch
 
         return torch.ones(LARGE)
+
     def total(self, tensor: Any) -> float:
         return float(tensor.sum())
 

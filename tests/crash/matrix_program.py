@@ -219,9 +219,7 @@ class Driver:
 
     @staticmethod
     def _start(preload: tuple[str, ...]) -> str:
-        ray.init(
-            num_cpus=CPUS, num_gpus=GPUS, resources={"slot": 1}, logging_level="ERROR", log_to_driver=False, preload=preload
-        )
+        ray.init(num_cpus=CPUS, num_gpus=GPUS, resources={"slot": 1}, logging_level="ERROR", log_to_driver=False, preload=preload)
         return "started"
 
     # -- rows ----------------------------------------------------------------------------------

@@ -289,7 +289,6 @@ class Drive:
             Path("/dev/shm", name).unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-
     # -- rows ----------------------------------------------------------------------------------
     def play(self, seat: str, phase: str, manner: str, victims: tuple[str, ...], *, opens: bool) -> tuple[dict[str, Any], Any]:
         """Bring the seat into the phase and harm the victims, of which it may be one; who it was, and what the driver says afterwards.

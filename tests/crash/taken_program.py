@@ -21,7 +21,7 @@ import numpy as np
 
 import mray
 import mray.dag
-from mray._runtime import session
+from mray._runtime.session import session
 from mray.experimental.channel.shared_memory_channel import Channel
 from mray.util import collective, state
 from mray.util.testing import reset
@@ -385,9 +385,7 @@ MOMENTS: dict[str, Callable[[Take, str], None]] = {
 #: Those that begin a session themselves.
 OWN = ("before init's end", "before the driver has joined")
 #: Of sessions that are started otherwise.
-OPTIONS: dict[str, dict[str, Any]] = {
-    moment: {"object_store_memory": 80 << 20} for moment in ("before a spill", "with an object on disk")
-}
+OPTIONS: dict[str, dict[str, Any]] = {moment: {"object_store_memory": 80 << 20} for moment in ("before a spill", "with an object on disk")}
 
 
 def main(what: str, moment: str, folder: str) -> None:

@@ -99,9 +99,7 @@ def test_drivers_that_are_not_admitted_leave_no_row(tmp_path: Path, eventually: 
     environment = {**os.environ, "MRAY_TMPDIR": folder, "PYTHONPATH": str(REPOSITORY)}
 
     def run(*words: str) -> str:
-        return subprocess.run(
-            [sys.executable, *words], env=environment, cwd=tmp_path, check=True, capture_output=True, text=True
-        ).stdout
+        return subprocess.run([sys.executable, *words], env=environment, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
     try:
         run("-m", "mray", "start", "--head", "--num-cpus=1")

@@ -20,12 +20,12 @@ PACKAGE = Path(__file__).resolve().parents[2] / "mray"
 
 #: Who reads the wall clock, and what it is shown for.
 SHOWN = {
-    "_runtime/breakpoints.py": "since when a breakpoint waits",
-    "_runtime/jobs.py": "when a driver came",
-    "_runtime/node.py": "when a driver left",
-    "_runtime/process_snapshot.py": "when a call began",
-    "_runtime/session.py": "the name of a session",
-    "_runtime/snapshot.py": "when a listing was made, and when somebody died",
+    "_runtime/session/breakpoints.py": "since when a breakpoint waits",
+    "_runtime/node/jobs.py": "when a driver came",
+    "_runtime/node/node.py": "when a driver left",
+    "_runtime/observe/process_snapshot.py": "when a call began",
+    "_runtime/session/session.py": "the name of a session",
+    "_runtime/node/snapshot.py": "when a listing was made, and when somebody died",
     "_backends/timeline.py": "when a trace begins",
     "_graph/watch/profile.py": "when a profile begins",
     "_trace/torch_profiler.py": "the name of a file",

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from mray._ipc.reaper import ADDRESS, LOCK
-from mray._runtime import address as addresses
-from mray._runtime.observer import parent_of
+from mray._runtime.observe.observer import parent_of
+from mray._runtime.session import address as addresses
 
 MARK = "MRAY_CRASH_MARK"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -183,8 +183,6 @@ def test_a_node_that_does_not_answer_is_killed_by_stop(scene: Scene, run: Any) -
     assert "its node had to be killed" in done.stdout
     assert [each["kind"] for each in scene.outcomes()] == ["NodeDiedError"]
     run.assert_nothing_left()
-
-
 
 
 MOMENTS: dict[str, Callable[[Scene], bool]] = {

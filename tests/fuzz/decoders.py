@@ -41,10 +41,10 @@ from mray._ipc.segment import Segment, new_nonce, open_memory
 from mray._ipc.slots import PLACE, SlotReader
 from mray._ipc.table import ROW_WORDS, ROWS, SessionTable
 from mray._objects.serializer import deserialize, serialize, spans
-from mray._runtime import address, breakpoints
-from mray._runtime.launch import Interpreter, Wrapper
-from mray._runtime.observer import _Reader
-from mray._runtime.output import OutputPrinter
+from mray._runtime.observe.observer import _Reader
+from mray._runtime.processes.launch import Interpreter, Wrapper
+from mray._runtime.session import address, breakpoints
+from mray._runtime.session.output import OutputPrinter
 from mray.exceptions import RaySystemError
 
 

@@ -199,5 +199,3 @@ class Joining:
             for name, stand_in in (("fence", fence), ("publish_fence", fence_if_weak), ("trust_fence", fence_if_weak)):
                 patch.setattr(_shared_ring, name, stand_in)
             yield
-
-

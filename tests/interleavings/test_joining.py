@@ -92,8 +92,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize(("function", "old", "new", "shape", "order", "victim"), MUTANTS)
-def test_joining_with_one_fault_is_caught(
-    function: Any, old: str, new: str, shape: dict[str, Any], order: str, victim: str | None
-) -> None:
+def test_joining_with_one_fault_is_caught(function: Any, old: str, new: str, shape: dict[str, Any], order: str, victim: str | None) -> None:
     with mutated(function, old, new), pytest.raises(Violation):
         Joining(**shape).explore(order, victim)

@@ -251,9 +251,7 @@ def test_an_interrupt_reaches_a_driver_that_waits(tmp_path):
         print("go", flush=True)
         mray.get(ref)
     """
-    program = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    program = subprocess.Popen([sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with program:
         assert program.stdout.readline() == "go\n"
         program.send_signal(signal.SIGINT)

@@ -101,9 +101,7 @@ FOREIGN = ("ray.cloudpickle",)
 
 def asked(*arguments: str, given: Any = None) -> Any:
     program = Path(__file__).with_name("names_of_ray.py")
-    done = subprocess.run(
-        [sys.executable, str(program), *arguments], input=json.dumps(given), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, str(program), *arguments], input=json.dumps(given), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

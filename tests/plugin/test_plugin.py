@@ -32,9 +32,7 @@ def project(tmp_path: Path) -> Run:
         own = ("PYTEST_", "COV", "MRAY_NULL")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         environment["PYTHONPATH"] = str(REPOSITORY)
-        return subprocess.run(
-            [*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
+        return subprocess.run([*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
     return run
 

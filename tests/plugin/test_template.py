@@ -107,7 +107,7 @@ def test_sessions_are_forked_from_a_template_as_long_as_they_inherit_the_same(tm
 
 DRIVER = """
     from common import *
-    from mray._runtime import template
+    from mray._runtime.processes import template
 
     template.current = template.Template()
     template.current.prepare(os.environ["FOLDER"])

@@ -16,8 +16,8 @@ import pytest
 
 import mray
 from mray._api.current import backend_if_started
-from mray._runtime.census import ITEMS, census
-from mray._runtime.observer import ask_node, ask_processes
+from mray._runtime.observe.object_counts import ITEMS, census
+from mray._runtime.observe.observer import ask_node, ask_processes
 from mray.dag import InputNode
 from mray.util import placement_group, remove_placement_group
 from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy

@@ -39,6 +39,7 @@ NAMES = {
     900: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
 }
 
+
 # ---------------------------------------------------------------------------------------------------------- the machine
 class Mapped:
     """Some shared memory, as one process has it mapped."""

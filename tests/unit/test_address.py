@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mray._ipc import reaper
-from mray._runtime import address, observer
+from mray._runtime.observe import observer
+from mray._runtime.session import address
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mray import cli
-from mray._runtime import observer
+from mray._runtime.observe import observer
 from mray.cli import doctor, samples
 from mray.cli.commands.doctor import clean
 from mray.cli.commands.list import columns_help, split_filter

@@ -252,6 +252,7 @@ class Routes:
 
     def use(self, pool: Any) -> Any:
         """`torch.cuda.use_mem_pool`."""
+
         @contextmanager
         def using() -> Iterator[None]:
             self.memory._cuda_beginAllocateCurrentThreadToPool(0, pool.id)

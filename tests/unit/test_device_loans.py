@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray._runtime.device_loans import _Loans
+from mray._runtime.objects.device_loans import _Loans
 
 
 class Device:

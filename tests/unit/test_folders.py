@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mray._runtime.folders import excluder, stamp_of
+from mray._runtime.environment.folders import excluder, stamp_of
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from mray._ipc.frames import decode_message
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.introductions import NODE, Introductions
 from mray._ipc.reactor import Reactor
-from mray._runtime.introducer import Introducer
+from mray._runtime.node.introducer import Introducer
 from tests.unit.test_listener import no_descriptors
 
 

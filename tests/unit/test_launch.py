@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from mray._runtime.launch import Wrapper
-from mray._runtime.profilers import wrapper_of
+from mray._runtime.environment.profilers import wrapper_of
+from mray._runtime.processes.launch import Wrapper
 from mray.exceptions import RuntimeEnvSetupError
 
 WORKER = ["/usr/bin/python", "-c", "pass", "worker"]

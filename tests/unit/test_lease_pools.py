@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
-from mray._runtime.leases import MOST_VAIN, LeasePools
+from mray._runtime.client.leases import MOST_VAIN, LeasePools
 from mray.exceptions import RaySystemError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mray._ipc.table import BYTES, LENT, ROW_WORDS, SPILLED_EVER, SessionTable
-from mray._runtime.members import Members
+from mray._runtime.node.members import Members
 
 NOBODY: Any = None
 

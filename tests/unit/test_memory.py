@@ -15,10 +15,10 @@ import pytest
 from mray._common import messages as m
 from mray._common.memory_options import monitor_options, retry_options
 from mray._ipc.table import POOLED, ROW_WORDS, SessionTable
-from mray._runtime import memory_monitor
-from mray._runtime.members import Members
-from mray._runtime.memory_monitor import MemoryMonitor
-from mray._runtime.memory_usage import Process, largest, processes, read_usage
+from mray._runtime.node import memory_monitor
+from mray._runtime.node.members import Members
+from mray._runtime.node.memory_monitor import MemoryMonitor
+from mray._runtime.node.memory_usage import Process, largest, processes, read_usage
 from mray._scheduler import events
 from mray._scheduler.instructions import KillWorker, SpawnWorker, Tell
 from mray._scheduler.memory import ACTOR, ACTOR_AGAIN, IDLE_WORKER, TASK, TASK_AGAIN, Suspect, choose, suspects
@@ -156,7 +156,7 @@ def test_an_actor_that_nobody_holds_is_a_suspect_while_its_calls_run_and_they_he
 def test_an_idle_worker_costs_what_depends_on_it() -> None:
     stage = Stage()
     stage.task(1, True)
-    (_request, lease, worker, *_rest), = stage.heard(m.LEASE_GRANT)
+    ((_request, lease, worker, *_rest),) = stage.heard(m.LEASE_GRANT)
     stage(events.ActorRequested(worker, 0, b"a", {"label": "actor A", "resources": {"CPU": 1.0}}))
     stage(events.LeaseReturned("driver", lease))
 
@@ -252,9 +252,7 @@ def test_this_machine_tells_its_memory() -> None:
 
 def test_processes_are_known_by_session_and_by_what_they_hold() -> None:
     code = "block = bytearray(64 << 20); print(flush=True); input()"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
-    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True)
     try:
         assert child.stdout is not None
         child.stdout.readline()

@@ -367,7 +367,7 @@ def test_no_wait_on_the_host_while_a_stream_is_held(machine: Machine) -> None:
         event = found.devices[0].create_event()
         event.record(0)
         event.wait(0)
-        moved = null.empty(()  , device=1).copy_(total)
+        moved = null.empty((), device=1).copy_(total)
         assert found.synchronizations == 0
         assert not event.done()
     expected = np.full((10, 10), 2.0) * 3

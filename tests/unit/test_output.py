@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mray._ipc.output import LONGEST_LINE, LONGEST_NOTE, LineSplitter, name_marker, note
-from mray._runtime import output
+from mray._runtime.session import output
 
 STREAM = b"before\n" + name_marker("f") + b"one\ntwo\npart" + name_marker("g\nh") + b" of a line\n\x00\x01 not ours\nlast"
 LINES = [("", b"before\n"), ("f", b"one\ntwo\n"), ("f", b"part"), ("g h", b" of a line\n\x00\x01 not ours\n"), ("g h", b"last\n")]

@@ -10,11 +10,11 @@ import textwrap
 
 import pytest
 
-from mray._runtime.packages import recipe_of
+from mray._runtime.environment.packages import recipe_of
 
 PROGRAM = """
     import os, sys, time
-    from mray._runtime import package_builder
+    from mray._runtime.environment import package_builder
 
     folder, log, gate, how = sys.argv[1:]
 

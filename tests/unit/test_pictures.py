@@ -108,9 +108,7 @@ def test_tasks_of_one_actor_have_one_colour_and_the_legend_says_whose() -> None:
 
 
 def test_edges_say_their_transport_and_what_was_said_of_them() -> None:
-    plan = plan_of(
-        step(0, A, -1), step(1, A, 0), step(2, B, 1), transfers={Source(1): Transfer("accelerator")}, sites=ON_ONE_GPU
-    )
+    plan = plan_of(step(0, A, -1), step(1, A, 0), step(2, B, 1), transfers={Source(1): Transfer("accelerator")}, sites=ON_ONE_GPU)
     drawn = svg(plan_figure(plan, NAMES))
     assert {ends(each): texts(each) for each in parts(drawn, "label")} == {
         (0, 1): ["shm"],

@@ -91,6 +91,7 @@ def test_each_step_is_computed_once_and_in_the_order_of_binding_where_that_is_po
 
 # ------------------------------------------------------------------------------------------- deadlock
 
+
 def test_a_deadlock_is_told_with_its_circle() -> None:
     graph = make_graph(("a", (-1,)), ("b", (0,)), ("b", (-1,)), ("a", (2,)), outputs=(1, 3))
     channels, _size, _groups = resolve(graph, 2)

@@ -317,7 +317,7 @@ def test_a_format_that_nobody_knows_is_refused(tmp_path, picture_format: str) ->
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="needs the program dot of graphviz")
 def test_dot_draws_every_text_that_is_made_of_graphs(tmp_path) -> None:
-    plan = plan_of(step(0, A, -1, method="<a> & \"b\"", num_returns=2), step(1, B, Source(0, 0)), outputs=(Source(1), Source(0, 1)))
+    plan = plan_of(step(0, A, -1, method='<a> & "b"', num_returns=2), step(1, B, Source(0, 0)), outputs=(Source(1), Source(0, 1)))
     assert picture(drawn(plan, NAMES), "png").startswith(b"\x89PNG")
     render.visualize_schedule(plan, NAMES, str(tmp_path / "schedule"), "pdf", executions=2)
     assert (tmp_path / "schedule.pdf").read_bytes().startswith(b"%PDF")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mray._ipc.process import start_of
 from mray._ipc.reaper import ADDRESS
-from mray._runtime import address, breakpoints
+from mray._runtime.session import address, breakpoints
 
 odd = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -11,7 +11,7 @@ from mray._common import messages as m
 from mray._common.ids import new_task_id
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
-from mray._runtime.streams import StreamCall
+from mray._runtime.client.streams import StreamCall
 from mray.exceptions import WorkerCrashedError
 
 

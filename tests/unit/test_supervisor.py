@@ -17,8 +17,8 @@ import pytest
 from mray._common.messages import NOT_SPAWNED, REAPED, SPAWNED
 from mray._ipc import process as processes
 from mray._ipc.reactor import Reactor
-from mray._runtime.launch import OPTIONS, PACKET, new_channel
-from mray._runtime.supervisor import Supervisor
+from mray._runtime.processes.launch import OPTIONS, PACKET, new_channel
+from mray._runtime.processes.supervisor import Supervisor
 
 #: No process has it.
 PID = (1 << 22) + 1
@@ -106,7 +106,7 @@ def test_while_there_is_no_zygote_what_a_worker_prints_is_taken_and_nobody_is_ki
     def no_descriptor() -> Any:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("mray._runtime.supervisor.new_channel", no_descriptor)
+    monkeypatch.setattr("mray._runtime.processes.supervisor.new_channel", no_descriptor)
     scene.supervisor._zygote_ended(1)
     scene.killed.clear()
     os.write(scene.stdout, b"words\n")
@@ -116,7 +116,7 @@ def test_while_there_is_no_zygote_what_a_worker_prints_is_taken_and_nobody_is_ki
 
 
 def test_a_worker_that_is_killed_as_it_is_refused_ends_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mray._runtime.supervisor._START_ATTEMPTS", 0)
+    monkeypatch.setattr("mray._runtime.processes.supervisor._START_ATTEMPTS", 0)
     refused: list[Any] = []
     scene.supervisor.on_refused = lambda *fields: refused.append(fields)
     scene.zygote.send(marshal.dumps((NOT_SPAWNED, PROCESS, "no process")))

@@ -28,9 +28,7 @@ def test_one_that_the_program_has_closed_is_told_once(told: tuple[Tear, list[Exc
     assert len(errors) == 1 and isinstance(tear.error, RaySystemError)
 
 
-def test_one_that_another_thread_has_closed_since_is_no_tear(
-    told: tuple[Tear, list[Exception]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_another_thread_has_closed_since_is_no_tear(told: tuple[Tear, list[Exception]], monkeypatch: pytest.MonkeyPatch) -> None:
     tear, errors = told
     read, write = os.pipe()
     watched = {read: None, write: None}

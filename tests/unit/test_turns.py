@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
-from mray._runtime import leases
-from mray._runtime.leases import Lease, LeasePools, Pool
+from mray._runtime.client import leases
+from mray._runtime.client.leases import Lease, LeasePools, Pool
 
 
 class Wire:

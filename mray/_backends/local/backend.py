@@ -26,10 +26,10 @@ from mray._common import clock, own, settings
 from mray._common import messages as m
 from mray._common.log import logger
 from mray._ipc.reaper import local_name, remove_local, sweep
-from mray._runtime import failed_calls
-from mray._runtime.host import check_host
-from mray._runtime.observer import own_nodes, parent_of
-from mray._runtime.session import check_preload, choose_options
+from mray._runtime.client import failed_calls
+from mray._runtime.observe.observer import own_nodes, parent_of
+from mray._runtime.processes.host_program import check_host
+from mray._runtime.session.session import check_preload, choose_options
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:

@@ -248,9 +248,7 @@ class Baton:
         """As `time.sleep`, by the session's clock."""
         self.wait_until(None, seconds, waits_for)
 
-    def wait_until(
-        self, predicate: Callable[[], object] | None, timeout: float | None, waits_for: Callable[[], str] | None = None
-    ) -> bool:
+    def wait_until(self, predicate: Callable[[], object] | None, timeout: float | None, waits_for: Callable[[], str] | None = None) -> bool:
         """Wait until the predicate is true or `timeout` seconds of the clock have passed; its last value.
 
         The predicate is asked by whoever chooses, and must be quick. Raises what was thrown at this strand, and in the driver

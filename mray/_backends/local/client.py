@@ -1,4 +1,4 @@
-"""`LocalClient`: the client of one simulated process (see `mray._runtime.client`), and its leases."""
+"""`LocalClient`: the client of one simulated process (see `mray._runtime.client.client`), and its leases."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mray._backends.local.memory import Heap, HeapSegments, HeapStore
 from mray._backends.local.transport import LocalReactor, connect
 from mray._common.ids import set_job
 from mray._ipc.connection import Connection
-from mray._runtime.calls import Call
-from mray._runtime.client import Client
-from mray._runtime.leases import KEEP_SECONDS, Lease, LeasePools, Pool
+from mray._runtime.client.calls import Call
+from mray._runtime.client.client import Client
+from mray._runtime.client.leases import KEEP_SECONDS, Lease, LeasePools, Pool
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from mray._ipc.segment import Ask, offered
 from mray._ipc.spin import Patience, Spinner
 
 if TYPE_CHECKING:
-    from mray._runtime.client import Client
-    from mray._runtime.worker import Worker
+    from mray._runtime.client.client import Client
+    from mray._runtime.worker.worker import Worker
 
 
 class Still(Spinner):

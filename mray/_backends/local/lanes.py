@@ -1,6 +1,6 @@
 """Lanes of a simulated process: each thread of a lane is a strand, each loop waits in turns.
 
-The native lanes (`mray._runtime.lanes`) run unchanged otherwise: which call runs where, and in which order calls begin, is theirs.
+The native lanes (`mray._runtime.worker.groups`) run unchanged otherwise: which call runs where, and in which order calls begin, is theirs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._backends.local.baton import Ended
 from mray._graph.actor.coroutines import own_loop, use_loop
-from mray._runtime.lanes import Lanes
+from mray._runtime.worker.groups import Lanes
 
 if TYPE_CHECKING:
     from mray._backends.local.worker import LocalWorker

@@ -26,10 +26,11 @@ from mray._common import messages as m
 from mray._common.history import History
 from mray._common.log import logger
 from mray._ipc.connection import Message
-from mray._runtime import process_snapshot, snapshot
-from mray._runtime.jobs import Jobs
-from mray._runtime.key_values import KeyValues
-from mray._runtime.members import Members
+from mray._runtime.node import snapshot
+from mray._runtime.node.jobs import Jobs
+from mray._runtime.node.key_values import KeyValues
+from mray._runtime.node.members import Members
+from mray._runtime.observe import process_snapshot
 from mray._scheduler import events
 from mray._scheduler.affinity import Topology
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
@@ -66,7 +67,6 @@ class Process:
         self._caller: Strand | None = None
         #: The user's verbs of this process.
         self.backend: Any = None
-
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Have the user's callback called on a strand of this process: it may wait, for a lock that another strand has, say."""
@@ -105,9 +105,7 @@ class LocalNode:
         self.by_pid: dict[int, Process] = {}
         default = environment_of(options["env"], ())
         cpus = sorted(os.sched_getaffinity(0))
-        self._scheduler = Scheduler(
-            options["resources"], options["gpus"], default, self.new_process, lambda: Topology([tuple(cpus)], {})
-        )
+        self._scheduler = Scheduler(options["resources"], options["gpus"], default, self.new_process, lambda: Topology([tuple(cpus)], {}))
         self.jobs = Jobs()
         self.job = self.jobs.admit(options["job"], os.getpid(), "")
         self._key_values = KeyValues()
@@ -267,7 +265,7 @@ class LocalNode:
 
     # ------------------------------------------------------------------------------------ for people
     def answer(self, what: str) -> Any:
-        """What an observer in this process asks (see `mray._runtime.snapshot`)."""
+        """What an observer in this process asks (see `mray._runtime.node.snapshot`)."""
         self.baton.hear()
         return [] if what == "stacks" else snapshot.answer(self._view, what)
 
@@ -321,4 +319,3 @@ class _NoTable:
 
 def _nothing(_connection: Any) -> None:
     pass
-

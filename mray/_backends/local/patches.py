@@ -233,4 +233,3 @@ def uninstall() -> None:
     _baton, _processes = None, {}
     for (owner, name, _ours), original in zip(_REPLACED, _ORIGINALS, strict=True):
         setattr(owner, name, original)
-

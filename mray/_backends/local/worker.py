@@ -18,10 +18,10 @@ from mray._common import settings
 from mray._common.accelerators import KINDS, variables_of, visible
 from mray._ipc.connection import Connection, Message
 from mray._ipc.process import Title
-from mray._runtime.cancelling import Interrupts
-from mray._runtime.executor import Executor
-from mray._runtime.exits import exit_status
-from mray._runtime.worker import LAST_TOLD, Worker
+from mray._runtime.client.cancelling import Interrupts
+from mray._runtime.worker.executor import Executor
+from mray._runtime.worker.exits import exit_status
+from mray._runtime.worker.worker import LAST_TOLD, Worker
 
 if TYPE_CHECKING:
     from mray._backends.local.client import LocalClient
@@ -216,4 +216,3 @@ class LocalWorker(Worker):
 
     def _node_lost(self) -> BaseException | None:
         return None
-

@@ -31,7 +31,7 @@ except ImportError as _error:
 if _ray.__spec__ is not None and _ray.__spec__.origin == "mray":
     raise ImportError(
         "this address names a Ray cluster, and `import ray` means mray in this process (mray run, mray.as_ray, MRAY_AS_RAY). Run the "
-        "program with python: with Ray alone, or with `import mray as ray`; or start a session of mray's own: init(address=\"local\")."
+        'program with python: with Ray alone, or with `import mray as ray`; or start a session of mray\'s own: init(address="local").'
     )
 
 from mray._backends.ray.backend import RayBackend

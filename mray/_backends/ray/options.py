@@ -93,9 +93,7 @@ def strategy_of(value: Any) -> Any:
             None if group is None else group_of(group), value.placement_group_bundle_index, value.placement_group_capture_child_tasks
         )
     if kind == "NodeAffinitySchedulingStrategy":
-        return strategies.NodeAffinitySchedulingStrategy(
-            value.node_id, value.soft, value._spill_on_unavailable, value._fail_on_unavailable
-        )
+        return strategies.NodeAffinitySchedulingStrategy(value.node_id, value.soft, value._spill_on_unavailable, value._fail_on_unavailable)
     if kind == "NodeLabelSchedulingStrategy":
         return strategies.NodeLabelSchedulingStrategy(_expressions(value.hard), soft=_expressions(value.soft))
     return value

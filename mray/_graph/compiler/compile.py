@@ -73,9 +73,7 @@ def compile_graph(
     if isinstance(default_communicator, str) and default_communicator != "create":
         raise ValueError(f"The only allowed string for default_communicator is 'create', got {default_communicator}")
     if not isinstance(default_communicator, (str, Communicator, NoneType)):
-        raise ValueError(
-            f"The default_communicator must be None, a string, or a Communicator, got {type(default_communicator)}"
-        )
+        raise ValueError(f"The default_communicator must be None, a string, or a Communicator, got {type(default_communicator)}")
     if when_full not in ("raise", "wait"):
         raise ValueError(f"`_when_full` must be 'raise' or 'wait', got {when_full!r}")
     limits = Limits(

@@ -17,9 +17,7 @@ from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Channel, Operation, S
 Place = tuple[str, int]
 
 
-def edges(
-    schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()
-) -> dict[Place, list[Place]]:
+def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()) -> dict[Place, list[Place]]:
     """operation -> the operations that it waits for, within one execution."""
     groups = {step.index: step.group for step in steps if step.group >= 0}
     written: dict[int, Place] = {}
@@ -50,9 +48,7 @@ def edges(
     return waits
 
 
-def find_circle(
-    schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()
-) -> list[Place] | None:
+def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()) -> list[Place] | None:
     """Operations that wait for each other in a circle, or None."""
     waits = edges(schedule, channels, steps)
     #: 1 while on the current path, 2 when proved to end.

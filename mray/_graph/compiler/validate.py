@@ -40,9 +40,7 @@ class Validated:
     communicators: tuple[Carrier, ...] = ()
 
 
-def validate(
-    root: DAGNode, workers: int = 1, default: Communicator | None = None, accelerator: Accelerator | None = None
-) -> Validated:
+def validate(root: DAGNode, workers: int = 1, default: Communicator | None = None, accelerator: Accelerator | None = None) -> Validated:
     """Check the graph that ends in `root`. Raises ValueError or NotImplementedError.
 
     Its functions run on so many workers at most. What shall go through an accelerator's communicator goes through `default`, or else

@@ -1,7 +1,7 @@
 """``mray debug``: the workers that wait at a `breakpoint`, and a terminal for one of them.
 
-A worker listens at a socket in its session's directory (`mray._runtime.breakpoints`); this process connects to it, and pdb there talks to
-the terminal here.
+A worker listens at a socket in its session's directory (`mray._runtime.session.breakpoints`); this process connects to it, and pdb there
+talks to the terminal here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from mray._runtime.breakpoints import Stop, attach, has_terminal, stops
-from mray._runtime.observer import sessions
+from mray._runtime.observe.observer import sessions
+from mray._runtime.session.breakpoints import Stop, attach, has_terminal, stops
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state.api import session_directory
 

@@ -7,7 +7,7 @@ import os
 import select
 import sys
 
-from mray._runtime.observer import is_alive
+from mray._runtime.observe.observer import is_alive
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import GATHER
 from mray.util.state.api import list_logs, look, session_directory

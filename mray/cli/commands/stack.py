@@ -15,8 +15,8 @@ import sys
 from typing import Any
 
 from mray._common import messages as m
-from mray._runtime import stack_signal
-from mray._runtime.observer import SessionGoneError, ask_node
+from mray._runtime.observe import stack_signal
+from mray._runtime.observe.observer import SessionGoneError, ask_node
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import View, occupants
 from mray.util.state.api import look

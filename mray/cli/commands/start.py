@@ -15,8 +15,8 @@ import sys
 from typing import Any
 
 from mray._common.options import session_options
-from mray._runtime.address import Address
-from mray._runtime.persistent import AlreadyRunningError, start_persistent, stop_persistent
+from mray._runtime.session.address import Address
+from mray._runtime.session.persistent import AlreadyRunningError, start_persistent, stop_persistent
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser
 from mray.exceptions import RaySystemError
 

@@ -117,9 +117,7 @@ class _RingChannel(ChannelInterface):
 class Channel(_RingChannel):
     """One value at a time: `write` waits until all readers have read the one before."""
 
-    def __init__(
-        self, writer: ActorHandle | None, reader_and_node_list: Readers, typ: int | SharedMemoryType | None = None
-    ) -> None:
+    def __init__(self, writer: ActorHandle | None, reader_and_node_list: Readers, typ: int | SharedMemoryType | None = None) -> None:
         """`writer`: the actor this is called in, None in a driver. Raises ValueError in any other process.
 
         As many processes may read as there are distinct actors in `reader_and_node_list`; each of these has its place, and a place whose

@@ -37,9 +37,7 @@ def get_collective_groups(actors: Sequence[Any] | None = None, backend: str | No
     """The groups made by this process that all these actors are members of, of one backend or of any."""
     wanted = None if backend is None else backend_of(backend)
     members = set(actors or ())
-    return [
-        group for group in _own_groups().values() if members.issubset(group.actors) and (wanted is None or group.backend == wanted)
-    ]
+    return [group for group in _own_groups().values() if members.issubset(group.actors) and (wanted is None or group.backend == wanted)]
 
 
 def create_collective_group(actors: Sequence[Any], backend: str, name: str | None = None) -> CommunicatorHandle:

@@ -1,6 +1,6 @@
 """Rows of each kind, put together from what the node, the driver and the workers tell.
 
-In whoever asks; see `mray._runtime.observer`. A row is a dict with a key for each column of its record in `mray.util.state.common`.
+In whoever asks; see `mray._runtime.observe.observer`. A row is a dict with a key for each column of its record in `mray.util.state.common`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from mray._common import messages as m
 from mray._common.ids import JOB_SIZE, NO_ACTOR, worker_id_of
 from mray._ipc.process import IDLE_TITLE, shown_title
-from mray._runtime.failed_calls import Failed
-from mray._runtime.observer import ask_node, ask_processes
-from mray._runtime.process_snapshot import SENT
+from mray._runtime.client.failed_calls import Failed
+from mray._runtime.observe.observer import ask_node, ask_processes
+from mray._runtime.observe.process_snapshot import SENT
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
 from mray.util.state._processes import facts_of

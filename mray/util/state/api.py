@@ -2,7 +2,8 @@
 
 For the driver, for workers, and for any other process of the same user: `address` names a session by its directory, its name, the end of
 its name or the pid of its driver; None is the session of this process, or else the only one that runs. Every question is answered from what
-the processes have at that moment; nothing was recorded before (see `mray._runtime.process_snapshot`), and what ended long ago is forgotten.
+the processes have at that moment; nothing was recorded before (see `mray._runtime.observe.process_snapshot`), and what ended long ago is
+forgotten.
 
 All raise `ServerUnavailable` when there is no such session, and `RayStateApiException` for a filter or id that makes no sense, or when a
 process does not answer in time (`raise_on_missing_output=False` makes that a warning). They wait `timeout` seconds at most.
@@ -26,7 +27,7 @@ from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
 from mray._api.twin import twin_of
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
-from mray._runtime.observer import SessionGoneError, sessions
+from mray._runtime.observe.observer import SessionGoneError, sessions
 from mray.util.state._gather import GATHER, View
 from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches, records
 from mray.util.state.common import (
@@ -517,9 +518,7 @@ class StateApiClient:
     ) -> list[StateSchema]:
         """The records that the options ask for. NotImplementedError for environments and events, which mray does not list."""
         record = _record_of(resource)
-        return list_records(
-            record, self._address, options.filters, options.limit, options.timeout, options.detail, raise_on_missing_output
-        )
+        return list_records(record, self._address, options.filters, options.limit, options.timeout, options.detail, raise_on_missing_output)
 
     def get(self, resource: StateResource, id: str, options: GetApiOptions | None, _explain: bool = False) -> Any:
         """The record with this id, in full, or None; of objects a list. ValueError for what has no ids."""

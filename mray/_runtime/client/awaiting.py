@@ -1,0 +1,261 @@
+"""Refs that coroutines wait for, in any event loop of a driver or worker.
+
+    value arrives ─▶ the thread that reads: notes (future, ref), tells the loop once ─▶ loop: one turn sets every future that was noted
+
+No ref has a thread, and values that arrive together wake the loop together. While anything is awaited the loop watches the reactor's own
+epoll, so that the loop's thread, which sleeps there, is the thread that reads; where another thread reads all the time (the main thread of
+an actor with lanes), that one tells the loop. Before it sleeps it looks for some microseconds, once per turn (`mray._ipc.spin`).
+
+Imports asyncio: for processes that await.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections import deque
+from collections.abc import Generator
+from os import sched_yield
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._objects.ownership import Entry
+from mray._runtime.objects.reconstruction import revive
+
+if TYPE_CHECKING:
+    from mray._api.object_ref import ObjectRef
+    from mray._runtime.client.client import Client
+
+#: Looks in vain, because another thread reads, after which a loop watches no more for so many seconds.
+MOST_VAIN = 20
+VAIN_SECONDS = 1e-3
+
+
+class _Waiter:
+    """A future of a value, told when the value comes."""
+
+    __slots__ = ("_refs", "future", "ref")
+
+    def __init__(self, refs: AwaitedRefs, future: asyncio.Future[Any], ref: ObjectRef) -> None:
+        self._refs = refs
+        self.future = future
+        self.ref = ref
+
+    def __call__(self, _entry: Entry) -> None:
+        self._refs._arrived(self)
+
+
+class AwaitedRefs:
+    """Of one event loop. For the loop's thread, except `_arrived`."""
+
+    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        #: The class of entries of refs that are of this session.
+        self._entry = client.entry
+        self._reactor = client.reactor
+        self._loop = weakref.ref(loop)
+        #: Whose values have arrived, which the futures do not know; and whether the loop has been told.
+        self._arrivals: deque[_Waiter] = deque()
+        self._told = False
+        #: Futures that wait.
+        self._count = 0
+        #: Whether the loop's selector watches the reactor; how often it was told in vain since.
+        self._watches = False
+        self._vain = 0
+        #: Whether this thread is reading for the loop, and will look itself at what arrives.
+        self._looks = False
+        self._flushes = False
+        #: Whether the loop looks once per turn instead of sleeping, and until when at most.
+        self._spins = False
+        self._until = 0.0
+
+    def future(self, ref: ObjectRef) -> asyncio.Future[Any]:
+        """A future of the value. Cancelling it leaves the task alone."""
+        loop = self._loop()
+        assert loop is not None
+        future = loop.create_future()
+        self._settle_or_wait(_Waiter(self, future, ref), loop)
+        return future
+
+    def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
+        """Suspend the coroutine until the value is there. One that is cancelled leaves nothing behind."""
+        entry = ref._entry
+        if type(entry) is self._entry and entry.form is not None and entry.form != m.SEGMENT:
+            return self._value(ref)
+        loop = self._loop()
+        assert loop is not None
+        future = loop.create_future()
+        waiter = _Waiter(self, future, ref)
+        if not self._wait(waiter, loop):
+            return self._value(ref)
+        try:
+            return (yield from future)
+        finally:
+            if entry.form is None:
+                with self._client.lock:
+                    entry.remove_waiter(waiter)
+                    self._count -= entry.form is None
+
+    def _wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> bool:
+        """Have `waiter` called when the value comes; False when it is there."""
+        client, ref = self._client, waiter.ref
+        entry = ref._entry
+        client.borrowing.check(ref)
+        with client.lock:
+            revive(client, entry)
+            if entry.form is None and entry.owner is not None:
+                client.borrowing.fetch(entry)
+            if not entry.add_waiter(waiter):
+                return False
+        self._count += 1
+        if not self._flushes and self._reactor.has_unsent:
+            # Once the other coroutines that run in this turn have asked for theirs.
+            self._flushes = True
+            loop.call_soon(self._flush)
+        if not client.reads_always:
+            if not self._watches:
+                self._watch(loop)
+            spinner = self._reactor.spinner
+            if not self._spins and spinner is not None and spinner.may_spin():
+                self._spins = True
+                self._until = monotonic() + spinner.window
+                loop.call_soon(self._spin)
+        return True
+
+    def _flush(self) -> None:
+        self._flushes = False
+        self._reactor.flush()
+
+    # ------------------------------------------------------------------------------------ arriving
+    def _arrived(self, waiter: _Waiter) -> None:
+        """The thread that reads, with the client's lock."""
+        self._arrivals.append(waiter)
+        loop = self._loop()
+        if self._told or loop is None:
+            return
+        if not _runs_here(loop):
+            self._told = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._settle)
+        elif not self._looks:
+            self._told = True
+            loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._told = False
+        arrivals, loop = self._arrivals, self._loop()
+        assert loop is not None
+        while arrivals:
+            waiter = arrivals.popleft()
+            self._count -= 1
+            if not waiter.future.done():
+                self._settle_or_wait(waiter, loop)
+
+    def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
+        """Settle the future, unless the value is still to come, or to come once more: what has come may have been lost meanwhile."""
+        future, ref = waiter.future, waiter.ref
+        if (type(ref._entry) is not self._entry or ref._entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
+            return
+        try:
+            value = self._value(ref)
+        except StopIteration as error:
+            # A future refuses these: they would end the generator that awaits it.
+            future.set_exception(RuntimeError(str(error)))
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    def _value(self, ref: ObjectRef) -> Any:
+        client = self._client
+        entry = ref._entry
+        return client.get([ref], 0)[0] if entry.form in (m.TENSORS, m.SEGMENT) else client.value_of(entry)
+
+    # ------------------------------------------------------------------------------------ reading
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watches = True
+        try:
+            loop.add_reader(self._reactor.fileno(), self._look)
+        except (NotImplementedError, ValueError):
+            self._reactor.want_relief()
+
+    def _spin(self) -> None:
+        """Look for some microseconds, so that who answers at once finds its caller awake; other coroutines run in between."""
+        spinner, loop = self._reactor.spinner, self._loop()
+        assert spinner is not None
+        if loop is None:
+            return
+        before = self._count
+        if before:
+            self._read()
+        if not self._count:
+            self._spins = False
+            spinner.succeeded()
+            return
+        now = monotonic()
+        if self._count < before:
+            self._until = now + spinner.window
+        if now < self._until:
+            sched_yield()  # the one that answers may be on this very core
+            loop.call_soon(self._spin)
+        else:
+            self._spins = False
+            spinner.failed()
+
+    def _read(self) -> bool:
+        """Read and settle what has come; False: another thread reads."""
+        self._looks = True
+        try:
+            read = self._reactor.look()
+        finally:
+            self._looks = False
+        if self._arrivals:
+            self._settle()
+        return read
+
+    def _look(self) -> None:
+        """There is something to read."""
+        read = self._read()
+        self._vain = 0 if read else self._vain + 1
+        loop = self._loop()
+        if loop is None or (self._count and self._vain < MOST_VAIN):
+            return
+        # It is for other threads; or another one reads, slowly, and will tell.
+        loop.remove_reader(self._reactor.fileno())
+        self._watches = False
+        if self._count:
+            self._vain = 0
+            loop.call_later(VAIN_SECONDS, self._watch_again)
+
+    def _watch_again(self) -> None:
+        loop = self._loop()
+        if loop is not None and self._count and not self._watches:
+            self._watch(loop)
+
+    def close(self) -> None:
+        """The session ends. Any thread."""
+        loop = self._loop()
+        if not self._watches or loop is None or loop.is_closed():
+            return
+        self._watches = False
+        if loop.is_running() and not _runs_here(loop):
+            with contextlib.suppress(RuntimeError):  # it has just been closed
+                loop.call_soon_threadsafe(loop.remove_reader, self._reactor.fileno())
+        else:
+            loop.remove_reader(self._reactor.fileno())
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this thread runs the loop now. (One thread after the other may.)"""
+    return asyncio._get_running_loop() is loop
+
+
+def awaited_refs(client: Client) -> AwaitedRefs:
+    """Those of the event loop that runs in this thread; RuntimeError when there is none."""
+    loop = asyncio.get_event_loop()
+    found: AwaitedRefs | None = client.awaited.get(loop)
+    if found is None:
+        found = client.awaited[loop] = AwaitedRefs(client, loop)
+    return found

@@ -1,0 +1,224 @@
+"""Cancelling: from `mray.cancel` in one process to the interrupt in another, and down to what the cancelled task has asked for itself.
+
+In every client (`Cancelling`) and in every worker (`Interrupts`).
+
+::
+
+    cancel(ref) in a borrower ──CANCEL_OBJECT──▶ owner ── still queued: fails here
+                                                   └──CANCEL──▶ worker ── in its inbox: answered from there
+                                                                  ├─ it runs: SIGINT to the main thread, children cancelled likewise
+                                                                  └─ force: the process ends
+
+A call that was cancelled is marked (`CANCELLED`), so that wherever it comes back from, a worker that died, one that returned it or an
+attempt that failed, it is not sent again.
+
+Note [whose interrupt]
+----------------------
+An interrupt is sent by the thread that reads and lands in the main thread some byte codes later, and another task may run by then. So
+each is sent for a task by name: the names are written before the signal is sent, and the handler, which runs in the main thread,
+takes only what is meant for the task that runs there. Names are dropped when a task has begun and ended since: a signal has landed by then.
+A SIGINT that nobody sent for a task is the user's own and interrupts whatever runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from mray._common import messages as m
+from mray._common import settings
+from mray._common.ids import NO_ACTOR, PUT
+from mray._ipc.connection import Connection
+from mray._ipc.interrupts import AGAIN_SECONDS
+from mray._objects.ownership import Entry
+from mray._runtime.client.calls import CANCELLED, Call
+from mray._scheduler.records import Ordered
+
+if TYPE_CHECKING:
+    from mray._api.object_ref import ObjectRef
+    from mray._runtime.client.client import Client
+    from mray._runtime.client.context import Context
+
+#: Where the actor stands in an object id, without its job.
+_ACTOR = slice(8, 20)
+_INDEX = slice(24, 28)
+
+
+class Cancelling:
+    """Cancels calls of this process. Methods want the client's lock unless they say otherwise."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        #: Tasks that wait for arguments, and are in no queue.
+        self.waiting: Ordered[Call] = Ordered()
+
+    def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
+        """Cancel the call behind a ref, wherever it is. Takes the lock itself; returns without waiting for the end of the task.
+
+        ValueError when `force` is asked for a call of an actor.
+        """
+        with self._client.lock:
+            self._cancel_object(ref._entry, ref._id, force, recursive)
+        self._client.reactor.wake()  # another thread may wait for it
+
+    def _cancel_object(self, entry: Entry, object_id: bytes, force: bool, recursive: bool) -> None:
+        if entry.form is not None:
+            return
+        if entry.owner is None:
+            if entry.task is not None:
+                self.cancel_call(entry.task, force, recursive)
+            return
+        if object_id[_INDEX] == PUT:
+            return
+        if force and object_id[_ACTOR] != NO_ACTOR:
+            raise ValueError("force=True is not supported for actor tasks.")
+        owner = self._client.try_peer(entry.owner)
+        if owner is not None:  # else its death is on the way, and fails what waits
+            owner.send((m.CANCEL_OBJECT, object_id, force, recursive))
+
+    def on_cancel_object(self, _peer: Connection, object_id: bytes, force: bool, recursive: bool) -> None:
+        """A borrower cancels what this process owns."""
+        entry = self._client.exported.get(object_id)
+        if entry is not None:
+            self._cancel_object(entry, object_id, force, recursive)
+            self._client.reactor.wake()
+
+    def cancel_call(self, call: Call, force: bool, recursive: bool) -> None:
+        """Take a call back if it has not been sent, else ask its worker."""
+        if force and call.handle is not None:
+            raise ValueError("force=True is not supported for actor tasks.")
+        call.retries = CANCELLED
+        if call.source.cancel(call) or call in self.waiting:
+            self.waiting.discard(call)
+            call.cancel()
+        else:
+            connection = call.source.connection_of(call)
+            if connection is not None and call.task_id in connection.calls:
+                connection.send((m.CANCEL, call.task_id, force, recursive))
+
+    def cancel_children(self, task_id: bytes) -> None:
+        """Cancel every call that this task has made and that is not answered."""
+        for call in [call for call in self._outstanding() if call.parent == task_id]:
+            self.cancel_call(call, False, True)
+
+    def _outstanding(self) -> Iterator[Call]:
+        client = self._client
+        yield from self.waiting
+        yield from client.leases.queued()
+        for caller in client.actors.values():
+            yield from caller.queue
+        for connection in client.peers.values():
+            yield from connection.calls.values()
+
+    def interrupted(self, entries: Iterable[Entry]) -> None:
+        """Ctrl-C has ended a wait for these: a driver's user wants the tasks to end too. Takes the lock itself.
+
+        Calls of actors go on: an actor's next caller would meet what half a method has left behind.
+        """
+        client = self._client
+        if client.role != m.ROLE_DRIVER or not settings.CANCEL_ON_INTERRUPT.get():
+            return
+        with client.lock:
+            for entry in entries:
+                object_id = entry.task.task_id + b"\0\0\0\0" if entry.task is not None else entry.object_id
+                if object_id is not None and object_id[_ACTOR] == NO_ACTOR:
+                    self._cancel_object(entry, object_id, False, True)
+
+
+class Interrupts:
+    """Cancels what runs in this worker. See Note [whose interrupt]."""
+
+    def __init__(self, client: Client, context: Context) -> None:
+        self._client = client
+        self._context = context
+        self._main = threading.main_thread().ident or 0
+        #: Held while a signal is sent, and while names are dropped.
+        self._lock = threading.Lock()
+        #: Tasks that were cancelled since the running one began, and those cancelled before that; whether with their children.
+        self._named: dict[bytes, bool] = {}
+        self._before: dict[bytes, bool] = {}
+        #: There are any.
+        self.active = False
+        #: The handler has taken the last signal that was sent.
+        self._landed = True
+        client.reactor.guard.is_wanted = self._is_wanted
+        client.reactor.guard.landed = self._note_landing
+
+    def cancel(self, task_id: bytes, force: bool, recursive: bool) -> None:
+        """A task that is not in the inbox is cancelled: it runs, is about to, or is over. Reading thread, client's lock held."""
+        with self._lock:
+            self.active = True
+            self._named[task_id] = recursive
+            runs = self._context.task_id == task_id
+            if runs and force:
+                self._client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
+                os._exit(1)
+            if runs:
+                self._send()
+        if runs and recursive:
+            self._client.cancelling.cancel_children(task_id)
+
+    def _send(self) -> None:
+        # A signal and no flag: it ends a sleep. But not one that the main thread is about to begin, having looked for signals already: so
+        # it is sent again until the handler has run.
+        self._landed = False
+        signal.pthread_kill(self._main, signal.SIGINT)
+        self._client.reactor.call_later(AGAIN_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        with self._lock:
+            if not self._landed and self._context.task_id in self._named:
+                self._send()
+
+    def _note_landing(self) -> None:
+        self._landed = True
+
+    def is_cancelled(self, task_id: bytes | None) -> bool:
+        """Whether somebody has cancelled this task while, or shortly before, it ran. Any thread."""
+        return task_id in self._named or task_id in self._before
+
+    def begin(self, task_id: bytes) -> None:
+        """A task begins, and there are names. Raises KeyboardInterrupt when it is one of them. Main thread."""
+        with self._lock:
+            cancelled = task_id in self._named
+            self._before, self._named = self._named, {}
+            self.active = bool(self._before)
+        if cancelled:
+            raise KeyboardInterrupt
+
+    def ended(self, task_id: bytes) -> None:
+        """An interrupt has ended this task: cancel what it had time to ask for since its children were cancelled. Main thread."""
+        if self._named.get(task_id):
+            with self._client.lock:
+                self._client.cancelling.cancel_children(task_id)
+
+    def _is_wanted(self) -> bool:
+        """Whether the SIGINT that has come is for what runs now. Main thread, in the handler."""
+        if self._context.actor_id:
+            return _user_code_runs()
+        return not self.active or self.is_cancelled(self._context.task_id)
+
+
+def _user_code_runs() -> bool:
+    """Whether the main thread of this actor is in code of the user's, or in what that has called.
+
+    Tasks say when their code begins and ends; an actor's calls are too short for that. An interrupt between two calls, or between two
+    operations of a graph, is nobody's: it would lose what has just been taken from the inbox, and whoever waits for it would wait for ever.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename != _WORKER:
+        if not frame.f_code.co_filename.startswith(_RUNTIME) or "-packages" in frame.f_code.co_filename.removeprefix(_PACKAGE):
+            return True
+        frame = frame.f_back
+    return False
+
+
+#: This package, the standard library, and what the interpreter has frozen: what the runtime itself may be in.
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_RUNTIME = (_PACKAGE, os.path.dirname(os.__file__) + os.sep, "<frozen ")
+#: The file of the main loop: what is below it is of no interest.
+_WORKER = os.path.join(_PACKAGE, "_runtime", "worker", "worker.py")

@@ -1,0 +1,118 @@
+"""Calls that failed, for listings: under which of Ray's names, and with which text.
+
+In every process, of the calls that it has made: what a caller knows outlives the worker. (A worker remembers errors too, in
+`mray._runtime.worker.executor`: of generators, whose callers go on, and for callers that are gone.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mray import exceptions
+from mray._common.history import History
+from mray._objects.remote_error import text_of
+
+if TYPE_CHECKING:
+    from mray._runtime.client.calls import Call
+
+#: How many are remembered, and in how many bytes.
+MOST = 1000
+MOST_BYTES = 1 << 20
+#: Characters of a text that are kept.
+LONGEST = 10_000
+
+_TYPES: tuple[tuple[type[BaseException], str], ...] = (
+    (exceptions.RayTaskError, "TASK_EXECUTION_EXCEPTION"),
+    (exceptions.TaskCancelledError, "TASK_CANCELLED"),
+    (exceptions.WorkerCrashedError, "WORKER_DIED"),
+    (exceptions.ActorUnavailableError, "ACTOR_UNAVAILABLE"),
+    (exceptions.RayActorError, "ACTOR_DIED"),
+    (exceptions.TaskUnschedulableError, "TASK_UNSCHEDULABLE_ERROR"),
+    (exceptions.ActorUnschedulableError, "ACTOR_UNSCHEDULABLE_ERROR"),
+    (exceptions.TaskPlacementGroupRemoved, "TASK_PLACEMENT_GROUP_REMOVED"),
+    (exceptions.RuntimeEnvSetupError, "RUNTIME_ENV_SETUP_FAILED"),
+    (exceptions.OutOfMemoryError, "OUT_OF_MEMORY"),
+    (exceptions.OwnerDiedError, "OWNER_DIED"),
+    (exceptions.NodeDiedError, "NODE_DIED"),
+)
+
+#: How the text of a pickled error begins.
+TASK_ERROR = "ray.exceptions.RayTaskError: "
+_CANCELLED = "ray.exceptions.TaskCancelledError"
+
+#: As `Failed`, the newest last.
+_failed = History(MOST, MOST_BYTES)
+
+
+class Failed(NamedTuple):
+    """One of them."""
+
+    task_id: bytes
+    name: str
+    function: str
+    #: The task that made it; empty for none.
+    parent: bytes
+    #: The process that has made it, where the queue that it was in knows.
+    owner: str
+    #: The process that ran it; empty for none.
+    process: str
+    resources: dict[str, float]
+    #: Of the error.
+    type: str
+    text: str
+
+
+def facts(error: BaseException) -> tuple[str, str]:
+    """(type, text) of an error; a cancelled task has no text."""
+    if isinstance(error, exceptions.TaskCancelledError) or isinstance(getattr(error, "cause", None), exceptions.TaskCancelledError):
+        return "TASK_CANCELLED", ""
+    kind = next((name for kind, name in _TYPES if isinstance(error, kind)), "TASK_EXECUTION_EXCEPTION")
+    text = exceptions.RayTaskError.__str__(error) if isinstance(error, exceptions.RayTaskError) else str(error)
+    return kind, text[:LONGEST]
+
+
+def note(call: Call, error: BaseException, process: str = "") -> None:
+    """This call has failed without an answer, of the process that ran it if one did. Client's lock held."""
+    _note(call, process, *facts(error))
+
+
+def answered(call: Call, payload: bytes, process: str) -> None:
+    """This call has failed: its worker answers with a pickled error. Client's lock held."""
+    text = text_of(payload)
+    if text.startswith(TASK_ERROR):
+        cancelled = text.rstrip().rpartition("\n")[2].startswith(_CANCELLED)
+        kind, text = _TYPES[0][1], text.removeprefix(TASK_ERROR)
+    else:
+        cancelled = text.startswith(_CANCELLED)
+        kind = next((word for error, word in _TYPES if text.startswith(f"ray.exceptions.{error.__name__}: ")), _TYPES[0][1])
+        text = text.partition(": ")[2]
+    _note(call, process, *(("TASK_CANCELLED", "") if cancelled else (kind, text[:LONGEST])))
+
+
+def _note(call: Call, process: str, kind: str, text: str) -> None:
+    name, function = names_of(call)
+    client = getattr(call.source, "client", None)
+    owner = "" if client is None else client.process
+    resources = dict((getattr(call.source, "demand", None) or {}).get("resources") or {})
+    _failed.append(tuple(Failed(call.task_id, name, function, call.parent or b"", owner, process, resources, kind, text)))
+
+
+def names_of(call: Call) -> tuple[str, str]:
+    """The name of a call, and that of its function or method."""
+    method = call.method
+    if isinstance(method, str):
+        class_name = getattr(call.source, "class_name", "")
+        function = f"{class_name}.{method}" if class_name else method
+    else:
+        function = str(method[2]).rpartition(".")[2]
+    return (call.options or {}).get("name") or call.name or function, function
+
+
+def rows() -> list[tuple[Any, ...]]:
+    """Those of this process and session, as `Failed`."""
+    return list(_failed)
+
+
+def clear() -> None:
+    """A new session begins."""
+    _failed.clear()

@@ -1,0 +1,48 @@
+"""Tasks whose worker was ended because memory ran low: they rest before they are tried again, longer each time.
+
+In the caller's process. These attempts are not counted against ``max_retries``: that a machine has little memory is not the task's
+fault. But a task that may not be tried again at all (``max_retries=0``) is not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mray._runtime.client.calls import Call
+
+if TYPE_CHECKING:
+    from mray._runtime.client.client import Client
+
+#: The longest rest, in seconds.
+_LONGEST = 60.0
+
+
+class MemoryRetries:
+    """The resting tasks of a client. All methods want the client's lock."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.resting: set[Call] = set()
+
+    def take(self, call: Call) -> bool:
+        """Let a task rest whose worker was ended; False when it has been tried often enough."""
+        most, delay = self._client.facts["oom_retries"]
+        if most == call.memory_kills:
+            return False
+        call.memory_kills += 1
+        self.resting.add(call)
+        self._client.reactor.call_later(min(delay * 2 ** (call.memory_kills - 1), _LONGEST), lambda: self._again(call))
+        return True
+
+    def _again(self, call: Call) -> None:
+        with self._client.lock:
+            if call in self.resting:
+                self.resting.discard(call)
+                call.source.submit(call)
+
+    def cancel(self, call: Call) -> bool:
+        """Take a task out that rests."""
+        if call not in self.resting:
+            return False
+        self.resting.discard(call)
+        return True

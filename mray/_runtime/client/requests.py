@@ -1,0 +1,77 @@
+"""Numbered requests, to the node or to a peer, and their answers.
+
+In every client. The client's lock is held, except where it says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mray._ipc.connection import Connection
+from mray._runtime.client.deaths import owner_error
+
+
+class Answer:
+    """What the node, or a peer, says to one request. Read without the lock once `ready`."""
+
+    __slots__ = ("callbacks", "connection", "error", "ready", "value")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.ready = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        #: Called once it is ready; must not wait.
+        self.callbacks: tuple[Callable[[], None], ...] = ()
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def set(self, value: Any, error: BaseException | None = None) -> None:
+        self.value, self.error = value, error
+        self.ready = True
+        for callback in self.callbacks:
+            callback()
+
+
+class Requests:
+    """Those that wait for an answer."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Answer] = {}
+        self._numbers = 0
+
+    def send(self, connection: Connection, code: int, *fields: Any) -> Answer:
+        """Send ``(code, number, *fields)``; the answer is set when it comes, or when the process at the other end has gone."""
+        answer = Answer(connection)
+        if connection.closed:
+            answer.set(None, owner_error(connection.process))
+            return answer
+        self._numbers += 1
+        self._waiting[self._numbers] = answer
+        connection.send((code, self._numbers, *fields))
+        return answer
+
+    def settle(self, number: int, value: Any, error: BaseException | None) -> bool:
+        """The answer to a request has come. False: nobody waits for it any more."""
+        answer = self._waiting.pop(number, None)
+        if answer is not None:
+            answer.set(value, error)
+        return answer is not None
+
+    def forget(self, answer: Answer) -> None:
+        """Nobody waits for this answer any more."""
+        for number in [number for number, waiting in self._waiting.items() if waiting is answer]:
+            del self._waiting[number]
+
+    def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
+        """Nothing more comes over this connection: its process is dead, or what the error says."""
+        for number in [number for number, answer in self._waiting.items() if answer.connection is connection]:
+            self.settle(number, None, error or owner_error(connection.process))
+
+    def fail_all(self, error: BaseException) -> None:
+        """Nothing will be answered any more."""
+        for answer in self._waiting.values():
+            answer.set(None, error)
+        self._waiting.clear()

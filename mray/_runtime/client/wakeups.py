@@ -1,0 +1,75 @@
+"""Doorbells across processes. In every client; they come and go as descriptors do (`mray._runtime.client.descriptors`).
+
+A group bell (one for all readers of a ring) belongs to the ring's writer and is called what both ends derive from the graph. It is made
+when it is first asked for, by the writer or by a reader, whoever opens its end first.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from mray._ipc.doorbell import Doorbell, new_bell_fd
+from mray._runtime.client.descriptors import BELL
+
+if TYPE_CHECKING:
+    from mray._runtime.client.client import Client
+
+
+class Bells:
+    """The bells this process knows."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._others: dict[str, Doorbell] = {}
+        #: Group bells of rings that this process writes, by what both ends call the ring.
+        self._groups: dict[str, int] = {}
+
+    def of(self, process: str) -> Doorbell:
+        """The bell of a process; OSError when it has gone. Waits until that process answers (or dies)."""
+        bell = self._others.get(process)
+        if bell is None:
+            fd, row = self._client.descriptors.fetch(process, "")
+            assert self._client.reactor.table is not None
+            bell = self._others[process] = Doorbell(fd, self._client.reactor.table, row)
+        return bell
+
+    def forget(self, process: str) -> None:
+        """It is dead. Rings that it reads keep their bell until they are closed."""
+        self._others.pop(process, None)
+
+    def join_group(self, writer: str, ring: str) -> int:
+        """As a reader: the descriptor of a group bell, watched from now on. Close it by `leave_group`."""
+        if writer == self._client.process:
+            fd = os.dup(self.group(ring))
+        else:
+            fd, _row = self._client.descriptors.fetch(writer, BELL + ring)
+        self._client.reactor.watch_bell(fd)
+        return fd
+
+    def leave_group(self, fd: int) -> None:
+        self._client.reactor.unwatch_bell(fd)
+        os.close(fd)
+
+    def group(self, ring: str) -> int:
+        """As the writer: the descriptor of a group bell of its own."""
+        with self._client.lock:
+            fd = self._groups.get(ring)
+            if fd is None:
+                fd = self._groups[ring] = new_bell_fd()
+            return fd
+
+    def end_group(self, ring: str) -> None:
+        """As the writer: the ring is closed."""
+        with self._client.lock:
+            fd = self._groups.pop(ring, None)
+        if fd is not None:
+            os.close(fd)
+
+    def close(self) -> None:
+        """The process leaves its session."""
+        for bell in self._others.values():
+            bell.close()
+        for fd in self._groups.values():
+            os.close(fd)
+        self._groups.clear()

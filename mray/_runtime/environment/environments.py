@@ -1,0 +1,197 @@
+"""Runtime environments: what a worker is started with besides the program.
+
+In the driver (and in workers that start others) an environment is checked and reduced to builtin values; it travels to the worker among
+its variables, and the worker acts on it before any user code runs. One host means that nothing has to be shipped: a folder is used where
+it lies, unless something of it is excluded; then the first worker copies it into the session's directory. Archives and single modules are
+taken over into that directory at once: whoever made them for the session may delete them when `init` or the call has returned.
+
+A worker serves only what has the same environment: its variables, this one included, are the key of the pool it belongs to.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mray._common.environment_rules import INTERPRETERS, check_environment, public_name
+from mray._common.options import plain
+from mray._ipc import process as processes
+from mray._ipc.frames import from_text, to_text
+from mray._objects.serializer import dumps
+from mray._runtime.environment.folders import ARCHIVES, MODULE, is_taken_over, taken_over, unpacked
+from mray._runtime.environment.packages import interpreter_of, reduce_packages
+from mray._runtime.environment.profilers import wrapper_of
+from mray._scheduler.jobs import WORK_VARIABLE
+from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE
+from mray.exceptions import RuntimeEnvSetupError
+
+#: Carries the rest of an environment among a worker's variables.
+VARIABLE = "MRAY_WORKER_SETUP"
+
+_HOOK = "worker_process_setup_hook"
+_SETUP = ("working_dir", "py_modules", "excludes", _HOOK)
+
+
+def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The environment as builtin values, with absolute paths.
+
+    TypeError for values of a wrong type, ValueError for paths that are not there and fields that nobody knows, NotImplementedError that
+    names what mray cannot set up, RuntimeEnvSetupError for a hook that cannot be pickled.
+    """
+    if not environment:
+        return {}
+    check_environment(environment)
+    reduced: dict[str, Any] = {}
+    for name, value in environment.items():
+        name = public_name(name)
+        if value is None or name.startswith("_"):
+            continue
+        if name == "working_dir":
+            value = _existing(name, value)
+        elif name == "py_modules":
+            value = [_existing(name, _place_of(each), (*ARCHIVES, MODULE)) for each in value]
+        elif name == _HOOK and not isinstance(value, (str, bytes)):
+            value = _pickled_hook(value)
+        elif name == "env_vars":
+            value = {plain(key): plain(text) for key, text in value.items()}
+        elif name == "config":
+            value = dict(value)
+        elif name == "excludes":
+            value = list(value)
+        elif name == "py_executable":
+            value = os.fspath(value)
+        elif name in ("pip", "uv"):
+            value = reduce_packages(name, value)
+            if value is None:
+                continue
+        reduced[name] = value
+    return reduced
+
+
+def _place_of(module: Any) -> Any:
+    """The folder of a package that was given as a module, the file of a module that is none; a path as it is."""
+    if isinstance(module, (str, os.PathLike)):
+        return module
+    return module.__path__[0] if hasattr(module, "__path__") else module.__file__
+
+
+def _pickled_hook(hook: Any) -> bytes:
+    try:
+        return dumps(hook)
+    except Exception as error:
+        raise RuntimeEnvSetupError(
+            f"Failed to export the setup function. runtime_env[{_HOOK!r}] cannot be pickled: {error}. "
+            "See mray.util.inspect_serializability for what it captures."
+        ) from error
+
+
+def _existing(name: str, path: Any, endings: tuple[str, ...] = ARCHIVES) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"runtime_env[{name!r}] must be a path, got {type(path)}")
+    full = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    if not os.path.exists(full):
+        raise ValueError(f"runtime_env[{name!r}]: there is no {full}, it is not a valid path.")
+    if not os.path.isdir(full) and not full.endswith(endings):
+        what = "an archive" if endings is ARCHIVES else "an archive or a module"
+        raise ValueError(f"runtime_env[{name!r}]: {full} is neither a folder nor {what} ({', '.join(endings)})")
+    return full
+
+
+def take_over(environment: dict[str, Any], session_dir: str) -> dict[str, Any]:
+    """A reduced environment of which every file lies in the session's directory.
+
+    RuntimeEnvSetupError for a file that cannot be read or unpacked.
+    """
+    taken = dict(environment)
+    try:
+        if "working_dir" in taken:
+            taken["working_dir"] = taken_over(taken["working_dir"], session_dir)
+        if "py_modules" in taken:
+            taken["py_modules"] = [taken_over(module, session_dir) for module in taken["py_modules"]]
+    except Exception as error:  # of the reader of archives, too
+        raise RuntimeEnvSetupError(f"runtime_env: a file of working_dir or py_modules cannot be used: {error}") from error
+    return taken
+
+
+def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None, session_dir: str) -> dict[str, Any]:
+    """A child inherits its parent's environment; variables are merged, everything else of its own wins.
+
+    Files of its own are taken over into the session's directory.
+    """
+    if not own:
+        return parent
+    reduced = take_over(reduce_environment(own), session_dir)
+    if not reduced.keys().isdisjoint(INTERPRETERS):
+        # One way to an interpreter: the child's own.
+        parent = {name: value for name, value in parent.items() if name not in INTERPRETERS}
+    merged = {**parent, **reduced}
+    variables = {**(parent.get("env_vars") or {}), **(reduced.get("env_vars") or {})}
+    if variables:
+        merged["env_vars"] = variables
+    return merged
+
+
+def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
+    """The variables a worker of this environment is started with; ``${NAME}`` in a value is this process's variable.
+
+    RuntimeEnvSetupError when the environment wants a profiler or an interpreter that is not there.
+    """
+    variables = {
+        key: os.path.expandvars(value) if "${" in value else value
+        for key, value in (environment.get("env_vars") or {}).items()
+        if not key.startswith(PRIVATE_VARIABLES)  # a program may pass on all variables of its own process
+    }
+    path = processes.expand(variables.get("PATH", "${PATH}"), os.environ)
+    wrapper = wrapper_of(environment, path)
+    if wrapper is not None:
+        variables[WRAPPER_VARIABLE] = wrapper.encode()
+    interpreter = interpreter_of(environment, path)
+    if interpreter is not None:
+        variables[INTERPRETER_VARIABLE] = interpreter.encode()
+    setup = {name: environment[name] for name in _SETUP if name in environment}
+    if setup:
+        variables[VARIABLE] = to_text(tuple(sorted(setup.items())))
+    return variables
+
+
+def set_up(variables: Mapping[str, str], session_dir: str, tell: Callable[[str], None]) -> None:
+    """In a new worker: make the environment true. Raises what the user's hook raises, and OSError for what has gone meanwhile.
+
+    `tell` hears what code of the user's is about to run, which need not return, and "" when it has.
+    """
+    for name in (WORK_VARIABLE, VARIABLE):
+        os.environ.pop(name, None)
+    text = variables.get(VARIABLE)
+    if text is None:
+        return
+    setup = dict(from_text(VARIABLE, text, tuple))
+    excludes = tuple(setup.get("excludes") or ())
+    folder = setup.get("working_dir")
+    if folder is not None:
+        folder = unpacked(folder, excludes, session_dir)
+        os.chdir(folder)
+        sys.path.insert(0, folder)
+    for module in setup.get("py_modules") or ():
+        place = unpacked(module, excludes, session_dir)
+        # A folder is meant as the package of its name; where it is no package, its modules are found without that name as well.
+        if not os.path.exists(os.path.join(place, "__init__.py")):
+            sys.path.insert(0, place)
+        if not is_taken_over(place, session_dir):
+            sys.path.insert(0, os.path.dirname(place))
+    hook = setup.get(_HOOK)
+    if hook is not None:
+        tell(_HOOK)
+        _call_hook(hook)
+        tell("")
+
+
+def _call_hook(hook: str | bytes) -> None:
+    if isinstance(hook, str):
+        module_name, _, name = hook.rpartition(".")
+        getattr(importlib.import_module(module_name), name)()
+    else:
+        pickle.loads(hook)()

@@ -1,0 +1,115 @@
+"""Packages of a runtime environment: ``pip``, ``uv`` and ``py_executable``, and the interpreter that they come to.
+
+In the driver, and in workers that start others: from what the user asked for to an `Interpreter`, which travels to the node among the
+variables of the workers that want it.
+
+Packages lie in a virtual environment in the user's cache, one for each content: what is installed with which options by which Python on
+top of which packages. The environment is built when its first worker is wanted (`mray._runtime.processes.interpreters`) and serves every
+later session. On top of the driver's own packages: they can be imported, and what is installed goes before them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mray._common import settings
+from mray._common.environment_rules import packages_of
+from mray._ipc.frames import from_text
+from mray._runtime.environment.folders import stamp_of
+from mray._runtime.processes.host_program import interpreter
+from mray._runtime.processes.launch import BASE_VARIABLE, Interpreter
+from mray.exceptions import RuntimeEnvSetupError
+
+#: Seconds that packages may take to install.
+SETUP_SECONDS = 600
+#: Variables that change what the installers do, and so what is installed.
+_INSTALLERS_READ = ("PIP_", "UV_")
+#: Part of the content: with another layout of the folders, old ones are left alone.
+_LAYOUT = 1
+#: What installing a folder leaves in it.
+_BUILT = ("/build/", "/dist/", "/target/", "*.egg-info/")
+
+
+def reduce_packages(tool: str, value: Any) -> dict[str, Any] | None:
+    """The field ``pip`` or ``uv`` as builtin values; packages that are files of this machine get absolute paths."""
+    reduced = packages_of(tool, value)
+    if reduced is not None:
+        reduced["packages"] = [os.path.abspath(each) if _is_path(each) else each for each in reduced["packages"]]
+        reduced.setdefault("cwd", os.getcwd())
+    return reduced
+
+
+def _is_path(requirement: str) -> bool:
+    return (os.sep in requirement or requirement.endswith(".whl")) and os.path.exists(requirement)
+
+
+def interpreter_of(environment: Mapping[str, Any], path: str) -> Interpreter | None:
+    """The interpreter that an environment wants, None for the session's own. Programs are looked for in `path`.
+
+    RuntimeEnvSetupError when ``py_executable`` is not there.
+    """
+    base = _base()
+    for tool in ("pip", "uv"):
+        if environment.get(tool):
+            recipe = recipe_of(tool, environment, base)
+            return Interpreter((os.path.join(recipe["folder"], "bin", "python"),), recipe, base)
+    command = environment.get("py_executable")
+    if not command:
+        return None
+    import shlex  # noqa: PLC0415  (these are on the way to the first worker of every session, and hardly any needs them)
+    import shutil  # noqa: PLC0415
+
+    words = shlex.split(os.path.expanduser(command))
+    program = shutil.which(words[0], path=path) if words else None
+    if program is None:
+        raise RuntimeEnvSetupError(f"runtime_env['py_executable']: there is no program {command!r} in {path}")
+    return Interpreter((program, *words[1:]), None, base)
+
+
+def _base() -> tuple[str, tuple[str, ...]]:
+    text = os.environ.get(BASE_VARIABLE)
+    if text is not None:
+        python, sites = from_text(BASE_VARIABLE, text, (str, tuple))
+        return python, tuple(sites)
+    sites = tuple(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))
+    return interpreter(), sites
+
+
+def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequence[str]]) -> dict[str, Any]:
+    """How the packages of an environment are installed, and the folder that they are in then, named by all that matters for it."""
+    given = environment[tool]
+    variables = environment.get("env_vars") or {}
+    content = {
+        "tool": tool,
+        "packages": given["packages"],
+        "check": given[f"{tool}_check"],
+        "version": given.get(f"{tool}_version"),
+        "options": given.get("pip_install_options" if tool == "pip" else "uv_pip_install_options"),
+        "variables": {name: value for name, value in sorted(variables.items()) if name.startswith(_INSTALLERS_READ)},
+        "python": [base[0], os.path.realpath(base[0]), sys.version],
+        "sites": list(base[1]),
+    }
+    stamps = [stamp_of(each, _BUILT) for each in given["packages"] if _is_path(each)]
+    # Relative paths inside requirements ("-r more.txt") are meant from here.
+    relative = given["cwd"] if any(each.startswith(("-", ".")) for each in given["packages"]) else ""
+    text = json.dumps([_LAYOUT, content, stamps, relative], sort_keys=True)
+    import hashlib  # noqa: PLC0415
+
+    name = hashlib.sha256(text.encode()).hexdigest()[:32]
+    config = environment.get("config") or {}
+    return {
+        **content,
+        "cwd": given["cwd"],
+        "folder": os.path.join(cache_folder(), name),
+        "timeout": config.get("setup_timeout_seconds", SETUP_SECONDS),
+    }
+
+
+def cache_folder() -> str:
+    """Where environments are kept for later sessions."""
+    cache = settings.CACHE_DIR.get() or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "mray")
+    return os.path.join(os.path.abspath(os.path.expanduser(cache)), "environments")

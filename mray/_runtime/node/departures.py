@@ -1,0 +1,72 @@
+"""Workers that are measured have a moment to write their lines before they are ended (see `mray._runtime.observe.line_coverage`).
+
+In the node, on its one thread, and only where the driver is measured: everywhere else SIGKILL is the first thing that a worker hears.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from time import monotonic
+
+from mray._common import messages as m
+from mray._ipc.reactor import Reactor
+from mray._runtime.node.members import Members
+from mray._runtime.observe.line_coverage import SAVE_SECONDS
+from mray._runtime.processes.supervisor import Supervisor
+from mray._scheduler.records import LEAVING
+from mray._scheduler.scheduler import Scheduler
+
+
+class Farewell:
+    """Asks workers to write and die, and ends those that do not."""
+
+    def __init__(self, reactor: Reactor, scheduler: Scheduler, supervisor: Supervisor, members: Members) -> None:
+        self._reactor = reactor
+        self._scheduler = scheduler
+        self._supervisor = supervisor
+        self._members = members
+        self._asked: set[str] = set()
+
+    def kill(self, process: str) -> None:
+        """End a worker, soon."""
+        if process in self._asked:
+            return
+        if self._ask(process):
+            self._reactor.call_later(SAVE_SECONDS, lambda: self._supervisor.kill(process))
+        else:
+            self._supervisor.kill(process)
+
+    def _ask(self, process: str) -> bool:
+        connection = self._members.connections.get(process)
+        if connection is None or connection.closed or connection.role != m.ROLE_WORKER:
+            return False
+        self._asked.add(process)
+        connection.send((m.SAVE,))
+        return True
+
+    def _leaves(self, process: str) -> bool:
+        """Whether a worker has hung up: it writes, or is dead."""
+        record = self._scheduler.workers.workers.get(process)
+        return record is None or record.state == LEAVING
+
+    def end_all(self) -> None:
+        """The session ends: ask everyone, and wait until they are dead, or have had their time."""
+        waiting = {}
+        for process, worker in self._supervisor.workers.items():
+            if worker.pid and (process in self._asked or self._ask(process) or self._leaves(process)):
+                try:
+                    waiting[os.pidfd_open(worker.pid)] = worker
+                except OSError:
+                    continue
+        poll = select.poll()
+        for fd in waiting:
+            poll.register(fd, select.POLLIN)
+        deadline = monotonic() + SAVE_SECONDS
+        while waiting and (left := deadline - monotonic()) > 0:
+            for fd, _events in poll.poll(left * 1000):
+                poll.unregister(fd)
+                os.close(fd)
+                del waiting[fd]
+        for fd in waiting:
+            os.close(fd)

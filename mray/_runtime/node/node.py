@@ -1,0 +1,635 @@
+"""The node: the I/O shell around the scheduler.
+
+A process of its own with one thread, which never runs user code. It turns messages and deaths into events, carries out the scheduler's
+instructions, keeps the session's table, and connects its processes with each other. Its workers have their connection to it from their
+start; at ``node.sock``, the only socket of a session that has a name, it listens for newcomers: drivers, observers, workers behind
+profilers.
+
+::
+
+   drivers, workers ──messages──▶ Node ──events──▶ Scheduler
+                    ◀──messages──  │  ◀─instructions─┘
+                                   └── Supervisor ── zygote, workers' pipes and ends
+
+A private session ends when its driver says so or is dead (its pidfd and its socket tell), a persistent one with SIGTERM, which is what
+`mray stop` sends; the node then ends everything below it and removes the session's names. If it dies itself, the kernel ends the workers
+and the zygote removes the names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import reprlib
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._common import settings
+from mray._common.history import History
+from mray._common.protocol import MESSAGES, misfit
+from mray._device.topology import read_topology
+from mray._ipc import process as processes
+from mray._ipc.connection import Connection, Message, NonsenseError, peer_pid
+from mray._ipc.faults import fault, fault_text, word_name
+from mray._ipc.limits import advice, is_exhausted
+from mray._ipc.reactor import Reactor
+from mray._ipc.reaper import hold, is_published, keep_young, remove_session, segment_prefix, session_of, unlink_owned, withdraw
+from mray._ipc.segment import new_nonce
+from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
+from mray._runtime.node import snapshot
+from mray._runtime.node.introducer import Introducer
+from mray._runtime.node.jobs import Job, Jobs
+from mray._runtime.node.key_values import KeyValues
+from mray._runtime.node.members import Members
+from mray._runtime.node.memory_monitor import MemoryMonitor
+from mray._runtime.node.session_reset import Renewal
+from mray._runtime.node.stray_workers import Astray
+from mray._runtime.node.unmet_waits import Waits
+from mray._runtime.processes.supervisor import Supervisor
+from mray._scheduler import events
+from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
+from mray._scheduler.jobs import job_of
+from mray._scheduler.policy import GRAVE_BYTES, GRAVES, LAST_CALL_BYTES, LAST_CALLERS
+from mray._scheduler.records import environment_of
+from mray._scheduler.scheduler import Scheduler
+from mray._scheduler.words import EVENT_OF
+
+if TYPE_CHECKING:
+    from mray._runtime.node.departures import Farewell
+
+#: How long the creation of an actor may be under way in another socket when somebody asks for it, in seconds.
+_CREATION_GRACE = 1.0
+#: How long leases that are idle may be on their way back, in seconds.
+_PLACE_GRACE = 0.2
+#: Unsent bytes of output for a driver that does not read; what comes above them stays in the log files only.
+_OUTPUT_BACKLOG = 8 << 20
+#: How often the session's files are touched, in seconds: whoever removes what is old waits for a day at least.
+_YOUTH = 3600.0
+#: How long TRIM waits for others to give memory back, in seconds, and how often it looks.
+_TRIM_WAIT = 0.1
+_TRIM_LOOK = 0.005
+#: Descriptors that it keeps for the ends of others and its own (see `mray._ipc.limits.above_limit`).
+_RESERVE = 16
+#: How long the driver gets to take the last output, in seconds.
+_LAST_WORDS = 2.0
+
+
+class Node:
+    """The node's state."""
+
+    def __init__(self, session_dir: str, options: dict[str, Any], lifeline: tuple[int, int], lock: int) -> None:
+        self._session_dir = session_dir
+        self._options = options
+        self._session = session_of(session_dir)
+        self.reactor = Reactor()
+        table_name = f"{segment_prefix(self._session)}table-{new_nonce():x}"
+        self._members = Members(SessionTable.create(table_name))
+        default = environment_of(options["env"], ())
+        # Where its processes may run: workers inherit it.
+        cpus = sorted(os.sched_getaffinity(0))
+        self._scheduler = Scheduler(
+            options["resources"], options["gpus"], default, _new_process, lambda: read_topology(options["gpus"], cpus)
+        )
+        self._introducer = Introducer(self.reactor, self._meet)
+        self._supervisor = Supervisor(
+            self.reactor, session_dir, options, lifeline, lock, self._introducer.new_line, self._worker_died, self._printed
+        )
+        self._astray = Astray(self.reactor, self._supervisor, table_name)
+        self._supervisor.on_refused = self._worker_refused
+        self.jobs = Jobs()
+        #: Of a session that has one driver, which it ends with.
+        self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
+        self._key_values = KeyValues()
+        self._waits = Waits(self.reactor, self._scheduler, self._tell)
+        #: Where workers are to write something before they end.
+        self._farewell = self._new_farewell() if options["coverage"] is not None else None
+        self._kill = self._supervisor.kill if self._farewell is None else self._farewell.kill
+        self._held_output: list[tuple[Any, ...]] = []
+        #: The user is told when so many bytes have gone to disk.
+        self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
+        #: What is shown of the last workers that died.
+        self._graves = History(GRAVES, GRAVE_BYTES)
+        #: Of workers that have left in order their last calls: lists of pid, name, task id, label, begin, end.
+        self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
+        #: Why the session ends, once it does.
+        self.ending: str | None = None
+        #: Why it ends, if the node is at fault.
+        self._failure: Exception | None = None
+        self._confessed, self._driver_refused = "", False
+        self.reactor.on_fault = self._fail
+        self._facts: dict[str, Any] = {
+            **options["facts"],
+            "session_dir": session_dir,
+            "session": self._session,
+            "table": table_name,
+            "rows": ROWS,
+            "resources": self._scheduler.pool.quantities(),
+            "gpus": list(options["gpus"]),
+            "env": dict(default),
+            "preload": list(options["preload"]),
+            "persistent": self._only_job is None,
+            "node_pid": os.getpid(),
+            "cpus": cpus,
+        }
+        self._renewal = Renewal(
+            session_dir,
+            self.reactor,
+            self._scheduler,
+            self._supervisor,
+            self._members,
+            apply=self._apply,
+            forget=self._forget_the_dead,
+            prestarts=self._only_job is not None and options["job"]["eager_install"],
+        )
+        self._memory = MemoryMonitor(
+            options["memory_monitor"],
+            f"IP: {self._facts['node_ip_address']}, ID: {self._facts['node_id']}",
+            self.reactor,
+            self._scheduler,
+            self._members,
+            trim=lambda: self._ask_to_trim(""),
+            tell=self._tell,
+            apply=self._apply,
+        )
+        self._view = snapshot.View(
+            self._facts,
+            self._scheduler,
+            self._members,
+            self.jobs,
+            self._graves,
+            self._last_calls,
+            lambda: self._supervisor.zygote_pid,
+            type(self).serve.__code__,
+        )
+        self._words: dict[int, Callable[..., events.Event]] = {**EVENT_OF, m.EXITING: self._worker_leaves}
+
+    def _new_farewell(self) -> Farewell:
+        from mray._runtime.node.departures import Farewell  # noqa: PLC0415  (on the way to the first answer of a session)
+
+        return Farewell(self.reactor, self._scheduler, self._supervisor, self._members)
+
+    # ------------------------------------------------------------------------------------ running
+    def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
+        """Serve until the session ends."""
+        self.reactor.serve(listener, "The node process", self._heard, self._hung_up, careful=True)
+        self._watch_driver(self._options["driver_pid"])
+        self._supervisor.adopt_zygote(zygote_pid, zygote)
+        self._memory.start()
+        self._hold = hold(self._session_dir)
+        self.reactor.call_later(_YOUTH, self._stay_young)
+        if self._only_job is not None and self._options["job"]["eager_install"]:
+            self._apply(events.PrestartAllowed(self._only_job.id))
+        while self.ending is None:
+            self.reactor.turn(None)
+            self.reactor.flush()
+            failure = self._failure or self._supervisor.failure
+            if failure is not None:
+                raise failure
+
+    def _watch_driver(self, pid: int) -> None:
+        """The process that has started this one: the driver, or `mray start`, which goes when others can find the session."""
+        pidfd = int(self._options.get("driver_pidfd", -1))
+        if pidfd >= 0:  # this one was started by another, which is not to be watched (see `mray._runtime.processes.template`)
+            self.reactor.add_fd(pidfd, lambda _events: self._starter_died(pidfd))
+            return
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            pidfd = -1
+        # Once it is dead its children have another parent; from then on its pid may be somebody else's.
+        if os.getppid() != pid:
+            self._starter_died(pidfd)
+        elif pidfd >= 0:
+            self.reactor.add_fd(pidfd, lambda _events: self._starter_died(pidfd))
+
+    def _starter_died(self, pidfd: int) -> None:
+        if self._only_job is not None:
+            self.finish("the driver is dead")
+        elif not is_published(self._session_dir):
+            self.finish("mray start has died")
+        elif pidfd >= 0:
+            self.reactor.remove_fd(pidfd)
+            os.close(pidfd)
+
+    def finish(self, why: str) -> None:
+        """End the session, soon."""
+        if self.ending is None:
+            self.ending = why
+
+    def _stay_young(self) -> None:
+        keep_young(self._session_dir)
+        self.reactor.call_later(_YOUTH, self._stay_young)
+
+    # ------------------------------------------------------------------------------------ connections
+    def _meet(self, sock: socket.socket) -> Connection:
+        return self.reactor.meet(sock, self._heard, self._hung_up, careful=True)
+
+    # ------------------------------------------------------------------------------------ messages
+    def _heard(self, connection: Connection, message: Message) -> None:
+        """One message. A broken one ends the conversation of who sent it, and nobody else's."""
+        try:
+            wrong = misfit(message)
+            if wrong:
+                raise NonsenseError(wrong)
+            if self._failure is not None and not connection.process:
+                raise self._failure
+            # POINT member heard: message[0]
+            if connection.role == m.ROLE_OBSERVER:
+                self._look_on(connection, *message)
+            elif not connection.process:
+                self._begin(connection, *message)
+            else:
+                self._understand(connection, message)
+        except Exception as error:
+            sys.stderr.write(f"{connection!r} said {reprlib.repr(message)}\n")
+            sys.excepthook(*sys.exc_info())
+            self._end_for(connection, message, error)
+
+    def _end_for(self, connection: Connection, message: Message, error: Exception) -> None:
+        """End what one message belongs to: a query, the conversation, or where the scheduler's books may be half written the session."""
+        what = f"The handler of {word_name(message[0])} from {connection!r}"
+        if not isinstance(error, NonsenseError):
+            if message[0] == m.QUERY:
+                return connection.send((m.ANSWER, message[1], False, fault_text(what, error)))
+            if connection.process in self._members.connections and message[0] in self._words:
+                return self._fail(what, error)
+        if connection.role == m.ROLE_DRIVER and self.jobs.of_driver(connection) is None:
+            # It was not admitted: nobody will hear of its end.
+            self._members.connections.pop(connection.process, None)
+            self._forget_process(connection.process)
+        connection.give_up(message, error)
+        self._driver_refused = self._driver_refused or message[1:2] == (m.ROLE_DRIVER,)
+        return connection.hang_up()
+
+    def _fail(self, what: str, error: Exception) -> None:
+        """The node has failed at what no message asked for, or at its books: the session ends, soon."""
+        self._failure = self._failure or fault(what, error)
+
+    def _understand(self, connection: Connection, message: Message) -> None:
+        code = message[0]
+        if (connection.role, m.ROLE_NODE) not in MESSAGES[code].ways:
+            raise NonsenseError(f"a {connection.role} does not say {word_name(code)} to the node")
+        make_event = self._words.get(code)
+        if make_event is not None:
+            self._apply(make_event(connection.process, *message[1:]))
+        elif code == m.QUERY:
+            self._query(connection, *message[1:])
+        elif code == m.SPILLED:
+            self._spilled()
+        elif code == m.SETTING_UP:
+            self._astray.sets_up(connection.process, message[1])
+        elif code == m.SHUTDOWN:
+            self._driver_leaves(connection)
+        elif code == m.RENEW and self._only_job is not None and connection is self._only_job.connection:
+            self._renewal.begin(self._only_job, connection)
+        elif code != m.HELLO:
+            raise NonsenseError(f"no message of ours: {code}")
+
+    def _begin(self, connection: Connection, code: int, *fields: Any) -> None:
+        if code == m.HELLO:
+            self._hello(connection, *fields)
+        elif code == m.PASS_ON:
+            self._introducer.pass_on(connection, *fields)
+        else:
+            raise NonsenseError("the first message must be HELLO")
+
+    def _hello(self, connection: Connection, role: str, process: str, pid: int, wishes: dict[str, Any] | None = None) -> None:
+        if role == m.ROLE_OBSERVER:
+            connection.role, connection.pid = role, pid
+            return
+        if role == m.ROLE_WORKER:
+            known = self._supervisor.expects(process, pid) and connection.facts.get("worker", process) == process
+        else:
+            only = self._only_job
+            known = role == m.ROLE_DRIVER and (wishes is not None if only is None else only.connection is None)
+        if not known or process in self._members.connections or not process.isalnum():
+            raise NonsenseError(f"no process of this session: {role} {process}")
+        try:
+            channels = self._introducer.admit(process, pid)
+        except OSError as error:
+            self._refuse(connection, process, error)
+            connection.close()
+            return
+        connection.role, connection.process, connection.pid = role, process, pid
+        # POINT member known
+        row = self._members.join(process, connection)
+        self._supervisor.joined(process, pid)
+        job = self._admit(connection, wishes) if role == m.ROLE_DRIVER else self.jobs.by_id[job_of(self._supervisor.workers[process].work)]
+        with contextlib.ExitStack() as stack:
+            facts = {**self._facts, **job.facts, "process": process, "row": row}
+            fds = [stack.enter_context(each).fileno() for each in channels]
+            table = self._members.table.segment.descriptor
+            assert table is not None
+            try:
+                connection.send_with((m.WELCOME, facts), [table.fd, *fds])
+            except OSError as error:
+                if is_exhausted(error):  # else it has died since
+                    self._refuse(connection, process, error)
+                    if role == m.ROLE_WORKER:  # it will end, as one that has never been there
+                        connection.close()
+                        return
+        if role == m.ROLE_DRIVER:
+            for message in self._held_output:
+                connection.post(message)
+            self._held_output.clear()
+            connection.flush()
+        # POINT member welcomed
+        self._apply(events.MemberJoined(process, pid, job.id))
+        if role == m.ROLE_DRIVER and wishes is not None and wishes["eager_install"]:
+            self._apply(events.PrestartAllowed(job.id, wishes["env"]))
+
+    @staticmethod
+    def _refuse(connection: Connection, process: str, error: OSError) -> None:
+        text = f"{advice(error)}. The node process (pid {os.getpid()}) has no file descriptor left for process {process}."
+        connection.send((m.REFUSED, error.errno or errno.EMFILE, text))
+
+    # ------------------------------------------------------------------------------------ drivers
+    def _admit(self, connection: Connection, wishes: dict[str, Any] | None) -> Job:
+        """A driver has come; to a persistent session with a job of its own."""
+        job = self._only_job
+        if job is None:
+            assert wishes is not None
+            job = self.jobs.admit(wishes, connection.pid, connection.process)
+            with contextlib.suppress(OSError):  # it is dead already, and its socket will say so
+                # A child that it forks may hold its socket open for longer than it lives.
+                job.pidfd = os.pidfd_open(peer_pid(connection.socket))
+                self.reactor.add_fd(job.pidfd, lambda _events: self._driver_gone(job))
+        elif job.process:  # of before it began anew; it writes to its row no more
+            self._forget_process(job.process)
+        job.process, job.connection = connection.process, connection
+        return job
+
+    def _driver_leaves(self, connection: Connection) -> None:
+        """SHUTDOWN: its work ends, and with a private session everything."""
+        job = self.jobs.of_driver(connection)
+        if self._only_job is not None:
+            self.finish("shutdown")
+        elif job is not None and not job.leaving:
+            job.leaving = True
+            self._end_job(job)
+
+    def _driver_gone(self, job: Job) -> None:
+        """The driver of one job among several has hung up or is dead."""
+        connection = job.connection
+        if connection is None:
+            return
+        connection.read_rest()
+        connection.close()
+        if job.pidfd >= 0:
+            self.reactor.remove_fd(job.pidfd)
+            os.close(job.pidfd)
+            job.pidfd = -1
+        if not job.ended:
+            self._end_job(job)
+        job.connection = None
+        self._forget_process(job.process)
+        self._look_at(job)
+
+    def _end_job(self, job: Job) -> None:
+        """Nobody wants anything more of it, its detached actors apart."""
+        job.ended = time.time()
+        self._members.connections.pop(job.process, None)
+        cause = (m.CAUSE_CRASH, f"the driver of job {job.id}", job.pid, processes.status_of_dead(job.pid), None)
+        self._apply(events.MemberDied(job.process, cause))
+        self._look_at(job)
+
+    def _look_at(self, job: Job) -> None:
+        """Whether anything of a job that has ended still runs."""
+        if not job.ended:
+            return
+        works = {worker.work for worker in self._supervisor.workers.values() if job_of(worker.work) == job.id}
+        if job.leaving and job.connection is not None and job.id not in works:
+            job.connection.send((m.LEFT,))
+        if job.connection is None and not works and not self._scheduler.works.of_job(job.id):
+            self.jobs.forget(job)
+
+    def _query(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:
+        if what == "trim":
+            self._ask_to_trim(connection.process)
+            self._answer_trimmed(connection, request, _TRIM_WAIT)
+        elif what == "nodes":
+            connection.send((m.ANSWER, request, True, [self._describe()]))
+        elif what == "key_values":
+            connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
+        else:
+            try:
+                self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
+            except TypeError as error:
+                connection.send((m.ANSWER, request, False, f"listing {what!r}: {error}"))
+
+    def _look_on(self, connection: Connection, code: int, *fields: Any) -> None:
+        """An observer asks; it can do nothing else."""
+        if code != m.QUERY:
+            raise NonsenseError("an observer may only ask")
+        request, what, _arguments = fields
+        connection.send((m.ANSWER, request, True, snapshot.answer(self._view, what)))
+
+    def _describe(self) -> dict[str, Any]:
+        return snapshot.describe_node(self._facts, socket.gethostname())
+
+    # ------------------------------------------------------------------------------------ trimming
+    def _ask_to_trim(self, asker: str) -> None:
+        for process, connection in self._members.connections.items():
+            if process != asker:
+                connection.send((m.TRIM_NOW,))
+
+    def _answer_trimmed(self, connection: Connection, request: int, left: float) -> None:
+        """Answer when nobody else keeps memory for reuse any more, or has had time enough."""
+        own = self._members.word(connection.process, POOLED)
+        if left <= 0 or self._members.total(POOLED) <= own:
+            connection.send((m.ANSWER, request, True, None))
+        else:
+            self.reactor.call_later(_TRIM_LOOK, lambda: self._answer_trimmed(connection, request, left - _TRIM_LOOK))
+
+    def _spilled(self) -> None:
+        """An object went to disk: tell the user, once and at each doubling."""
+        if not self._tell_spilled_at:
+            return
+        spilled = self._members.total(SPILLED_EVER)
+        if spilled >= self._tell_spilled_at:
+            while self._tell_spilled_at <= spilled:
+                self._tell_spilled_at *= 2
+            objects = self._members.total(SPILLED_OBJECTS)
+            text = f"Spilled {spilled >> 20} MiB, {objects} objects. Set {settings.VERBOSE_SPILL_LOGS.name}=0 to disable this message.\n"
+            self._tell(text)
+
+    # ------------------------------------------------------------------------------------ deaths
+    def _hung_up(self, connection: Connection) -> None:
+        job = self.jobs.of_driver(connection)
+        if job is not None and self._only_job is not None:
+            self.finish("the driver has hung up")
+        elif job is not None:
+            self._driver_gone(job)
+        elif connection.process and connection.role == m.ROLE_WORKER:
+            self._astray.hung_up(connection.process, connection.pid)
+
+    def _worker_died(self, process: str, work: str, pid: int, status: int | None, last_lines: bytes) -> None:
+        self._memory.gone(process)
+        connection = self._members.connections.get(process)
+        if connection is not None:
+            connection.read_rest()  # it may have said why it leaves
+            connection.close()
+            self._members.connections.pop(process, None)
+        # POINT death heard
+        self._forget_process(process)
+        self._graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
+        left, status = self._astray.explain(process, pid, status, last_lines)
+        if left is not None:
+            self._apply(left)
+        self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
+        self._look_at_work(process, work)
+
+    def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
+        pid = self._members.connections[process].pid
+        if calls:
+            self._last_calls.append([(pid, name, *call) for call in calls])
+        return events.WorkerLeft(process, kind, text)
+
+    def _worker_refused(self, process: str, work: str, text: str) -> None:
+        self._forget_process(process)
+        self._apply(events.MemberDied(process, (m.CAUSE_REFUSED, text, 0, None, None)))
+        self._look_at_work(process, work)
+
+    def _look_at_work(self, process: str, work: str) -> None:
+        job = self.jobs.by_id.get(job_of(work))
+        if job is not None:
+            self._look_at(job)
+        self._renewal.worker_gone(process)
+
+    def _forget_process(self, process: str) -> None:
+        """What a process that is gone has had: its row, its channels, its objects."""
+        self._members.forget(process)
+        self._introducer.forget(process)
+        # POINT channels closed
+        # Its objects died with it; what it produced for others carries their names.
+        unlink_owned(self._session_dir, process)
+
+    # ------------------------------------------------------------------------------------ instructions
+    def _apply(self, event: events.Event) -> None:
+        if self._failure is not None:  # the books are not to be trusted, and nobody is told anything more by them
+            return
+        for instruction in self._scheduler.handle(event):
+            # POINT instruction due
+            self._carry_out(instruction)
+        if not self._waits.attended and self._scheduler.queue.lacked():
+            self._waits.begin()
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Tell):
+            connection = self._members.connections.get(instruction.process)
+            if connection is not None and not connection.closed:
+                connection.post(instruction.message)
+                self.reactor.post_later(connection)
+        elif isinstance(instruction, SpawnWorker):
+            self._supervisor.spawn(instruction.process, dict(instruction.environment))
+        elif isinstance(instruction, KillWorker):
+            self._kill(instruction.process)
+        elif isinstance(instruction, RemoveObjects):
+            unlink_owned(self._session_dir, instruction.owner)
+        elif isinstance(instruction, AwaitCreation):
+            actor = instruction.actor
+            self.reactor.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
+        elif isinstance(instruction, AwaitPlace):
+            tenant = instruction.tenant
+            self.reactor.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))
+
+    def _forget_the_dead(self) -> None:
+        """Another client of the same driver comes: it is not to see what was before."""
+        self._key_values.clear()
+        self._graves.clear()
+        self._last_calls.clear()
+
+    # ------------------------------------------------------------------------------------ output
+    def _tell(self, text: str, work: str = "") -> None:
+        """Show a text of the node's own to the drivers of some work; of nobody's to all."""
+        self._printed(work, 0, 2, "mray", text)
+
+    def _printed(self, work: str, pid: int, stream: int, name: str, text: str) -> None:
+        """Lines of a worker for the screen of its job's driver; of nobody's work for all."""
+        message = (m.OUTPUT, pid, stream, name, text)
+        only = self._only_job
+        if only is not None and only.connection is None:
+            self._held_output.append(message)
+            return
+        for job in self.jobs.there():
+            if not work or job.id == job_of(work):
+                self._show(job, message, text)
+
+    def _show(self, job: Job, message: Message, text: str) -> None:
+        driver = job.connection
+        assert driver is not None
+        if driver.unsent > _OUTPUT_BACKLOG:
+            job.unshown += text.count("\n")
+            return
+        if job.unshown:
+            lines, job.unshown = job.unshown, 0
+            logs = os.path.join(self._session_dir, "logs")
+            driver.post((m.OUTPUT, 0, 2, "mray", f"{lines} lines came faster than they were read; they are in {logs}\n"))
+        driver.post(message)
+        self.reactor.post_later(driver)
+
+    # ------------------------------------------------------------------------------------ ending
+    def confess(self, error: BaseException) -> None:
+        """The node is at fault: show the user the end of its log, which is about to go."""
+        with open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
+            text = log.read()[-4000:]
+        self._tell(f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
+        self._confessed = f"the node is at fault: {error}"
+        self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        deadline, job = time.monotonic() + _LAST_WORDS, self._only_job  # whose driver may not have come yet: it is told as it does
+        while job is not None and job.connection is None and not self._driver_refused and time.monotonic() < deadline:
+            self.reactor.turn(deadline - time.monotonic())
+
+    def end(self) -> None:
+        """End every process of the session, say the last words, remove every name."""
+        # POINT session ending
+        withdraw(self._session_dir)
+        if self._only_job is None or self._confessed:  # else its driver has asked for it, or is gone
+            for job in self.jobs.there():
+                assert job.connection is not None
+                job.connection.send((m.ENDING, self._confessed or self.ending or ""))
+        if self._farewell is not None:
+            self._farewell.end_all()
+        self._supervisor.end_all()
+        # POINT workers ended
+        kept = remove_session(self._session_dir)
+        if kept is not None:
+            self._tell(f"the profiles of this session are in {kept}\n")
+        for job in self.jobs.there():
+            assert job.connection is not None
+            job.connection.drain(_LAST_WORDS)
+
+
+def _new_process() -> str:
+    return os.urandom(8).hex()
+
+
+def run(
+    session_dir: str, options: dict[str, Any], listener: int, lock: int, lifeline: tuple[int, int], zygote_pid: int, zygote: socket.socket
+) -> int:
+    """The node's main function; returns its exit code."""
+    processes.adopt_orphans()
+    # Six descriptors a worker. The zygote has been forked, so workers keep the user's own limit.
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard - _RESERVE, _RESERVE), hard))
+    # POINT becomes node
+    processes.Title().set("node")
+    code = 0
+    node = Node(session_dir, options, lifeline, lock)
+    if options["persistent"]:
+        signal.signal(signal.SIGTERM, lambda *_args: node.finish("it was stopped (SIGTERM to its node)"))
+    try:
+        node.serve(socket.socket(fileno=listener), zygote_pid, zygote)
+    except BaseException as error:  # the session ends in order even when the node is at fault
+        sys.excepthook(*sys.exc_info())
+        node.confess(error)
+        code = 1
+    node.end()
+    return code

@@ -1,0 +1,169 @@
+"""What the node knows of its session, as rows of builtin values, when an observer asks.
+
+In the node, on its one thread: one walk over the scheduler's records per question, nothing between questions but what is kept of the dead.
+The rows are raw; names and meanings for users are those of the records in `mray.util.state.common`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import CodeType
+from typing import Any, NamedTuple
+
+from mray._common.history import History
+from mray._ipc.connection import NonsenseError
+from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
+from mray._runtime.node.jobs import Jobs
+from mray._runtime.node.members import Members
+from mray._runtime.observe.object_counts import census
+from mray._scheduler.jobs import job_of, work_of
+from mray._scheduler.policy import shown_variables
+from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
+from mray._scheduler.resources import FREE, to_quantities
+from mray._scheduler.scheduler import Scheduler
+
+#: What an observer may ask the node.
+QUERIES = ("snapshot", "stacks", "last calls", "census")
+
+
+class View(NamedTuple):
+    """What an observer may see of a node."""
+
+    facts: Mapping[str, Any]
+    scheduler: Scheduler
+    members: Members
+    jobs: Jobs
+    #: What is shown of the last workers that died.
+    graves: History
+    #: Of workers that have left in order their last calls: lists of pid, name, task id, label, begin, end.
+    last_calls: History
+    zygote_pid: Callable[[], int]
+    #: Where the node's own frames begin.
+    serving: CodeType
+
+
+def answer(view: View, what: str) -> Any:
+    """The answer to a question of an observer; NonsenseError for one that is none."""
+    if what == "snapshot":
+        return snapshot(view)
+    if what == "last calls":
+        return [call for calls in view.last_calls for call in calls]
+    if what == "census":
+        return census()
+    if what == "stacks":
+        import traceback  # noqa: PLC0415  (2 ms of the start of a node)
+
+        frame = sys._getframe()
+        while frame.f_back is not None and frame.f_code is not view.serving:
+            frame = frame.f_back
+        return [("MainThread", "".join(traceback.format_stack(frame)))]
+    raise NonsenseError(f"an observer cannot ask for {what!r}")
+
+
+def describe_node(facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
+    """This machine, as Ray lists it."""
+    return {
+        "NodeID": facts["node_id"],
+        "Alive": True,
+        "alive": True,
+        "NodeManagerAddress": facts["node_ip_address"],
+        "NodeManagerHostname": hostname,
+        "NodeManagerPort": 0,
+        "ObjectManagerPort": 0,
+        "ObjectStoreSocketName": "",
+        "RayletSocketName": os.path.join(facts["session_dir"], "node.sock"),
+        "MetricsExportPort": 0,
+        "MetricsAgentPort": 0,
+        "DashboardAgentListenPort": 0,
+        "RuntimeEnvAgentPort": 0,
+        "NodeName": facts["node_name"],
+        "DeathReason": 0,
+        "DeathReasonMessage": "",
+        "Resources": facts["resources"],
+        "Labels": {"ray.io/node-id": facts["node_id"], **facts["labels"]},
+    }
+
+
+def snapshot(view: View) -> dict[str, Any]:
+    """Everything at this moment."""
+    scheduler, facts = view.scheduler, view.facts
+    jobs = view.jobs.listing()
+    first = jobs[0] if jobs and not facts["persistent"] else None
+    return {
+        "time": time.time(),
+        "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "session_dir", "persistent")},
+        "jobs": jobs,
+        "session_name": facts["session_name"],
+        "labels": facts["labels"],
+        "object_store_memory": facts["object_store_memory"],
+        "spilled_bytes": view.members.total(SPILLED_EVER),
+        "spilled_objects": view.members.total(SPILLED_OBJECTS),
+        "node_pid": os.getpid(),
+        #: Of the only driver; 0 when there may be many.
+        "driver_pid": first["pid"] if first is not None else 0,
+        "zygote_pid": view.zygote_pid(),
+        "resources": scheduler.pool.quantities(),
+        "available": scheduler.pool.available(),
+        "gpus": [str(gpu) for gpu in scheduler.pool.gpu_ids],
+        "actors": scheduler.actors.listing(dead=True),
+        "workers": [_worker(worker) for worker in scheduler.workers.workers.values()],
+        "dead_workers": list(view.graves),
+        "leases": [_lease(lease) for lease in scheduler.leases.values()],
+        "demands": [_demand(tenant) for tenant in scheduler.queue.waiting()],
+        "placement_groups": scheduler.groups.listing(),
+        "processes": list(_processes(view.members)),
+    }
+
+
+def _processes(members: Members) -> Iterable[dict[str, Any]]:
+    """Those that have joined, and what the session's table says of them."""
+    for process, connection in members.connections.items():
+        yield {
+            "process": process,
+            "role": connection.role,
+            "pid": connection.pid,
+            "state": members.word(process, STATE),
+            "bytes": members.word(process, BYTES),
+            "pooled": members.word(process, POOLED),
+            "spilled": members.word(process, SPILLED),
+        }
+
+
+def _worker(worker: WorkerRecord) -> dict[str, Any]:
+    tenant = worker.tenant
+    return {
+        "process": worker.process,
+        "pid": worker.pid,
+        "state": worker.state,
+        "environment": shown_variables(worker.environment),
+        "tenant": tenant.label if tenant is not None else "",
+        "job": job_of(work_of(worker.environment)),
+        "actor_id": tenant.id.hex() if isinstance(tenant, ActorRecord) else "",
+        "gpus": [str(gpu) for gpu in worker.gpus or ()],
+        "cpus": list(tenant.cpus) if tenant is not None else [],
+        "ends": list(worker.intended) if worker.intended is not None else None,
+    }
+
+
+def grave(worker: WorkerRecord | None, process: str, pid: int, status: int | None) -> dict[str, Any]:
+    """What is kept of a worker that has just died."""
+    intended = worker.intended if worker is not None else None
+    return {"process": process, "pid": pid, "status": status, "cause": list(intended) if intended is not None else None, "end": time.time()}
+
+
+def _lease(lease: Lease) -> dict[str, Any]:
+    return {
+        "label": lease.label,
+        "client": lease.client.process,
+        "process": lease.worker.process if lease.worker is not None else "",
+        "resources": to_quantities({name: units for name, units in lease.amounts.items() if name != FREE}),
+        "blocked": lease.holding is not None and lease.holding.lent,
+    }
+
+
+def _demand(tenant: Any) -> dict[str, Any]:
+    placement = {name: units for name, units in tenant.placement.items() if name != FREE}
+    return {"label": tenant.label, "resources": to_quantities(placement), "client": tenant.client_process}

@@ -1,0 +1,412 @@
+"""Borrowing: how processes that hold a ref of somebody else's object keep it alive, and get its value.
+
+Both sides, in every client. The owner keeps for each connection the entries that the process at its other end has borrowed; the
+end of that process returns them all. A borrower says BORROW when it first meets a ref and RELEASE when its last use is gone.
+
+A borrow must reach the owner before whoever passed the ref on lets it go. Over one connection order sees to that: a worker that meets a
+ref of its caller's says BORROW on the connection on which it will reply. For refs of a third process the owner acknowledges, and the
+reply (or the UNPIN) waits for the acknowledgement.
+
+Actor handles are borrowed from the node by the same rule (ACTOR_HOLD, ACTOR_DROP).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mray._api.object_ref import ObjectRef
+from mray._common import messages as m
+from mray._common import settings
+from mray._ipc.connection import Connection
+from mray._ipc.table import LENT, ROW_WORDS
+from mray._objects.ownership import Entry, Guard, why_unknown
+from mray._objects.remote_error import pickle_error
+from mray._objects.serializer import is_noting, note_ref
+from mray._runtime.client.deaths import lost_error, owner_error
+from mray._runtime.client.unheard_errors import hear
+from mray._runtime.objects.reconstruction import revive
+from mray.exceptions import OufOfBandObjectRefSerializationException
+
+if TYPE_CHECKING:
+    from mray._runtime.client.client import Client
+
+Names = list[tuple[bytes, str]]
+
+
+class ActorToken:
+    """As long as one lives, this process holds handles of the actor."""
+
+    __slots__ = ("__weakref__", "actor_id", "guard")
+
+    def __init__(self, actor_id: bytes, guard: Guard | None) -> None:
+        self.actor_id = actor_id
+        self.guard = guard
+
+
+class Borrowing:
+    """The ownership protocol of one process. Methods want the client's lock unless they say otherwise."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        #: Borrowed objects by id.
+        self._borrowed: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
+        self._tokens: weakref.WeakValueDictionary[bytes, ActorToken] = weakref.WeakValueDictionary()
+        #: What processes have of ours whose connection has broken although they live: borrows and pins, by process.
+        self._kept: dict[str, tuple[dict[bytes, Any], dict[bytes, Any]]] = {}
+        #: Actors the node counts this process as a holder of.
+        self._held: set[bytes] = set()
+        self._numbers = 0
+        #: Refs and tokens pickled by plain pickle.
+        self._out_of_band: list[Any] = []
+        #: What to do when a numbered BORROW or ACTOR_HOLD is acknowledged, with the process that has to.
+        self._acks: dict[int, tuple[str, Callable[[], None] | None]] = {}
+        #: The connection of the caller whose arguments this process is unpickling, and on which it will reply: a BORROW on it needs no
+        #: acknowledgement. (Two processes that call each other at the same moment have two connections.)
+        self.caller: Connection | None = None
+        #: Acknowledgements that a reply has to wait for.
+        self.unacknowledged = 0
+        #: How often an owner that was asked has said that a value is not there yet.
+        self.absences = 0
+        self.words: dict[int, Callable[..., None]] = {
+            m.BORROW: self._on_borrow,
+            m.BORROWED: lambda _c, number: self.acknowledged(number),
+            m.RELEASE: self._on_release,
+            m.FETCH: self._on_fetch,
+            m.OBJECT: self._on_object,
+            m.ABSENT: self._on_absent,
+            m.FREE_SEGMENT: self._on_free_segment,
+            m.UNPIN: self._on_unpin,
+        }
+
+    # ------------------------------------------------------------------------------------ as borrower
+    def restore(self, object_id: bytes, owner: str) -> ObjectRef:
+        """The ref behind a pickled (id, owner). Takes the lock itself: called while values are unpickled."""
+        with self._client.lock:
+            return ObjectRef(object_id, self.entry_of(object_id, owner))
+
+    def entry_of(self, object_id: bytes, owner: str, then: Callable[[], None] | None = None) -> Entry:
+        """The entry of an object, borrowed if it is new here; `then` is called when the owner knows (at once if it knew)."""
+        client = self._client
+        if owner == client.process:
+            entry = client.exported.get(object_id)
+            if entry is None:
+                entry = client.entry()
+                entry.complete(m.FAILED, pickle_error(lost_error(object_id)))
+            if then is not None:
+                then()
+            return entry
+        known = self._borrowed.get(object_id)
+        if known is not None:
+            if then is not None:
+                then()
+            return known
+        entry = client.entry()
+        entry.owner = owner
+        entry.object_id = object_id
+        connection = client.try_peer(owner)
+        if connection is None:
+            entry.complete(m.FAILED, pickle_error(owner_error(owner, object_id)))
+            if then is not None:
+                then()
+            return entry
+        entry.guard = Guard(client.reactor.defer, self._let_go, object_id, connection)
+        self._borrowed[object_id] = entry
+        # POINT borrow noted
+        if connection is self.caller and then is None:
+            connection.post((m.BORROW, 0, [object_id]))
+            client.reactor.post_later(connection)
+        else:
+            connection.send((m.BORROW, self._expect(owner, then), [object_id]))
+        return entry
+
+    def borrowed(self, connection: Connection, object_id: bytes, form: int, payload: Any) -> Entry:
+        """The entry of an object that its owner has lent without being asked for it (`lend`)."""
+        known = self._borrowed.get(object_id)
+        if known is not None:
+            self._let_go(object_id, connection)  # the owner has counted twice
+            return known
+        entry = self._client.entry()
+        entry.owner = connection.process
+        entry.object_id = object_id
+        entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, connection)
+        entry.complete(form, tuple(payload) if form == m.SEGMENT else payload)
+        self._borrowed[object_id] = entry
+        return entry
+
+    def _expect(self, process: str, then: Callable[[], None] | None) -> int:
+        self._numbers += 1
+        self._acks[self._numbers] = (process, then)
+        if then is None:
+            self.unacknowledged += 1
+        return self._numbers
+
+    def acknowledged(self, number: int) -> None:
+        """The owner counts this process among the borrowers."""
+        ack = self._acks.pop(number, None)
+        if ack is None:
+            return
+        if ack[1] is None:
+            self.unacknowledged -= 1
+        else:
+            ack[1]()
+
+    def _let_go(self, object_id: bytes, connection: Connection) -> None:
+        with self._client.lock:
+            if not connection.closed:
+                # POINT borrow over
+                connection.post((m.RELEASE, [object_id]))
+                self._client.reactor.post_later(connection)
+
+    def adopt(self, names: Names, then: Callable[[], None] | None = None) -> list[Any]:
+        """Live refs for the names inside a value that has just arrived; `then` as in `entry_of`, once for all."""
+        left = len(names)
+
+        def one() -> None:
+            nonlocal left
+            left -= 1
+            if not left and then is not None:
+                then()
+
+        live: list[Any] = []
+        for name, owner in names:
+            if owner:
+                live.append(ObjectRef(name, self.entry_of(name, owner, one)))
+            else:
+                live.append(self.token(name, one))
+        return live
+
+    def adopt_reply(self, connection: Connection, task_id: bytes, names: Names) -> list[Any]:
+        """As `adopt`, for the value of a reply: its worker pins the refs until they are borrowed."""
+        return self.adopt(names, lambda: connection.send((m.UNPIN, task_id)))
+
+    def fetch(self, entry: Entry, asks: bool = False) -> None:
+        """Ask the owner for the value, if nobody has yet, and with `asks` whether it is there (`absences`).
+
+        OSError when this process may open no more files: it may try again.
+        """
+        if entry.fetching or entry.form is not None or entry.owner is None:
+            return
+        connection = self._client.try_peer(entry.owner)
+        entry.fetching = True
+        if connection is None:
+            entry.complete(m.FAILED, pickle_error(owner_error(entry.owner, entry.object_id)))
+            return
+        connection.send((m.FETCH, entry.object_id, True) if asks else (m.FETCH, entry.object_id))
+
+    def _on_absent(self, _connection: Connection, _object_id: bytes) -> None:
+        self.absences += 1
+
+    def _on_object(self, connection: Connection, object_id: bytes, form: int, payload: Any, names: Names | None) -> None:
+        entry = self._borrowed.get(object_id)
+        if entry is None:
+            return
+        keep = [entry]  # until every ref inside is borrowed, the object that holds them must stay
+        refs = self.adopt(names, keep.clear) if names else None
+        # POINT object fetched
+        entry.complete(form, payload, refs)
+
+    def fail(self, object_id: bytes, payload: bytes) -> None:
+        """The value of a borrowed object has come, and could not be taken: it is this error."""
+        entry = self._borrowed.get(object_id)
+        if entry is not None:
+            entry.complete(m.FAILED, payload)
+
+    # ------------------------------------------------------------------------------------ as owner
+    def note(self, ref: ObjectRef) -> str:
+        """A ref is being pickled in this thread: its owner. Outside of calls and values nobody will say when the copy is gone, so it
+        stays pinned.
+        """
+        if is_noting():
+            note_ref(ref)
+        elif settings.ALLOW_OUT_OF_BAND_REFS.get():
+            self._out_of_band.append(ref)
+        else:
+            raise OufOfBandObjectRefSerializationException(
+                f"{ref} was pickled outside of a call or an object, so its lifetime could not be tracked. Pass it as an argument, put() a "
+                "value that holds it, or set RAY_allow_out_of_band_object_ref_serialization=1 to have it pinned for ever."
+            )
+        return self.export(ref)
+
+    def note_handle(self, actor_id: bytes, token: ActorToken | None) -> None:
+        """An actor handle is being pickled in this thread."""
+        if token is None:
+            token = self.token(actor_id)
+        if is_noting():
+            note_ref(token)
+        else:
+            self._out_of_band.append(token)
+
+    def check(self, ref: ObjectRef) -> None:
+        """ValueError for a ref of another session."""
+        if type(ref._entry) is not self._client.entry:
+            raise ValueError(f"Ray object whose owner is unknown: {ref}: {why_unknown(ref._entry)}.")
+
+    def export(self, ref: ObjectRef) -> str:
+        """Be ready for others to ask for the object; returns its owner."""
+        entry = ref._entry
+        self.check(ref)
+        if entry.owner is None:
+            self._client.exported[ref._id] = entry
+            return self._client.process
+        return str(entry.owner)
+
+    def names_of(self, refs: list[Any]) -> Names:
+        """What a message says of the refs and handle tokens inside a value."""
+        names = []
+        for ref in refs:
+            if type(ref) is ObjectRef:
+                names.append((ref._id, self.export(ref)))
+            else:
+                names.append((ref.actor_id, ""))
+        return names
+
+    def _on_borrow(self, connection: Connection, number: int, object_ids: list[bytes]) -> None:
+        borrows = connection.facts.setdefault("borrows", {})
+        for object_id in object_ids:
+            entry = self._client.exported.get(object_id)
+            if entry is not None:
+                if object_id in borrows:
+                    count = borrows[object_id][1]
+                else:
+                    count = 0
+                    self._count_lent(1)
+                borrows[object_id] = (entry, count + 1)
+        # POINT borrow counted
+        if number:
+            connection.send((m.BORROWED, number))
+
+    def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
+        """The process at the other end borrows this object of ours as from now; it is about to be told (`borrowed`)."""
+        self._client.exported[object_id] = entry
+        self._on_borrow(connection, 0, [object_id])
+
+    def _on_release(self, connection: Connection, object_ids: list[bytes]) -> None:
+        borrows = connection.facts.get("borrows", {})
+        for object_id in object_ids:
+            held = borrows.get(object_id)
+            if held is None:
+                continue
+            if held[1] > 1:
+                borrows[object_id] = (held[0], held[1] - 1)
+            else:
+                del borrows[object_id]
+                self._count_lent(-1)
+
+    def _count_lent(self, change: int) -> None:
+        """Others hold more or less objects of this process: the session's table tells the node."""
+        table = self._client.reactor.table
+        if table is not None:
+            table.words[self._client.facts["row"] * ROW_WORDS + LENT] += change
+
+    def _on_fetch(self, connection: Connection, object_id: bytes, asks: bool = False) -> None:
+        entry = self._client.exported.get(object_id)
+        if entry is None:
+            connection.send((m.OBJECT, object_id, m.FAILED, pickle_error(lost_error(object_id)), None))
+            return
+
+        def answer(found: Entry) -> None:
+            names = self.names_of(found.refs) if found.refs else None
+            hear(found)
+            connection.send((m.OBJECT, object_id, found.form, found.payload, names))
+
+        revive(self._client, entry)
+        if entry.owner is not None:
+            self.fetch(entry)
+        if not entry.add_waiter(answer):
+            answer(entry)
+        elif asks:
+            connection.send((m.ABSENT, object_id))
+
+    def _on_free_segment(self, _connection: Connection, names: list[str], again: bool = True) -> None:
+        for name in names:
+            self._client.store.free(name, again=again)
+
+    def pin(self, connection: Connection, task_id: bytes, refs: list[Any]) -> None:
+        """Keep the refs inside a reply until its receiver has borrowed them (or has gone)."""
+        connection.facts.setdefault("pins", {})[task_id] = refs
+        # POINT reply pinned
+
+    def _on_unpin(self, connection: Connection, task_id: bytes) -> None:
+        connection.facts.get("pins", {}).pop(task_id, None)
+
+    # ------------------------------------------------------------------------------------ actor handles
+    def token(self, actor_id: bytes, then: Callable[[], None] | None = None, *, held: bool = False) -> ActorToken:
+        """What keeps an actor alive for this process; `held`: the node counts this process already (it creates the actor)."""
+        token = self._tokens.get(actor_id)
+        if token is None:
+            client = self._client
+            token = ActorToken(actor_id, Guard(client.reactor.defer, self._drop_actor, actor_id))
+            self._tokens[actor_id] = token
+            if actor_id not in self._held:
+                self._held.add(actor_id)
+                # POINT handle noted
+                if not held and not client.node.closed:
+                    client.node.send((m.ACTOR_HOLD, self._expect("", then), [actor_id]))
+                    return token
+        if then is not None:
+            then()
+        return token
+
+    def holds(self, actor_id: bytes) -> bool:
+        """Whether this process holds a handle of the actor."""
+        return actor_id in self._tokens
+
+    def _drop_actor(self, actor_id: bytes) -> None:
+        client = self._client
+        with client.lock:
+            if actor_id in self._tokens or actor_id not in self._held:
+                return  # a new handle has come meanwhile
+            self._held.discard(actor_id)
+            client.forget_actor(actor_id)
+            if not client.node.closed:
+                client.node.send((m.ACTOR_DROP, [actor_id]))
+
+    # ------------------------------------------------------------------------------------ ends
+    def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
+        """The process at the other end has died: its borrows return, what it owned is lost. (Or it lives, and cannot be had: for this
+        error. Then it still has what it has borrowed.)
+        """
+        borrows = connection.facts.pop("borrows", {})
+        pins = connection.facts.pop("pins", {})
+        process = connection.process
+        if error is None:
+            self._return(borrows)
+            self.process_gone(process)
+        elif borrows or pins:
+            kept = self._kept.setdefault(process, ({}, {}))
+            kept[0].update(borrows)
+            kept[1].update(pins)
+        for entry in list(self._borrowed.values()):
+            if entry.owner == process and entry.form is None:
+                if error is not None:
+                    self._borrowed.pop(entry.object_id, None)  # a ref that comes later asks again
+                entry.complete(m.FAILED, pickle_error(error or owner_error(process, entry.object_id)))
+        for number in [number for number, (who, _then) in self._acks.items() if who == process]:
+            self.acknowledged(number)
+
+    def peer_again(self, connection: Connection) -> None:
+        """Another connection to a process, which may have borrowed over one that has broken."""
+        kept = self._kept.pop(connection.process, None)
+        if kept is not None:
+            connection.facts["borrows"], connection.facts["pins"] = kept
+
+    def process_gone(self, process: str) -> None:
+        """It is dead; whether there was a connection to it or not."""
+        kept = self._kept.pop(process, None)
+        if kept is not None:
+            self._return(kept[0])
+
+    def _return(self, borrows: dict[bytes, Any]) -> None:
+        if borrows:
+            self._count_lent(-len(borrows))
+            self._client.segments.expose(entry.payload[0] for entry, _count in borrows.values() if entry.form == m.SEGMENT)
+
+    def fail_all(self, error: BaseException) -> None:
+        """Nothing borrowed will be answered any more."""
+        payload = pickle_error(error)
+        for entry in list(self._borrowed.values()):
+            entry.complete(m.FAILED, payload)
+        for number in list(self._acks):
+            self.acknowledged(number)

@@ -1,0 +1,270 @@
+"""Tensors of devices that one process lends another for an ordinary call, in device memory that both have mapped.
+
+In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, with the same `Departures` and `Arrivals`::
+
+    holder                                                           receiver
+    holder                                                           receiver
+    lend: copied into the pool, or as they lie -- TENSORS_BROUGHT -> bring: tensors that are views of the same memory
+    on_done: the stream waits for the event,    <- TENSORS_DONE ---- the last view dies: an event marks the receiver's stream
+             and the memory is used again
+
+A holder queues its copies on the stream that was current when the method returned. So they come after what made the tensor and before what
+the method's thread does on that stream from then on, and nobody on the host waits.
+
+A loan belongs to the connection that it was made on: its end is the end of the loan, on both sides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._device.arrivals import Arrivals
+from mray._device.base import Event, Platform
+from mray._device.departures import DepartureFacts, Departures, Shipment
+from mray._device.platform import platform
+from mray._ipc.connection import Connection
+
+if TYPE_CHECKING:
+    from mray._runtime.client.client import Client
+
+#: Loans that a receiver keeps of one holder; it copies what comes beyond.
+MOST_KEPT = 1024
+
+
+def streams_of(tensors: Sequence[Any]) -> dict[int, int]:
+    """The current stream of each device that has one of the tensors, by its index."""
+    found = platform()
+    streams: dict[int, int] = {}
+    if found is not None:
+        for tensor in tensors:
+            if found.is_tensor(tensor):
+                index = device_index(tensor)
+                if index not in streams:
+                    streams[index] = found.devices[index].current_stream()
+    return streams
+
+
+def on_streams(streams: dict[int, int]) -> ExitStack:
+    """While entered, these are this thread's current streams of the devices, by index."""
+    stack = ExitStack()
+    found = platform()
+    for index, stream in streams.items():
+        assert found is not None
+        stack.enter_context(found.devices[index].on_stream(stream))
+    return stack
+
+
+def with_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, making tensors in memory that others can open, so that they are lent as they lie."""
+    found = platform()
+    if found is None:
+        return method
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        with found.current_device().outputs():
+            return method(*args, **kwargs)
+
+    return make
+
+
+def device_index(tensor: Any) -> int:
+    """Which device of the platform a tensor is on."""
+    device = tensor.device
+    return device if isinstance(device, int) else int(device.index)
+
+
+class UnreachableError(RuntimeError):
+    """No device of this process reaches a tensor's memory."""
+
+
+class _Loans:
+    """What the process at the other end of a connection has been lent: (use, shipment, who is told of its end) by lease."""
+
+    __slots__ = ("events", "lent", "spare")
+
+    def __init__(self) -> None:
+        self.lent: dict[int, tuple[int, Shipment, Callable[[int], None]]] = {}
+        #: Numbers of leases that have ended. They are used again, for the receiver keeps an event for each.
+        self.spare: list[int] = []
+        #: The receiver's events by handle and own device.
+        self.events: dict[tuple[bytes, int], Event] = {}
+
+    def end(self, lease: int, use: int, handle: bytes) -> None:
+        if lease not in self.lent or self.lent[lease][0] != use:
+            return
+        _use, shipment, as_they_lie = self.lent.pop(lease)
+        self.spare.append(lease)
+        event = None
+        if handle:
+            key = (handle, shipment.device.index)
+            event = self.events.get(key)
+            if event is None:
+                with contextlib.suppress(RuntimeError):  # the receiver has died meanwhile, and its work with it
+                    event = self.events[key] = shipment.device.open_event(handle)
+        shipment.end([] if event is None else [event])
+        as_they_lie(-1)
+
+    def end_all(self) -> None:
+        """The receiver is dead, and what it had queued with it."""
+        for event in self.events.values():
+            event.forsake()
+        for lease in list(self.lent):
+            self.end(lease, self.lent[lease][0], b"")
+        for event in self.events.values():
+            event.close()
+        self.events.clear()
+
+
+def _ignore(_change: int) -> None:
+    """Copies are nobody's."""
+
+
+class DeviceLoans:
+    """Both sides, of one process."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        #: Guards departures and loans: fetches are answered by whoever reads, receivers let go in other messages.
+        self._lock = threading.RLock()
+        self._departures: Departures | None = None
+        self._uses = 0
+        #: Those of the fetch that is being answered.
+        self._loading: list[tuple[Shipment, int, int]] = []
+        self._loans: _Loans | None = None
+        #: One receiver at a time unpickles: arrivals are put together in one place.
+        self._bringing = threading.RLock()
+        self._arrivals: list[Arrivals] = []
+
+    # ------------------------------------------------------------------------------------ as holder
+    def lend(
+        self, connection: Connection, tensors: list[Any], streams: dict[int, int], as_they_lie: Callable[[int], None]
+    ) -> tuple[list[DepartureFacts], list[tuple[int, int]]]:
+        """The facts of each tensor for the receiver at the other end, and (lease, use) of each device.
+
+        `as_they_lie` is told by how much the loans have changed that lend tensors without a copy: here, and when one of them ends.
+
+        Raises DeviceOutOfMemoryError, RuntimeError for a tensor that requires grad.
+        """
+        found = platform()
+        assert found is not None
+        with self._lock, on_streams(streams):
+            departures = self._departures
+            if departures is None:
+                departures = self._departures = Departures(found, self._lease)
+            sole = {id(tensor) for tensor in tensors if sys.getrefcount(tensor) <= 3}  # the list's, this frame's, and the argument
+            self._loans = connection.facts.setdefault("loans", _Loans())
+            self._loading = []
+            before = departures.shared
+            facts: list[DepartureFacts] = []
+            try:
+                for tensor in tensors:
+                    departure = departures.add(tensor, sole=id(tensor) in sole)
+                    assert departure is not None, "there is a lease for every loan"
+                    facts.append(departure)
+            except BaseException:
+                departures.abandon()
+                for shipment, lease, _use in self._loading:
+                    self._loans.spare.append(lease)
+                    shipment.end()
+                raise
+            departures.seal()
+            if departures.shared == before:
+                as_they_lie = _ignore
+            as_they_lie(len(self._loading))
+            for shipment, lease, use in self._loading:
+                self._loans.lent[lease] = use, shipment, as_they_lie
+            return facts, [(lease, use) for _shipment, lease, use in self._loading]
+
+    def _lease(self, shipment: Shipment) -> tuple[int, int]:
+        assert self._loans is not None
+        self._uses += 1
+        loans = self._loans
+        lease = loans.spare.pop() if loans.spare else len(loans.lent) + len(self._loading)
+        self._loading.append((shipment, lease, self._uses))
+        return lease, self._uses
+
+    def on_done(self, connection: Connection, lease: int, use: int, handle: bytes) -> None:
+        """TENSORS_DONE."""
+        with self._lock:
+            loans = connection.facts.get("loans")
+            if loans is not None:
+                loans.end(lease, use, handle)
+
+    # ------------------------------------------------------------------------------------ as receiver
+    def bring(self, connection: Connection, departures: Sequence[DepartureFacts], leases: Sequence[tuple[int, int]]) -> list[Any]:
+        """The tensors that were lent. Raises `UnreachableError` when no device of this process reaches them."""
+        brought: set[int] = set()
+        try:
+            found = platform()
+            if found is None:
+                raise UnreachableError("This process sees no device, and the tensors are on one of another process.")
+            with self._bringing:
+                arrivals = self._arrivals_from(connection, found)
+                tensors: list[Any] = []
+                try:
+                    for facts in departures:
+                        lease, place = facts[0], facts[3]
+                        if not any(device.can_access(place) for device in found.devices):
+                            raise UnreachableError(f"This process has no device that can reach the memory of {place}, where a tensor lies.")
+                        tensors.append(arrivals.bring(*facts))
+                        brought.add(lease)
+                finally:
+                    arrivals.end_message()
+                return tensors
+        finally:
+            self.refuse(connection, [lease for lease in leases if lease[0] not in brought])
+
+    def refuse(self, connection: Connection, leases: Sequence[tuple[int, int]]) -> None:
+        """Let go of what nobody here has looked at."""
+        for lease, use in leases:
+            self._release(connection, lease, use, b"")
+
+    def _arrivals_from(self, connection: Connection, found: Platform) -> Arrivals:
+        arrivals: Arrivals | None = connection.facts.get("arrivals")
+        if arrivals is None:
+
+            def release(lease: int, use: int, event: Event | None) -> None:
+                self._release(connection, lease, use, b"" if event is None else event.handle)
+
+            arrivals = connection.facts["arrivals"] = Arrivals(found, release, MOST_KEPT)
+            self._arrivals.append(arrivals)
+        return arrivals
+
+    def _release(self, connection: Connection, lease: int, use: int, handle: bytes) -> None:
+        """In finalizers, too."""
+        reactor = self._client.reactor
+
+        def send() -> None:
+            if not connection.closed:
+                connection.post((m.TENSORS_DONE, lease, use, handle))
+                reactor.post_later(connection)
+
+        reactor.defer(send)
+
+    # ------------------------------------------------------------------------------------ ends
+    def peer_gone(self, connection: Connection) -> None:
+        """The process at the other end has died."""
+        with self._lock:
+            loans = connection.facts.pop("loans", None)
+            if loans is not None:
+                loans.end_all()
+        arrivals = connection.facts.pop("arrivals", None)
+        if arrivals is not None:
+            self._arrivals.remove(arrivals)
+            arrivals.close(lambda: True)
+
+    def close(self) -> None:
+        """The session is over."""
+        for arrivals in self._arrivals:
+            arrivals.close()
+        self._arrivals.clear()
+        with self._lock:
+            if self._departures is not None:
+                self._departures.close()
+                self._departures = None

@@ -1,0 +1,583 @@
+"""Tensors that stay with the process that made them until somebody needs them: ``@mray.method(tensor_transport=...)``.
+
+In every client; as holder and as receiver::
+
+    holder (an actor, or who put the value)              owner of the ref                  receiver (another actor, a get)
+    freeze: the tensors in `_held`, by object id ------> REPLY with form TENSORS
+            the rest of the value, pickled                 payload, below ---- argument --> begin
+    _on_fetch <------------------------------------------------------------ TENSORS_FETCH --+
+       a copy of the tensors, lent ----- TENSORS_BROUGHT: (form, payload, lease) ---------> the rest, with these tensors
+    the lease ends <------------------------------------------------------------- RELEASE --+ when the last view is gone
+    _drop <----------------------------- TENSORS_FREE ---+ when the last ref is gone
+
+A payload of form TENSORS is ``(holder's process, its actor, class and pid, transport, what a transport of the program's own says of the
+tensors, form, payload of the rest)``. In the holder itself the tensors are found by reference, and nothing is copied.
+
+What is lent is an object that the holder owns and the receiver borrows (`mray._runtime.objects.borrowing`), so the end of either process
+ends the lease. Tensors of the CPU lie in a segment that the receiver maps copy-on-write; receivers that fetch while the segment is lent
+share it, unless the tensors have been written to meanwhile. Tensors of devices: see `mray._runtime.objects.device_loans`.
+
+A tensor is not copied before somebody fetches it: who writes to it before its refs are gone changes what later receivers get
+(`wait_tensor_freed` waits for that). The holder answers in its reading thread, also while its main thread is busy.
+
+Rejected: sending tensors ahead when the ref is passed on, as Ray does. The owner would have to tell two processes to meet, and who meets a
+dead one waits; here only one waits, and the kernel tells it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from mray._api.object_ref import ObjectRef
+from mray._common import messages as m
+from mray._common.device_tensors import carriers
+from mray._common.ids import new_object_id
+from mray._common.tensor_transports import TensorTransport, tensor_transport
+from mray._device.departures import DepartureFacts
+from mray._ipc.connection import Connection
+from mray._objects.ownership import Entry, Guard
+from mray._objects.remote_error import pickle_error, unpickle_error
+from mray._objects.serializer import deserialize, serialize
+from mray._objects.store import mapped, read
+from mray._runtime.client.calls import INLINE_BYTES, freeze_value
+from mray._runtime.client.deaths import actor_error, lost_error, owner_error, tensors_error
+from mray._runtime.client.requests import Answer
+from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of, with_outputs
+from mray._runtime.objects.registered_transports import Prepared, Word, forget_pickles, name_of, receive, transport_of, word_of
+from mray.exceptions import GetTimeoutError, OwnerDiedError
+
+if TYPE_CHECKING:
+    from mray._runtime.client.client import Client
+
+#: Seconds to wait for the node to tell how a holder ended that is known to be gone; its end is reported in any case.
+_PATIENCE = 10.0
+#: Objects that are fetched for calls that have not begun.
+MOST_AHEAD = 8
+#: Seconds in which the end of a process is known to others.
+_GRACE = 1.0
+#: Beside the forms of messages: what came in a segment, which is mapped already.
+_MAPPED = -1
+
+
+class Held:
+    """The tensors of one object, kept here."""
+
+    __slots__ = ("busy", "copy", "dropped", "prepared", "streams", "tensors")
+
+    def __init__(self, tensors: list[Any], transport: TensorTransport, prepared: Prepared | None) -> None:
+        self.tensors = tensors
+        #: What a transport of the program's own has made of them.
+        self.prepared = prepared
+        #: The devices' streams that they were made on.
+        self.streams = streams_of(tensors) if transport.on_device else {}
+        #: Copies being made at this moment, and loans of the tensors as they lie.
+        self.busy = 0
+        self.dropped = False
+        #: The copy that is lent to somebody, its lease, and the tensors' versions when it was made.
+        self.copy: tuple[weakref.ref[Entry], bytes, tuple[int, ...]] | None = None
+
+
+class Fetch:
+    """Tensors on their way; made by `TensorStore.begin`."""
+
+    __slots__ = ("_discard", "answer", "for_get", "is_own", "object_id", "payload", "tensors")
+
+    def __init__(self, object_id: bytes, payload: tuple[Any, ...], for_get: bool, discard: Callable[[Answer], None]) -> None:
+        self._discard = discard
+        self.object_id = object_id
+        #: Whether a transport of the program's own brings them, and whether for `get`.
+        self.is_own = type(payload[4]) is tuple
+        self.for_get = for_get
+        self.payload = payload
+        self.answer: Answer | None = None
+        self.tensors: list[Any] | None = None
+
+    def __del__(self) -> None:
+        if self.tensors is None and self.answer is not None:
+            self._discard(self.answer)
+
+
+class TensorStore:
+    """What a process keeps for others, and how it gets what others keep. Methods take the client's lock themselves, or say so."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        if client.role == m.ROLE_DRIVER:
+            forget_pickles()
+        self._held: dict[bytes, Held] = {}
+        #: How many objects have a tensor, by its `id`; all of them are alive.
+        self._objects: dict[int, int] = {}
+        self._loans = DeviceLoans(client)
+        #: What calls that wait for their turn will need, by object id, the longest waiting first.
+        self._ahead: dict[bytes, Fetch] = {}
+        #: Whether calls with such arguments come at all.
+        self.looks_ahead = False
+        self.words: dict[int, Callable[..., None]] = {
+            m.TENSORS_FETCH: self._on_fetch,
+            m.TENSORS_BROUGHT: self._on_brought,
+            m.TENSORS_FREE: self._on_free,
+            m.TENSORS_DONE: self._loans.on_done,
+        }
+
+    # ------------------------------------------------------------------------------------ as holder
+    def freeze(
+        self, value: Any, word: Word, object_id: bytes, owner: str, caller: Connection | None, actor: tuple[bytes, str]
+    ) -> tuple[int, Any, list[Any] | None]:
+        """As `mray._runtime.client.calls.freeze_value`, the tensors stay here. `caller`: whose end frees them; `actor`: id and class, b""
+        if none.
+
+        Raises ValueError when the transport does not carry tensors of their device.
+        """
+        client = self._client
+        transport = transport_of(word)
+        tensors: list[Any] = []
+        packed = serialize(value, leave=tensors, leave_type=transport.data_type)
+        if transport.custom is None:
+            check_tensors(tensors, transport)
+        form, rest = (packed.form, packed.to_bytes()) if packed.size <= INLINE_BYTES else (m.SEGMENT, client.store_value(packed, owner))
+        if not tensors:
+            return form, rest, packed.refs
+        prepared = None if transport.custom is None else Prepared(transport, object_id, tensors)
+        with client.lock:
+            self._held[object_id] = Held(tensors, transport, prepared)
+            for tensor in tensors:
+                self._objects[id(tensor)] = self._objects.get(id(tensor), 0) + 1
+            if caller is not None:
+                caller.facts.setdefault("tensors", set()).add(object_id)
+        said = b"" if prepared is None else prepared.pickled()
+        payload = (client.process, actor[0], actor[1], os.getpid(), word, said, form, rest)
+        return m.TENSORS, payload, packed.refs
+
+    @staticmethod
+    def in_place(method: Callable[..., Any], word: Word) -> Callable[..., Any]:
+        """The method, making its tensors where others can open them, if this transport keeps them on their device."""
+        return with_outputs(method) if transport_of(word).on_device else method
+
+    def put(self, value: Any, transport: TensorTransport, actor: tuple[bytes, str]) -> ObjectRef:
+        """Own a value whose tensors stay in this process."""
+        client = self._client
+        object_id = new_object_id()
+        form, payload, refs = self.freeze(value, word_of(transport), object_id, client.process, None, actor)
+        entry = client.entry()
+        entry.transport = transport.name
+        self.own(entry, object_id, form, payload, None)
+        entry.complete(form, payload, refs)
+        return ObjectRef(object_id, entry)
+
+    def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
+        """See `mray.experimental.wait_tensor_freed`."""
+        objects = self._objects
+        key = id(tensor)
+        self._client.reactor.run_deferred()
+        if key in objects and not self._client.reactor.wait_until(lambda: key not in objects, timeout):
+            raise TimeoutError(
+                f"Tensor {tensor} not freed from RDT object store after {timeout}s. The tensor will not be freed until all ObjectRefs "
+                "containing the tensor have gone out of scope."
+            )
+
+    def _on_fetch(self, connection: Connection, number: int, object_id: bytes, through_host: bool) -> None:
+        # Without the lock: copies take their time.
+        self._client.reactor.defer(lambda: self._answer(connection, number, object_id, through_host))
+
+    def _answer(self, connection: Connection, number: int, object_id: bytes, through_host: bool) -> None:
+        client = self._client
+        with client.lock:
+            held = self._held.get(object_id)
+            if held is not None:
+                held.busy += 1
+        if held is None:
+            self._send(connection, number, m.FAILED, pickle_error(lost_error(object_id)), None, b"")
+            return
+        try:
+            if held.streams and not through_host:
+                self._lend_on_device(held, connection, number)
+                return
+            form, payload, entry, lease = self._lend(held)
+        except BaseException as error:
+            self._send(connection, number, m.FAILED, pickle_error(error), None, b"")
+        else:
+            self._send(connection, number, form, payload, entry, lease)
+        finally:
+            with client.lock:
+                held.busy -= 1
+                self._forget_if_done(held)
+
+    def _lend_on_device(self, held: Held, connection: Connection, number: int) -> None:
+        client = self._client
+
+        def as_they_lie(change: int) -> None:
+            with client.lock:
+                held.busy += change
+                self._forget_if_done(held)
+
+        with client.lock:
+            facts, leases = self._loans.lend(connection, held.tensors, held.streams, as_they_lie)
+            if connection.closed:
+                self._loans.peer_gone(connection)
+            else:
+                connection.send((m.TENSORS_BROUGHT, number, m.PICKLED, facts, leases))
+
+    def _lend(self, held: Held) -> tuple[int, Any, Entry | None, bytes]:
+        """A copy of the tensors for somebody: what is said of it, the object that it is, and its id."""
+        client = self._client
+        versions = _versions(held.tensors)
+        if held.copy is not None:
+            entry, lease, known = held.copy[0](), held.copy[1], held.copy[2]
+            if entry is not None and known == versions:
+                return m.SEGMENT, entry.payload, entry, lease
+        with on_streams(held.streams):
+            form, payload, _refs = freeze_value(client, held.tensors, client.process)
+        if form != m.SEGMENT:
+            return form, payload, None, b""
+        entry = client.entry()
+        entry.guard = client.segments.guard(payload)
+        entry.complete(form, payload)
+        lease = new_object_id()
+        if versions is not None:
+            held.copy = weakref.ref(entry), lease, versions
+        return form, payload, entry, lease
+
+    def _send(self, connection: Connection, number: int, form: int, payload: Any, entry: Entry | None, lease: bytes) -> None:
+        client = self._client
+        with client.lock:
+            if connection.closed:
+                return
+            if entry is not None:
+                client.borrowing.lend(connection, lease, entry)
+            connection.send((m.TENSORS_BROUGHT, number, form, payload, lease))
+
+    def _on_free(self, _connection: Connection, object_ids: list[bytes]) -> None:
+        for object_id in object_ids:
+            self.drop(object_id)
+
+    def peer_gone(self, connection: Connection) -> None:
+        """The process at the other end has died, and with it the refs of what was kept for it. Client's lock held."""
+        for object_id in connection.facts.pop("tensors", ()):
+            self.drop(object_id)
+        self._loans.peer_gone(connection)
+
+    def close(self) -> None:
+        """The session is over."""
+        self._loans.close()
+
+    def drop(self, object_id: bytes) -> None:
+        """Nobody asks for the tensors of this object any more. Client's lock held."""
+        held = self._held.pop(object_id, None)
+        if held is not None:
+            held.dropped = True
+            self._forget_if_done(held)
+
+    def _forget_if_done(self, held: Held) -> None:
+        if not held.dropped or held.busy:
+            return
+        for tensor in held.tensors:
+            left = self._objects[id(tensor)] - 1
+            if left:
+                self._objects[id(tensor)] = left
+            else:
+                del self._objects[id(tensor)]
+        held.tensors = []
+        if held.prepared is not None:
+            self._client.reactor.defer(held.prepared.end)  # the program's code: without the lock
+        self._client.reactor.wake()  # another thread may wait for it
+
+    # ------------------------------------------------------------------------------------ as owner
+    def own(self, entry: Entry, object_id: bytes, form: int, payload: Any, keep: Any) -> None:
+        """This process owns the object: the holder may let go of the tensors with the entry. `keep` (the holder's handle) lives as long."""
+        if form == m.TENSORS:
+            if payload[6] == m.SEGMENT:
+                self._client.segments.claim(payload[7])
+            entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, payload, keep)
+        elif form == m.SEGMENT:
+            entry.guard = self._client.segments.guard(payload)
+
+    def transport_of(self, ref: ObjectRef) -> str | None:
+        """The transport of a ref whose tensors stay with their maker; None for any other."""
+        entry = ref._entry
+        return name_of(entry.payload[4]) if entry.form == m.TENSORS else entry.transport if entry.form is None else None
+
+    def set_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
+        """See `mray._api.backend.Backend.set_tensor_target`."""
+        entry = ref._entry
+        name = self.transport_of(ref)
+        if name is None:
+            raise ValueError(f"Ref {ref} is not an RDT object.")
+        transport = tensor_transport(name)
+        if device is not None and transport is not None and device not in transport.devices:
+            raise ValueError(f"Tensor transport backend {name} does not support fetching onto target device {device}.")
+        entry.target = place
+
+    def _let_go(self, object_id: bytes, payload: tuple[Any, ...], _keep: Any) -> None:
+        client = self._client
+        if payload[6] == m.SEGMENT:
+            client.segments.free(payload[7][0], payload[7][2])
+        with client.lock:
+            if payload[0] == client.process:
+                self.drop(object_id)
+                return
+            connection = client.peers.get(payload[0])
+            if connection is not None and not connection.closed:
+                connection.post((m.TENSORS_FREE, [object_id]))
+                client.reactor.post_later(connection)
+
+    # ------------------------------------------------------------------------------------ as receiver
+    def begin(self, object_id: bytes, payload: Sequence[Any], *, through_host: bool = False, for_get: bool = False) -> Fetch:
+        """Ask the holder for the tensors of an object, or find them here."""
+        client = self._client
+        fetch = Fetch(object_id, tuple(payload), for_get, self._discard)
+        with client.lock:
+            if payload[0] == client.process:
+                held = self._held.get(object_id)
+                fetch.tensors = None if held is None else held.tensors
+                return fetch
+            if fetch.is_own and not through_host:
+                return fetch
+            connection = client.try_peer(payload[0])
+            if connection is not None:
+                fetch.answer = client.request(connection, m.TENSORS_FETCH, object_id, through_host)
+        return fetch
+
+    def _discard(self, answer: Answer) -> None:
+        """In finalizers: nobody wants the answer to a fetch."""
+
+        def discard() -> None:
+            with self._client.lock:
+                if not answer.ready:
+                    self._client.give_up(answer)
+                elif answer.value is not None and type(answer.value[2]) is list:
+                    self._loans.refuse(answer.connection, answer.value[2])
+
+        self._client.reactor.defer(discard)
+
+    def look_ahead(self, arguments: Sequence[tuple[Any, ...]]) -> None:
+        """A call with these arguments is going to run: have their tensors come meanwhile."""
+        for value in arguments:
+            if value[0] == m.TENSORS and value[2] not in self._ahead and type(value[1][4]) is str:
+                self.looks_ahead = True
+                while len(self._ahead) >= MOST_AHEAD:
+                    self._ahead.pop(next(iter(self._ahead)), None)
+                self._ahead[value[2]] = self.begin(value[2], value[1])
+
+    def look_back(self, arguments: Sequence[tuple[Any, ...]] | None) -> None:
+        """A call with these arguments is not going to run."""
+        for value in arguments or ():
+            if value[0] == m.TENSORS:
+                self._ahead.pop(value[2], None)
+
+    def tensors_of(self, fetch: Fetch, timeout: float | None = None) -> list[Any]:
+        """Wait for the tensors, `timeout` seconds at most: GetTimeoutError. Raises what the holder answered, or who of it died."""
+        if fetch.tensors is None:
+            fetch.tensors = self._receive(fetch, timeout)
+        return fetch.tensors
+
+    def _receive(self, fetch: Fetch, timeout: float | None) -> list[Any]:
+        client = self._client
+        answer = fetch.answer
+        if answer is None and fetch.is_own and fetch.payload[0] != client.process:
+            try:
+                return receive(fetch.payload[4], fetch.object_id, fetch.payload[5], for_get=fetch.for_get, timeout=timeout)
+            except TimeoutError as error:
+                raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.") from error
+        if answer is not None:
+            if not client.reactor.wait_until(answer.is_ready, timeout):
+                with client.lock:
+                    client.give_up(answer)
+                raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.")
+            if answer.error is None:
+                form, payload, lease = answer.value
+                if form == m.FAILED:
+                    raise unpickle_error(payload)
+                if form == m.SEGMENT:
+                    try:
+                        found: list[Any] = read(payload, lease)
+                    except FileNotFoundError:
+                        raise self._who_died(fetch) from None
+                elif form == _MAPPED:
+                    found = deserialize(m.PACKED, None, payload)
+                elif lease is not None:
+                    found = self._bring(fetch, answer.connection, payload, lease)
+                else:
+                    found = deserialize(form, payload)
+                return found
+            if not isinstance(answer.error, OwnerDiedError):
+                raise answer.error
+        if client.fatal is not None:
+            raise client.fatal
+        raise self._who_died(fetch)
+
+    def _bring(self, fetch: Fetch, connection: Connection, facts: list[DepartureFacts], leases: list[tuple[int, int]]) -> list[Any]:
+        """What was lent in device memory; through host memory if it cannot be reached and the transport leaves it open."""
+        try:
+            return self._loans.bring(connection, facts, leases)
+        except UnreachableError as error:
+            _process, _actor, name, pid, transport = fetch.payload[:5]
+            if transport == "CUDA_IPC":
+                raise ValueError(
+                    f"tensor_transport='cuda_ipc' from {name or 'the process'} (pid {pid}) to pid {os.getpid()}: {error} Give both actors "
+                    "the same GPU, or GPUs with peer access to each other; or write 'shm', which goes through host memory."
+                ) from error
+        except RuntimeError:
+            # Memory of a dead process is gone, perhaps before its connection.
+            if self._client.reactor.wait_until(lambda: connection.closed, _GRACE):
+                raise self._who_died(fetch) from None
+            raise
+        return self._receive(self.begin(fetch.object_id, fetch.payload, through_host=True), None)
+
+    def _on_brought(self, connection: Connection, number: int, form: int, payload: Any, lease: Any) -> None:
+        client = self._client
+        if type(lease) is list:
+            if not client.settle(number, (form, payload, lease)):
+                self._loans.refuse(connection, lease)
+            return
+        # From here on the lease ends with the entry, also if nobody waits for it any more.
+        entry = client.borrowing.borrowed(connection, lease, form, payload) if lease else None
+        if form == m.SEGMENT and payload[1] > 0 and entry is not None:
+            # The name goes when the lender dies, and whoever wants the value may be busy for long. Where there is none, `read` knows why.
+            with contextlib.suppress(FileNotFoundError):
+                form, payload = _MAPPED, mapped(payload, entry)
+        client.settle(number, (form, payload, entry))
+
+    def _who_died(self, fetch: Fetch) -> BaseException:
+        """The error of tensors whose holder has gone."""
+        client = self._client
+        process, actor_id, class_name, pid = fetch.payload[:4]
+        if process == client.process:
+            return lost_error(fetch.object_id)
+        if not actor_id:
+            return owner_error(process, fetch.object_id)
+        with client.lock:
+            caller = client.actor(actor_id)
+            caller.class_name = caller.class_name or class_name
+            caller.subscribe()
+        known = ("unknown", "asked", "pending", "alive")
+        client.reactor.wait_until(lambda: caller.state not in known or caller.process not in ("", process), _PATIENCE)
+        if caller.state == "dead":
+            return actor_error(actor_id, class_name, caller.cause)
+        return tensors_error(actor_id, class_name, pid, fetch.object_id)
+
+    # ------------------------------------------------------------------------------------ values
+    def begin_arguments(self, arguments: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """The arguments of a call with a `Fetch` behind those whose tensors are elsewhere; each object is fetched once."""
+        begun: dict[bytes, Fetch] = {}
+        ready: list[tuple[Any, ...]] = []
+        for value in arguments:
+            if value[0] == m.TENSORS:
+                _form, payload, object_id, owner = value
+                if object_id not in begun:
+                    ahead = object_id in self._ahead
+                    begun[object_id] = self._ahead.pop(object_id) if ahead else self.begin(object_id, payload)
+                ready.append((m.TENSORS, begun[object_id], owner))
+            else:
+                ready.append(value)
+        return ready
+
+    def argument(self, fetch: Fetch, owner: str) -> Any:
+        """The value of an argument."""
+        client = self._client
+        tensors = self.tensors_of(fetch)
+        entry = None
+        if fetch.payload[6] == m.SEGMENT:
+            # Views of the rest may outlive the call: borrow the object.
+            with client.lock:
+                entry = client.borrowing.entry_of(fetch.object_id, owner)
+                entry.complete(m.TENSORS, fetch.payload)
+        return self._together(fetch, tensors, entry)
+
+    def values(self, refs: Sequence[ObjectRef], value_of: Callable[[Entry], Any], timeout: float | None, through_host: bool) -> list[Any]:
+        """The values of refs that are ready, some of which have their tensors elsewhere. ValueError for those that `get` may not bring.
+
+        With a `timeout` of 0 it is waited all the same: what is ready can be got.
+        """
+        deadline = None if not timeout or timeout < 0 else monotonic() + timeout
+        fetches: dict[bytes, Fetch] = {}
+        for ref in refs:
+            entry = ref._entry
+            if entry.form == m.TENSORS and ref._id not in fetches:
+                self._check_get(entry, through_host)
+                fetches[ref._id] = self.begin(ref._id, entry.payload, through_host=through_host, for_get=True)
+        found: list[Any] = []
+        for ref in refs:
+            entry = ref._entry
+            if entry.form != m.TENSORS:
+                found.append(value_of(entry))
+                continue
+            fetch = fetches[ref._id]
+            try:
+                tensors = self.tensors_of(fetch, None if deadline is None else max(0.0, deadline - monotonic()))
+            except GetTimeoutError:
+                raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.") from None
+            if entry.target is not None and entry.payload[0] != self._client.process:
+                tensors = entry.target(tensors)
+            found.append(self._together(fetch, tensors, entry))
+        return found
+
+    def _check_get(self, entry: Entry, through_host: bool) -> None:
+        transport = transport_of(entry.payload[4])
+        if through_host or transport.one_sided or entry.payload[0] == self._client.process:
+            return
+        raise ValueError(
+            f"ray.get is not allowed on RDT objects using the two-sided transport {transport.name}. Either use a one-sided RDT transport "
+            "or pass _use_object_store=True to ray.get to fetch the object through the object store instead."
+        )
+
+    @staticmethod
+    def _together(fetch: Fetch, tensors: list[Any], entry: Entry | None) -> Any:
+        """The value, of its tensors and the rest."""
+        form, rest = fetch.payload[6:8]
+        with _bringing(tensors):
+            if form != m.SEGMENT:
+                return deserialize(form, rest)
+            assert entry is not None
+            try:
+                return read(rest, entry)
+            except FileNotFoundError:
+                raise lost_error(fetch.object_id) from None
+
+
+@contextlib.contextmanager
+def _bringing(tensors: list[Any]) -> Iterator[None]:
+    """While entered, this thread unpickles tensors that were left out as those of the list."""
+    outer = carriers.bring
+    carriers.bring = tensors.__getitem__
+    try:
+        yield
+    finally:
+        carriers.bring = outer
+
+
+def _versions(tensors: list[Any]) -> tuple[int, ...] | None:
+    """How often each tensor has been written to, as torch counts; None if it does not."""
+    try:
+        return tuple(tensor._version for tensor in tensors)
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def device_type(tensor: Any) -> str:
+    """``"cpu"``, ``"cuda"``..."""
+    device = getattr(tensor, "device", None)
+    return "null" if isinstance(device, int) else str(getattr(device, "type", device)).partition(":")[0]
+
+
+def check_tensors(tensors: list[Any], transport: TensorTransport) -> None:
+    """ValueError unless the transport carries tensors of these devices; RuntimeError for one of a device that requires grad."""
+    if transport.on_device and any(getattr(tensor, "requires_grad", False) for tensor in tensors):
+        raise RuntimeError(
+            "A tensor that requires grad cannot be opened by other actors: the history of its computation stays behind, and they could not "
+            "propagate gradients through it. Return tensor.detach()."
+        )
+    kinds = {device_type(tensor) for tensor in tensors}
+    wrong = sorted(kind for kind in kinds if kind not in transport.devices)
+    if not wrong:
+        return
+    if len(kinds) > 1:
+        raise ValueError(
+            f"All tensors in an RDT object must have the same device type. These are on {' and '.join(sorted(kinds))}, and "
+            f"{transport.name} carries those of {' and '.join(transport.devices)}."
+        )
+    raise ValueError(f"Tensor transport backend {transport.name} does not support tensor transfer on device {wrong[0]}.")

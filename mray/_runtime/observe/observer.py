@@ -1,0 +1,260 @@
+"""Looking on at a session from any process of its user: a command, or a process of the session itself.
+
+    observer ──HELLO as observer, QUERY──▶ node          what `mray._runtime.node.snapshot` tells
+             ──PASS_ON──▶ node ──the connection──▶ driver, workers
+             ──ASK──▶ driver, workers                    what `mray._runtime.observe.process_snapshot` tells
+             (its own process is asked directly)
+
+The node is found by the name of its socket; in a process of the session without one. Plain sockets and one loop: an observer is no member
+of the session, gets no row in its table, and nobody waits for it. All peers are asked at once; one that does not answer in time (stopped,
+or its interpreter is held by C code) costs its own rows only. Thread-safe: every question has its own sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import selectors
+import socket
+import stat
+import struct
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any
+
+from mray._common import messages as m
+from mray._common import settings
+from mray._common.protocol import misfit
+from mray._ipc.connection import connect, encode
+from mray._ipc.frames import MESSAGE_STARTS, decode_message
+from mray._ipc.introductions import NODE, NODE_SOCKET
+from mray._ipc.limits import advice, exhausted, is_exhausted
+from mray._ipc.reaper import LOCAL, LOCK, lives_unlocked, local_is_dead
+from mray._runtime.observe.process_snapshot import answer_here, client_here
+
+_HEADER = struct.Struct("<I")
+#: Seconds for a connection that is late already.
+_LEAST_WAIT = 0.001
+#: Section -> (True, rows) or (False, a text), of one process.
+Answers = dict[str, tuple[bool, Any]]
+
+
+#: Nodes that are in this process, and so are asked without a socket: by the directory of their session, what answers.
+own_nodes: dict[str, Callable[[str], Any]] = {}
+
+
+class SessionGoneError(Exception):
+    """The session has ended, or never was."""
+
+
+# ---------------------------------------------------------------------------------------------- finding
+def parent_of(temp_dir: str | None) -> str:
+    """The folder of this user's sessions under a temporary directory."""
+    if not temp_dir:
+        import tempfile  # noqa: PLC0415  (3 ms)
+
+        temp_dir = tempfile.gettempdir()
+    return os.path.join(temp_dir, f"mray-{os.getuid()}")
+
+
+def session_parents() -> list[str]:
+    """The directories under which sessions of this user may have theirs: that of `MRAY_TMPDIR` alone where it is set."""
+    base = settings.TMPDIR.get()
+    return list(dict.fromkeys(map(parent_of, (base,) if base else (None, "/tmp"))))
+
+
+def is_private(path: str) -> bool:
+    """Whether this is a directory of our user that nobody else may enter. Any other may be a trap: nothing in it is looked at."""
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077
+
+
+def sessions() -> list[str]:
+    """Directories of the sessions of this user that are alive, the oldest first.
+
+    Sessions with a `_temp_dir` of their own are not among them; whoever knows their directory may name it. Nor are those of one process,
+    where nobody else is answered.
+    """
+    return [directory for directory, alive in all_sessions() if alive and not os.path.basename(directory).startswith(LOCAL)]
+
+
+def all_sessions() -> list[tuple[str, bool]]:
+    """Every session directory of this user, and whether the session is alive."""
+    found = []
+    for parent in session_parents():
+        if not is_private(parent):
+            continue
+        with contextlib.suppress(OSError), os.scandir(parent) as entries:
+            found += [(entry.stat().st_mtime, entry.path) for entry in entries if entry.name.startswith("session_")]
+    names = [path for _time, path in sorted(found, key=lambda each: os.path.basename(each[1]))]
+    return [(path, is_alive(path)) for path in names]
+
+
+def is_alive(directory: str) -> bool:
+    """Whether somebody of the session holds its lock; of one that has one process, whether that is there."""
+    if (name := os.path.basename(directory)).startswith(LOCAL):
+        return not local_is_dead(name)
+    try:
+        fd = os.open(os.path.join(directory, LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return lives_unlocked(directory)
+    try:
+        # Shared, so that two who look at the same time do not take each other for the session.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+# ---------------------------------------------------------------------------------------------- asking
+def ask_node(directory: str, what: str, timeout: float) -> Any:
+    """The node's answer.
+
+    Raises SessionGoneError, TimeoutError after `timeout` seconds, and OSError when this process or the node has no descriptor for it.
+    """
+    here = own_nodes.get(directory)
+    if here is not None:
+        return here(what)
+    deadline = monotonic() + timeout
+    try:
+        sock = _connect(directory, timeout)
+    except TimeoutError:
+        raise _too_late(directory, timeout) from None
+    except OSError as error:
+        if is_exhausted(error):
+            if error.strerror != os.strerror(error.errno or 0):
+                raise  # the node's own words, of its own want
+            raise exhausted(error, f"The node of {directory} could not be asked.") from None
+        raise SessionGoneError(_no_answer(directory, error)) from None
+    with sock:
+        with contextlib.suppress(OSError):  # it has ended, or refused us before we have asked: that is still to be read
+            sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, [])))
+        sock.settimeout(timeout)
+        reader = _Reader(m.ANSWER)
+        while reader.message is None:
+            left = deadline - monotonic()
+            if left <= 0:
+                raise _too_late(directory, timeout)
+            sock.settimeout(left)
+            try:
+                data = sock.recv(1 << 20)
+            except TimeoutError:
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                raise SessionGoneError(f"the session of {directory} has just ended")
+            try:
+                reader.feed(data)
+            except ValueError as error:
+                raise SessionGoneError(f"the node of {directory} answers what makes no sense: {error}") from None
+    if reader.message[0] == m.REFUSED:
+        raise OSError(*reader.message[1:])
+    _code, _number, ok, value = reader.message
+    if not ok:
+        raise ValueError(str(value))
+    return value
+
+
+def ask_processes(directory: str, processes: Iterable[str], sections: list[str], timeout: float) -> dict[str, Answers | str]:
+    """What each process answers, or in words why it does not. Waits `timeout` seconds at most."""
+    told: dict[str, Answers | str] = {}
+    deadline = monotonic() + timeout
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+        for process in processes:
+            here = answer_here(process, directory, sections)
+            if here is not None:
+                told[process] = here
+                continue
+            try:
+                sock = stack.enter_context(_connect(directory, max(deadline - monotonic(), _LEAST_WAIT)))
+                sock.settimeout(max(deadline - monotonic(), _LEAST_WAIT))
+                sock.sendall(encode((m.PASS_ON, process)))
+            except TimeoutError:
+                told[process] = "could not be asked: the node does not answer"
+                continue
+            except OSError as error:
+                told[process] = f"could not be asked: {advice(error) if is_exhausted(error) else _no_answer(directory, error)}"
+                continue
+            sock.setblocking(False)
+            selector.register(sock, selectors.EVENT_READ, (process, _Reader(m.PASSED)))
+        while selector.get_map() and (left := deadline - monotonic()) > 0:
+            for key, _events in selector.select(left):
+                process, reader = key.data
+                try:
+                    data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    data = b""
+                try:
+                    reader.feed(data)
+                    if reader.message is not None and reader.message[0] == m.PASSED:
+                        with contextlib.suppress(OSError):  # it has ended, or refused us before we have asked: that is still to be read
+                            key.fileobj.send(encode((m.ASK, 1, sections)))  # type: ignore[union-attr]
+                        rest, reader = reader.rest, _Reader(m.TOLD)
+                        selector.modify(key.fileobj, selectors.EVENT_READ, (process, reader))
+                        reader.feed(rest)
+                except ValueError as error:
+                    told[process] = f"answers what makes no sense: {error}"
+                    selector.unregister(key.fileobj)
+                    continue
+                if reader.message is not None:
+                    code, number, answer = reader.message
+                    gone = code == m.REFUSED and number == errno.ECONNREFUSED
+                    told[process] = "has ended" if gone else answer if code == m.TOLD else f"cannot answer: {answer.rstrip('.')}"
+                    selector.unregister(key.fileobj)
+                elif not data:
+                    told[process] = "has ended"
+                    selector.unregister(key.fileobj)
+        for key in selector.get_map().values():
+            told[key.data[0]] = f"does not answer within {timeout:g} s: it is stopped, or C code holds its interpreter"
+    return told
+
+
+def _connect(directory: str, timeout: float) -> socket.socket:
+    """A connection to the node of a session. TimeoutError when a process of the session waits for it for longer."""
+    client = client_here(directory)
+    return connect(os.path.join(directory, NODE_SOCKET)) if client is None else client.connect(NODE, timeout)
+
+
+def _too_late(directory: str, timeout: float) -> TimeoutError:
+    return TimeoutError(f"the node of {directory} did not answer within {timeout:g} s")
+
+
+def _no_answer(directory: str, error: OSError) -> str:
+    return f"no session answers in {directory}: {error}"
+
+
+class _Reader:
+    """Puts one frame together: an answer with this code, or REFUSED; who has failed at the question has refused it."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+        self._bytes = bytearray()
+        self.message: tuple[Any, ...] | None = None
+        #: What stands behind it.
+        self.rest = b""
+
+    def feed(self, data: bytes) -> None:
+        """Some more of it; ValueError if it is no such answer."""
+        self._bytes += data
+        if len(self._bytes) > 4:
+            if self._bytes[4] not in MESSAGE_STARTS:
+                raise ValueError("that is no message")
+            end = 4 + _HEADER.unpack_from(self._bytes)[0]
+            if len(self._bytes) >= end:
+                message = decode_message(bytes(self._bytes[4:end]))
+                if message[0] == m.FAULT and not misfit(message):
+                    message = (m.REFUSED, errno.EIO, message[1])
+                wrong = misfit(message) or ("" if message[0] in (self._code, m.REFUSED) else f"word {message[0]} is no answer")
+                if wrong:
+                    raise ValueError(wrong)
+                self.message, self.rest = message, bytes(self._bytes[end:])

@@ -1,0 +1,329 @@
+"""What a driver or worker knows, as rows of builtin values, when an observer asks: calls, objects, stacks, who waits for what.
+
+In every client, in its reading thread, so that a process answers while its main thread computes. Nothing is noted down for it on the way
+of a call: pending calls stand in the queues anyway, refs are found among the objects that the garbage collector knows, and what a thread
+waits for is read from its stack.
+
+    observer ──ASK (number, sections)──▶ client ──TOLD (number, section -> (ok, rows))──▶ observer
+
+Rejected: events of every call to a collector, as Ray does; they cost more than a call does here.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from time import perf_counter, time
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from mray._api.object_ref import ObjectRef
+from mray._common import measured
+from mray._common import messages as m
+from mray._common.ids import FIRST
+from mray._ipc.connection import Connection
+from mray._objects.store import is_spilled
+from mray._runtime.client import failed_calls
+from mray._runtime.client.calls import ActorCaller, Call
+from mray._runtime.observe.object_counts import census
+
+if TYPE_CHECKING:
+    from mray._objects.ownership import Entry
+    from mray._runtime.client.client import Client
+    from mray._runtime.worker.worker import Worker
+
+#: Rows of a section at most; the rest is counted.
+MOST_ROWS = 10_000
+#: Calls that are over and still listed.
+RECENT = 1000
+#: Objects that a thread's wait is said to be for, at most.
+MOST_AWAITED = 8
+
+# Where a call is, in Ray's words.
+WAITS_FOR_ARGUMENTS = "PENDING_ARGS_AVAIL"
+WAITS_FOR_WORKER = "PENDING_NODE_ASSIGNMENT"
+SENT = "SUBMITTED_TO_WORKER"
+
+#: The clients of this process, by the name of their process: an observer in it asks them without a socket.
+_own: weakref.WeakValueDictionary[str, Client] = weakref.WeakValueDictionary()
+
+
+def listener(client: Client) -> Callable[..., None]:
+    """What a client does with ASK, with its lock held; observers in its own process find it from now on."""
+    _own[client.process] = client
+
+    def on_ask(connection: Connection, number: int, sections: list[str]) -> None:
+        if not connection.role:
+            # It joins nothing, and nobody misses it.
+            connection.role, connection.on_hangup = m.ROLE_OBSERVER, _nothing
+        connection.send((m.TOLD, number, answer(client, sections)))
+
+    return on_ask
+
+
+def _nothing(_connection: Connection) -> None:
+    pass
+
+
+def answer(client: Client, sections: list[str]) -> dict[str, tuple[bool, Any]]:
+    """Section -> (True, its rows) or (False, why there are none). Client's lock held."""
+    told: dict[str, tuple[bool, Any]] = {}
+    for section in sections:
+        find = client.sections.get(section)
+        try:
+            if find is not None:
+                told[section] = (True, find())
+            elif section in _SECTIONS:
+                told[section] = (True, _SECTIONS[section](client))
+            else:
+                told[section] = (True, None)  # a driver runs no tasks, and a process without graphs has none
+        except Exception as error:  # one section that fails must not take the others along
+            told[section] = (False, f"{type(error).__name__}: {error}")
+    return told
+
+
+def answer_here(process: str, session_dir: str, sections: list[str]) -> dict[str, tuple[bool, Any]] | None:
+    """As `answer`, when that process of the session is this one; else None."""
+    client = _own.get(process)
+    if client is None or client.session_dir != session_dir:
+        return None
+    with client.lock:
+        return answer(client, sections)
+
+
+def client_here(session_dir: str) -> Client | None:
+    """This process's own client in a session that it has joined and that goes on; else None."""
+    for client in tuple(_own.values()):
+        if client.session_dir == session_dir and client.facts and client.fatal is None:
+            return client
+    return None
+
+
+# ------------------------------------------------------------------------------------------------- calls
+def _calls(client: Client) -> dict[str, Any]:
+    """Calls that this process has made and that are not answered."""
+    rows: list[dict[str, Any]] = []
+    seen: set[bytes] = set()
+    total = 0
+
+    def add(call: Call, state: str, process: str) -> None:
+        nonlocal total
+        if call.task_id in seen:
+            return
+        seen.add(call.task_id)
+        total += 1
+        if len(rows) < MOST_ROWS:
+            rows.append(_call(client, call, state, process))
+
+    for connection in client.peers.values():
+        for call in connection.calls.values():
+            add(call, SENT, connection.process)
+    for pool in client.leases._pools.values():
+        for call in pool.queue:
+            add(call, WAITS_FOR_WORKER, "")
+    for caller in client.actors.values():
+        for call in caller.queue:
+            add(call, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, caller.process)
+    # A task whose arguments are not there is known to them alone.
+    for call in _living(Call):
+        if getattr(call, "waiting", 0) > 0 and call.arguments is not None:
+            add(call, WAITS_FOR_ARGUMENTS, "")
+    return {"total": total, "rows": rows}
+
+
+def _call(client: Client, call: Call, state: str, process: str) -> dict[str, Any]:
+    source = call.source
+    actor = source if isinstance(source, ActorCaller) else None
+    demand = getattr(source, "demand", None) or {}
+    method = call.method if isinstance(call.method, str) else ""
+    creation = method == "__init__"
+    name, function = failed_calls.names_of(call)
+    return {
+        "task_id": call.task_id,
+        "name": name,
+        "function": function,
+        "parent": call.parent or b"",
+        "state": state,
+        "actor_id": actor.actor_id if actor is not None else b"",
+        "creation": creation,
+        "process": process,
+        "retries": call.retries,
+        "resources": dict(demand.get("resources") or {}),
+        "waits_for": [ref._id for ref in (call.arguments or ())[:MOST_AWAITED] if ref._entry.form is None],
+    }
+
+
+# ----------------------------------------------------------------------------------------------- objects
+def _objects(client: Client) -> dict[str, Any]:
+    """Objects that this process holds refs of, once each."""
+    in_values: set[int] = set()
+    in_calls: set[int] = set()
+    refs: dict[bytes, list[ObjectRef]] = {}
+    entry_class = client.entry
+    living = gc.get_objects()
+    for thing in living:
+        kind = type(thing)
+        if kind is ObjectRef:
+            # Another thread may be about to make it.
+            if type(getattr(thing, "_entry", None)) is entry_class:
+                refs.setdefault(thing._id, []).append(thing)
+        elif kind is entry_class:
+            in_values.update(id(ref) for ref in thing.refs or () if type(ref) is ObjectRef)
+        elif kind is Call:
+            in_calls.update(id(ref) for ref in (*(getattr(thing, "arguments", None) or ()), *_refs_in(getattr(thing, "pins", None))))
+    del living
+    rows: list[dict[str, Any]] = []
+    for object_id, held in refs.items():
+        if len(rows) == MOST_ROWS:
+            break
+        users = {id(ref) for ref in held}
+        kind_of = "USED_BY_PENDING_TASK" if users & in_calls else "CAPTURED_IN_OBJECT" if users <= in_values else "LOCAL_REFERENCE"
+        rows.append(_object(client, object_id, held[0]._entry, kind_of))
+    handles = list(client.borrowing._tokens)
+    rows += [_handle(client, actor_id) for actor_id in handles[: MOST_ROWS - len(rows)]]
+    return {"total": len(refs) + len(handles), "rows": rows}
+
+
+def _handle(client: Client, actor_id: bytes) -> dict[str, Any]:
+    """An actor handle, as an object: what the constructor's call would have returned."""
+    object_id = b"\xff" * 8 + actor_id + FIRST
+    return {
+        "object_id": object_id,
+        "size": -1,
+        "where": "",
+        "pending": False,
+        "failed": False,
+        "kind": "ACTOR_HANDLE",
+        "owner": client.process,
+        "task": "",
+    }
+
+
+def _refs_in(pins: Any) -> list[Any]:
+    return [pin for pin in pins if type(pin) is ObjectRef] if isinstance(pins, list) else []
+
+
+def _object(client: Client, object_id: bytes, entry: Entry, kind: str) -> dict[str, Any]:
+    form, payload = entry.form, entry.payload
+    size, where = -1, ""
+    if form == m.SEGMENT:
+        size, where = abs(payload[1]), "disk" if is_spilled(payload) else "shared memory"
+    elif form == m.TENSORS:
+        where = "with its maker"
+    elif form is not None:
+        size, where = len(payload), "inline"
+    if kind == "LOCAL_REFERENCE" and entry.mapping is not None and entry.mapping() is not None:
+        kind = "PINNED_IN_MEMORY"
+    task: Call | None = entry.task
+    return {
+        "object_id": object_id,
+        "size": size,
+        "where": where,
+        "pending": form is None,
+        "failed": form == m.FAILED,
+        "kind": kind,
+        "owner": entry.owner or client.process,
+        "task": task.name or str(task.method if isinstance(task.method, str) else task.method[2]) if task is not None else "",
+    }
+
+
+def _living(kind: type[Any]) -> Iterator[Any]:
+    """Every object of a class. (What was alive when a program called `gc.freeze` is not seen.)"""
+    return (thing for thing in gc.get_objects() if type(thing) is kind)
+
+
+# ------------------------------------------------------------------------------------ stacks and waiting
+def _stacks(_client: Client) -> list[tuple[str, str]]:
+    """(name, stack) of every Python thread, innermost frame last; of the one that answers, what it did before."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = []
+    for ident, innermost in sys._current_frames().items():
+        frame: FrameType | None = innermost
+        if ident == threading.get_ident():
+            frame = _above_the_question(innermost)
+        stacks.append((names.get(ident, str(ident)), "".join(traceback.format_stack(frame))))
+    stacks.sort(key=lambda stack: stack[0] != "MainThread")
+    return stacks
+
+
+def _above_the_question(frame: FrameType) -> FrameType:
+    """The frame from which the reading thread was called to answer."""
+    found: FrameType | None = frame
+    while found is not None:
+        if found.f_code.co_name == "turn" and found.f_globals.get("__name__") == "mray._ipc.reactor":
+            return found
+        found = found.f_back
+    return frame
+
+
+def _waits(client: Client) -> list[dict[str, Any]]:
+    """What the threads of this process wait for: for each one that waits for objects, the calls or processes that owe them."""
+    codes = _waiting_codes(client)
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found = []
+    for ident, innermost in sys._current_frames().items():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if frame.f_code in codes and frame.f_locals.get("self") is client:
+                entries = frame.f_locals.get("entries") or ()
+                pending = [entry for entry in tuple(entries) if entry.form is None]
+                found.append({"thread": names.get(ident, ""), "count": len(pending), "on": [_debt(e) for e in pending[:MOST_AWAITED]]})
+                break
+            frame = frame.f_back
+    return found
+
+
+def _waiting_codes(client: Client) -> tuple[CodeType, ...]:
+    return type(client)._await_all.__code__, type(client).wait.__code__
+
+
+def _debt(entry: Entry) -> dict[str, Any]:
+    """Who owes the value of an entry."""
+    call: Call | None = entry.task
+    if call is None:
+        return {"task": "", "actor_id": b"", "process": entry.owner or "", "object_id": entry.object_id}
+    source = call.source
+    if isinstance(source, ActorCaller):
+        return {"task": f"{source.class_name}.{call.method}", "actor_id": source.actor_id, "process": source.process, "object_id": b""}
+    process = call.lease.process if call.lease is not None else ""
+    return {"task": call.name, "actor_id": b"", "process": process, "object_id": b""}
+
+
+# ---------------------------------------------------------------------------------------- work of workers
+def work_of(worker: Worker) -> dict[str, Any]:
+    """What a worker does and has done. Any thread."""
+    context, executor = worker.context, worker.executor
+    task_id = context.task_id
+    epoch = time() - perf_counter()
+    return {
+        "task_id": task_id or b"",
+        "task": (context.task_name or "") if task_id is not None else "",
+        "function": (context.function_name or "") if task_id is not None else "",
+        # Calls that run in lanes, besides that one.
+        "beside": list(worker.lanes.running),
+        "actor_id": context.actor_id or b"",
+        "class_name": context.class_name or "",
+        "repr": executor.repr,
+        "lanes": worker.lanes.exist,
+        "named": dict(executor.named),
+        "blocked": worker._blocked > 0,
+        "queued": sum(message[1][0] in (m.CALL, m.TASK) for message in tuple(worker.inbox)) + worker.lanes.queued(),
+        "served": worker.served,
+        "recent": [(task, name, begin + epoch, end + epoch) for task, name, begin, end in list(worker.recent)[-RECENT:]],
+        "failures": list(executor.failures),
+    }
+
+
+_SECTIONS: dict[str, Callable[[Client], Any]] = {
+    "calls": _calls,
+    "census": lambda _client: census(),
+    "failed": lambda _client: failed_calls.rows(),
+    "metrics": lambda _client: measured.rows(),
+    "objects": _objects,
+    "stacks": _stacks,
+    "waits": _waits,
+}

@@ -1,0 +1,128 @@
+"""The interpreters that workers wait for: virtual environments that are built while the node goes on.
+
+In the node, on its one thread, for the supervisor.
+
+::
+
+    worker wants an interpreter ── its folder is complete ───────────────────────────────▶ worker is started
+      └─ no ──exec──▶ builder (`mray._runtime.environment.package_builder`), one for a folder ── 0 ──▶ all that wait are started
+                        └── another code, or out of time: all that wait are refused with the end of the builder's log
+
+A builder is a child of the node with the session's lifeline, and so is gone when the node is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mray._ipc import process as processes
+from mray._ipc.frames import to_text
+from mray._ipc.reactor import Reactor
+from mray._runtime.processes.launch import RECIPE_VARIABLE, is_complete, launch
+from mray._scheduler.policy import PRIVATE_VARIABLES
+
+#: The end of a builder's log that an error shows, in lines and bytes.
+_TAIL_LINES = 40
+_TAIL_BYTES = 8192
+#: Seconds that a builder gets to remove what it has made.
+_END_SECONDS = 5.0
+
+
+class _Waiter(NamedTuple):
+    ready: Callable[[], None]
+    refuse: Callable[[str], None]
+
+
+class _Build:
+    """A builder at work."""
+
+    def __init__(self, recipe: dict[str, Any], log: str) -> None:
+        self.recipe = recipe
+        self.log = log
+        self.waiters: list[_Waiter] = []
+        #: Why it was ended, if we did.
+        self.ended_by = ""
+
+
+class Interpreters:
+    """All builders of the session."""
+
+    def __init__(self, reactor: Reactor, session_dir: str, lifeline: int, options: int) -> None:
+        """`options`: see `mray._runtime.processes.launch.launch`."""
+        self._reactor = reactor
+        self._session_dir = session_dir
+        self._options = options
+        self._lifeline = lifeline
+        self._by_folder: dict[str, _Build] = {}
+        self._by_pid: dict[int, _Build] = {}
+
+    def knows(self, pid: int) -> bool:
+        """Whether this is the pid of a builder."""
+        return pid in self._by_pid
+
+    def when_ready(
+        self, recipe: dict[str, Any] | None, environment: dict[str, str], ready: Callable[[], None], refuse: Callable[[str], None]
+    ) -> None:
+        """Call `ready` once the interpreter is there, at once if it is; or `refuse` with a text, later."""
+        if recipe is None or is_complete(recipe["folder"]):
+            ready()
+            return
+        build = self._by_folder.get(recipe["folder"])
+        if build is None:
+            try:
+                build = self._start(recipe, environment)
+            except (OSError, ValueError) as error:
+                text = f"the packages cannot be installed: {error}"
+                self._reactor.call_later(0, lambda: refuse(text))
+                return
+        build.waiters.append(_Waiter(ready, refuse))
+
+    def _start(self, recipe: dict[str, Any], environment: dict[str, str]) -> _Build:
+        log = os.path.join(self._session_dir, "logs", f"environment-{os.path.basename(recipe['folder'])}.log")
+        own = {name: value for name, value in environment.items() if not name.startswith(PRIVATE_VARIABLES)}
+        variables = {**os.environ, **processes.expand_all(own, os.environ), RECIPE_VARIABLE: to_text(recipe)}
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            descriptors = {0: 0, 1: fd, 2: fd, 3: self._lifeline}
+            pid = launch("builder", self._session_dir, "-", variables, descriptors, recipe["python"][0], self._options)
+        finally:
+            os.close(fd)
+        build = self._by_folder[recipe["folder"]] = self._by_pid[pid] = _Build(recipe, log)
+        seconds = recipe["timeout"]
+        if seconds > 0:
+            self._reactor.call_later(seconds, lambda: self._overdue(pid, build))
+        return build
+
+    def _overdue(self, pid: int, build: _Build) -> None:
+        if self._by_pid.get(pid) is build:
+            build.ended_by = f"they were not installed after setup_timeout_seconds={build.recipe['timeout']}"
+            processes.kill(pid, signal.SIGTERM)
+            self._reactor.call_later(_END_SECONDS, lambda: processes.kill(pid) if self._by_pid.get(pid) is build else None)
+
+    def child_ended(self, pid: int, status: int) -> bool:
+        """A child of the node has ended. Returns whether it was a builder."""
+        build = self._by_pid.pop(pid, None)
+        if build is None:
+            return False
+        del self._by_folder[build.recipe["folder"]]
+        if status == 0 and is_complete(build.recipe["folder"]):
+            for waiter in build.waiters:
+                waiter.ready()
+        else:
+            text = self._why(build, status)
+            for waiter in build.waiters:
+                waiter.refuse(text)
+        return True
+
+    def _why(self, build: _Build, status: int) -> str:
+        try:
+            with open(build.log, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+                said = "\n".join(file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
+        except OSError:
+            said = ""
+        how = build.ended_by or f"{build.recipe['tool']} failed ({processes.describe_exit(status)})"
+        return f"the packages {build.recipe['packages']} could not be installed: {how}. The installer's last output:\n{said}"

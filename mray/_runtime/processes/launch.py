@@ -1,0 +1,251 @@
+"""How a process of a session is started by exec: the command line, and the options, which lie in the session's directory.
+
+Who starts the node, or a template, has just written them. The node has the file open from then on and passes it on to what it starts, for
+which the directory need not be there any more.
+
+Driver (the node) and node (a new zygote, workers with an interpreter of their own). Small on purpose: it is on the way to the first fork.
+
+A worker may stand behind a *wrapper*: a profiler that is given the worker's own command. See Note [wrapped workers] in
+`mray._runtime.processes.wrapped`.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mray._ipc.frames import from_text, to_text
+from mray._ipc.process import TITLE_ROOM, spawn
+from mray.exceptions import RaySystemError
+
+#: File with the options of the session, in its directory.
+OPTIONS = "options"
+#: Where a process finds it open that the node starts.
+_OPTIONS_FD = 6
+#: Carries the variables of a worker that is started by exec (they are in its environment too, expanded).
+WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
+#: Names a worker's process id for everything that its wrapper starts.
+PROCESS_VARIABLE = "MRAY_WORKER_PROCESS"
+#: Where a wrapped worker opens its lifeline: the descriptors of a wrapper need not reach what it starts.
+LIFELINE_VARIABLE = "MRAY_WORKER_LIFELINE"
+#: What a builder of packages is to build.
+RECIPE_VARIABLE = "MRAY_WORKER_RECIPE"
+#: In a worker with an interpreter of its own: the driver's interpreter and folders of packages.
+BASE_VARIABLE = "MRAY_WORKER_BASE"
+#: Lies in the folder of a virtual environment once all is installed.
+COMPLETE = "complete.json"
+#: Bytes of the largest packet between node and zygote (SPAWN, with the environment of a worker).
+PACKET = 256 * 1024
+
+# Note [face]
+# Importing any module of the package would first import the package itself, the user's face with all that it needs: 30 ms before
+# the first fork, and nothing that the node uses. So a process begins with an empty package in its place; those that run user code then
+# import the real one (`mray._backends.entry`).
+_CODE = """\
+import sys, marshal, os
+where = sys.argv[4]
+file = int(where) if where.isdigit() else os.open(where, os.O_RDONLY | os.O_CLOEXEC)
+options = marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
+os.close(file)
+if list(sys.version_info[:2]) != options["version"]:
+    sys.exit("this is Python %d.%d, and the driver's functions are for Python %d.%d" % (*sys.version_info[:2], *options["version"]))
+if sys.prefix == options["prefix"]:
+    sys.path[:] = options["path"]
+else:
+    head, _, tail = options["parts"]
+    own = [path for path in sys.path if path and path not in head]
+    sys.path[:] = head + own + [path for path in tail if path not in own]
+sys.modules["mray"] = face = type(sys)("mray")
+face.__path__ = [options["package"]]
+from mray._common.points import switch_on
+switch_on()
+from mray._backends.entry import main
+main(sys.argv[1], sys.argv[2], sys.argv[3], options)
+"""
+
+
+def write_options(session_dir: str, options: dict[str, Any]) -> None:
+    """Leave the options for every process of the session; builtin values only."""
+    options["package"] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    options["path"] = _absolute(sys.path)
+    options["parts"] = parts_of_path(options["path"])
+    options["prefix"] = sys.prefix
+    options["version"] = list(sys.version_info[:2])
+    fd = os.open(os.path.join(session_dir, OPTIONS), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        marshal.dump(options, file)
+
+
+def _absolute(path: list[str]) -> list[str]:
+    """Where modules are looked for, also by processes that work elsewhere. In a folder that is gone there are none."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        return [each for each in path if os.path.isabs(each)]
+    return [os.path.join(here, each) if each else here for each in path]
+
+
+def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """This process's ``sys.path`` in three: what goes before the standard library, that library, what comes behind it.
+
+    In another interpreter, which has a library and packages of its own, these stand between the first part and the last.
+    """
+    library = os.path.dirname(os.__file__)
+    libraries = (library, os.path.join(library, "lib-dynload"))
+    archive = "python{}{}.zip".format(*sys.version_info[:2])
+    places = [index for index, each in enumerate(path) if each in libraries or os.path.basename(each) == archive]
+    first = places[0] if places else len(path)
+    rest = [each for index, each in enumerate(path) if index > first and index not in places]
+    return path[:first], [path[index] for index in places], rest
+
+
+class Wrapper(NamedTuple):
+    """A program that a worker is started under."""
+
+    #: Its output lies in this folder of the session's ``logs``.
+    folder: str
+    #: A module that our interpreter runs, and that runs the worker inside its own process: it takes the worker's arguments alone.
+    inside: bool
+    #: Program and arguments; ``{output_dir}`` and ``{pid}`` (of the process that this command becomes) are replaced.
+    command: tuple[str, ...]
+
+    def encode(self) -> str:
+        """As the value of a variable."""
+        return to_text(tuple(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Wrapper:
+        """What `encode` made; ValueError if it is damaged."""
+        return cls(*from_text("of a wrapper", text, (str, bool, tuple)))
+
+    def wrap(self, arguments: list[str], output_dir: str) -> list[str]:
+        """The command line that runs `arguments` (the interpreter first) under this."""
+        command = [part.replace("{output_dir}", output_dir) for part in self.command]
+        rest = arguments[1:] if self.inside else arguments
+        if not any("{pid}" in part for part in command):
+            return [*command, *rest]
+        # Only the process itself knows its pid, and a shell keeps it when it becomes something else.
+        words = ["$$".join(map(shlex.quote, part.split("{pid}"))) for part in command]
+        return ["/bin/sh", "-c", f'exec {" ".join(words)} "$@"', "sh", *rest]
+
+
+class Interpreter(NamedTuple):
+    """What a worker is started with instead of the session's own interpreter."""
+
+    #: Words that start it.
+    command: tuple[str, ...]
+    #: What must be there first (see `mray._runtime.environment.packages.recipe_of`), or None.
+    recipe: dict[str, Any] | None
+    #: The driver's interpreter and folders of packages: children of the worker build on them, not on the worker's own.
+    base: tuple[str, tuple[str, ...]]
+
+    def encode(self) -> str:
+        """As the value of a variable."""
+        return to_text(tuple(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Interpreter:
+        """What `encode` made; ValueError if it is damaged."""
+        return cls(*from_text("of an interpreter", text, (tuple, object, tuple)))
+
+    def variables(self, own: Mapping[str, str]) -> dict[str, str]:
+        """What a worker has in its environment because of its interpreter, which has `own` already."""
+        variables = {BASE_VARIABLE: to_text(self.base)}
+        if self.recipe is not None:
+            programs = os.path.dirname(self.command[0])
+            variables["VIRTUAL_ENV"] = os.path.dirname(programs)
+            variables["PATH"] = os.pathsep.join(filter(None, (programs, own.get("PATH"))))
+        return variables
+
+
+def launch(
+    role: str,
+    session_dir: str,
+    process: str,
+    environment: Mapping[str, str],
+    descriptors: Mapping[int, int],
+    interpreter: str | None = None,
+    options: int = -1,
+) -> int:
+    """Start an interpreter (ours, if no other is named) that runs `mray._backends.entry.main`; returns its pid.
+
+    `options`: the open file, if it is not to be looked for in the session's directory.
+    """
+    interpreter = interpreter or sys.executable
+    if not interpreter:
+        raise RaySystemError("sys.executable is empty: set it to the interpreter that mray is to start its processes with.")
+    where = os.path.join(session_dir, OPTIONS)
+    if options >= 0:
+        where, descriptors = str(_OPTIONS_FD), {**descriptors, _OPTIONS_FD: options}
+    arguments = _arguments(role, session_dir, process, (interpreter, *_flags(interpreter)), where)
+    return spawn(arguments[0], arguments, environment, descriptors)
+
+
+def launch_wrapped(
+    wrapper: Wrapper,
+    session_dir: str,
+    process: str,
+    environment: Mapping[str, str],
+    descriptors: Mapping[int, int],
+    interpreter: Sequence[str],
+    options: int,
+) -> int:
+    """Start a worker's interpreter under a wrapper, in a kernel session of their own; returns the wrapper's pid. OSError if that fails.
+
+    `options`: the open file, which the worker finds in this process.
+    """
+    output_dir = os.path.join(session_dir, "logs", wrapper.folder)
+    os.makedirs(output_dir, 0o700, exist_ok=True)
+    words = (*(interpreter or (sys.executable,)), *_site_flags("" if interpreter else sys.executable))
+    if wrapper.inside:
+        wrapper, words = wrapper._replace(command=(*words, *wrapper.command[1:])), words[:1]
+    command = wrapper.wrap(_arguments("worker", session_dir, process, words, f"/proc/{os.getpid()}/fd/{options}"), output_dir)
+    return spawn(command[0], command, {**environment, PROCESS_VARIABLE: process}, descriptors, new_session=True)
+
+
+def _flags(interpreter: str) -> tuple[str, ...]:
+    """Of the interpreter. Where its folder is gone, Python 3.13.0 fails while it says that a module lacks a name: unless it need not look
+    whether something in that folder stands in the module's place.
+    """
+    flags = _site_flags(interpreter)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return (*flags, "-P") if sys.version_info >= (3, 11) else flags
+    return flags
+
+
+def _site_flags(interpreter: str) -> tuple[str, ...]:
+    """What the driver, and so this process, was told of folders with packages: each process hands it on to those that it starts.
+
+    An interpreter of the worker's own needs the packages that lie beside it, which ``-S`` would hide.
+    """
+    no_site = sys.flags.no_site and interpreter == sys.executable
+    return (*(("-s",) if sys.flags.no_user_site else ()), *(("-S",) if no_site else ()))
+
+
+def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[str], options: str) -> list[str]:
+    # The last argument is room for the title that `ps` is to show.
+    return [*interpreter, "-c", _CODE, role, session_dir, process, options, " " * TITLE_ROOM]
+
+
+def is_complete(folder: str) -> bool:
+    """Whether a virtual environment for workers is ready to be used."""
+    try:
+        maker = os.stat(os.path.join(folder, COMPLETE)).st_uid
+    except OSError:
+        return False
+    return maker in (os.getuid(), 0)  # what another user has put there is not run
+
+
+def new_channel() -> tuple[socket.socket, socket.socket]:
+    """The two ends of the conversation between node and zygote."""
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in pair:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * PACKET)
+    return pair

@@ -1,0 +1,598 @@
+"""The node's hold on processes: starts workers, hears what they print, learns how each one ended.
+
+In the node, on its one thread. Workers are children of the zygote, which reports their ends; if the zygote dies, they become children
+of the node, which reaps them itself and starts a new zygote. So do the children of dead workers: what a dead worker left behind is ended.
+
+::
+
+    spawn ──SPAWN──▶ zygote ──SPAWNED──▶ alive ──REAPED, or reaped here──▶ pipes drained, on_died
+       └─(needs its own interpreter)──exec──▶ ┘
+       └─(a profiler)── see `mray._runtime.processes.wrapped`
+
+What workers print goes to a file for each stream and on to `on_output`; the end of it is kept for the error of those who wait for a
+worker that crashes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from mray._common.ids import worker_id_of
+from mray._common.messages import NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
+from mray._common.protocol import misfit
+from mray._ipc import process as processes
+from mray._ipc.frames import decode_message, to_text
+from mray._ipc.limits import advice, exhausted, is_passing
+from mray._ipc.output import TAIL_BYTES, last_lines
+from mray._ipc.reactor import Reactor
+from mray._runtime.processes.interpreters import Interpreters
+from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
+from mray._runtime.processes.worker_process import Stream, WorkerProcess
+from mray._runtime.processes.wrapped import WrappedWorkers
+from mray._scheduler.jobs import WORK_VARIABLE, job_of
+from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
+
+#: Zygotes that may die in a row without having forked a worker.
+_ZYGOTE_ATTEMPTS = 3
+#: How often a worker is started again for which there was no process or descriptor, and the first pause; each is twice as long.
+_START_ATTEMPTS = 5
+_FIRST_PAUSE = 0.05
+_READ_BYTES = 64 * 1024
+#: The beginning of a line is shown when nothing has followed it for so long, or when it has been held back for so long, in seconds.
+_SILENCE = 0.2
+_LONGEST_HOLD = 0.8
+#: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
+_UNDER_WAY = 16
+_LARGEST_SPAWN = 32 * 1024
+#: For a worker whose interpreter is started by a command, which may be any program.
+_NO_PROFILER = Wrapper("", False, ()).encode()
+
+
+class Supervisor:
+    """All worker processes, and the zygote."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        session_dir: str,
+        options: dict[str, Any],
+        lifeline: tuple[int, int],
+        lock: int,
+        new_line: Callable[[str], socket.socket],
+        on_died: Callable[[str, str, int, int | None, bytes], None],
+        on_output: Callable[[str, int, int, str, str], None],
+    ) -> None:
+        """`new_line` connects the node with a process that is to be started, and returns its end.
+
+        `on_died` is told process, work, pid, status (None: unknown) and last lines; `on_output` work, pid, stream, name, whole lines.
+        """
+        self._reactor = reactor
+        self._session_dir = session_dir
+        self._options = options
+        #: Reading end (for workers) and writing end (ours alone). See Note [lifeline] in `mray._ipc.process`.
+        self._lifeline = lifeline
+        self._lock = lock
+        self._new_line = new_line
+        self._on_died = on_died
+        self._on_output = on_output
+        self._options_fd = os.open(os.path.join(session_dir, OPTIONS), os.O_RDONLY | os.O_CLOEXEC)
+        self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._options_fd, self._wrapped_died, self._wrapper_finished)
+        self._interpreters = Interpreters(reactor, session_dir, lifeline[0], self._options_fd)
+        #: Workers whose interpreter is not there yet, or for which there was no process.
+        self._unready: set[str] = set()
+        #: Told process, work and text of a worker that cannot be started, and need not be tried again.
+        self.on_refused: Callable[[str, str, str], None] = lambda _process, _work, _text: None
+        self.workers: dict[str, WorkerProcess] = {}
+        self._by_pid: dict[int, WorkerProcess] = {}
+        #: SPAWN packets that the zygote has not answered, and those that wait for their turn.
+        self._under_way: dict[str, bytes] = {}
+        self._waiting: deque[tuple[str, bytes]] = deque()
+        #: Workers of a dead zygote that it had not reported, and that others take the place of.
+        self._disowned: set[int] = set()
+        #: Session ids of dead workers: what still runs under one is to be ended.
+        self._dead_sids: set[int] = set()
+        self._zygote: socket.socket
+        self.zygote_pid = 0
+        self._zygote_failures = 0
+        #: How often in a row it could not even be started.
+        self._zygote_starts = 0
+        #: Why no worker can be started any more.
+        self.failure: Exception | None = None
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read = wake_read
+        signal.signal(signal.SIGCHLD, lambda *_args: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        reactor.add_fd(wake_read, self._child_ended)
+
+    # ------------------------------------------------------------------------------------ the zygote
+    def adopt_zygote(self, pid: int, channel: socket.socket) -> None:
+        """Talk to this zygote from now on."""
+        self._zygote, self.zygote_pid = channel, pid
+        self._zygote_starts = 0
+        channel.setblocking(False)
+        self._reactor.add_fd(channel.fileno(), self._zygote_spoke)
+
+    def _start_zygote(self) -> None:
+        try:
+            for process in self._under_way:  # which may have been forked, and have begun to talk
+                self._renew_line(self.workers[process])
+            ours, theirs = new_channel()
+            descriptors = {0: 0, 3: theirs.fileno(), 4: self._lifeline[0], 5: self._lock}
+            with theirs:
+                pid = launch("zygote", self._session_dir, "-", os.environ, descriptors, options=self._options_fd)
+        except OSError as error:
+            self._no_zygote(error)
+            return
+        self.adopt_zygote(pid, ours)
+        for process, packet in tuple(self._under_way.items()):
+            self._send_spawn(process, packet)
+
+    def _no_zygote(self, error: OSError) -> None:
+        """It could not be started: again in a while, if that may help. Until then those who wait for a worker go on waiting."""
+        self.zygote_pid = 0
+        self._zygote_starts += 1
+        if not is_passing(error) or self._zygote_starts > _START_ATTEMPTS:
+            self.failure = exhausted(error, "The zygote could not be started.")
+            return
+        self._reactor.call_later(_FIRST_PAUSE * 2 ** (self._zygote_starts - 1), self._start_zygote)
+
+    def _zygote_spoke(self, _events: int) -> None:
+        while self._zygote.fileno() >= 0:  # else there is none for a while
+            try:
+                packet = self._zygote.recv(PACKET)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            message: tuple[Any, ...] = ()
+            if packet:
+                try:
+                    message = decode_message(packet)
+                    if message[0] in (SPAWNED, REAPED, NOT_SPAWNED) and (wrong := misfit(message)):
+                        raise ValueError(wrong)
+                except ValueError as error:
+                    self._trouble(f"the zygote said what makes no sense, and is started anew: {error}\n")
+                    message = ()
+            if not message:
+                # It is dead, or about to be; its status comes with SIGCHLD.
+                self._reactor.remove_fd(self._zygote.fileno())
+                processes.kill(self.zygote_pid)
+                return
+            # POINT node heard of zygote: message[0]
+            if message[0] == SPAWNED:
+                self._zygote_failures = 0
+                if message[1] in self._under_way:  # else it has joined already
+                    self._forked(message[1], message[2])
+            elif message[0] == REAPED:
+                self._ended(message[1], message[2])
+            elif message[0] == NOT_SPAWNED:
+                self._not_spawned(message[1], message[2])
+            else:
+                self._trouble(f"preload: module {message[1]!r} {message[2]}\n")
+
+    def _zygote_ended(self, status: int) -> None:
+        self._zygote_spoke(0)  # what it had still reported
+        self._reactor.remove_fd(self._zygote.fileno())
+        self._zygote.close()
+        self._zygote_failures += 1
+        how = processes.describe_exit(status)
+        if self._zygote_failures > _ZYGOTE_ATTEMPTS:
+            self.zygote_pid = 0
+            self.failure = RuntimeError(f"the zygote cannot start: {how} ({_ZYGOTE_ATTEMPTS} times in a row)")
+            return
+        # A worker that was forked, and has neither been reported nor joined, is started again: two must not answer to one name.
+        for pid in processes.children():
+            if self._interpreters.knows(pid):
+                continue
+            if pid not in self._by_pid and _session_id(pid) not in self._by_pid and not self._wrapped.has_session(_session_id(pid)):
+                processes.kill(pid)
+                self._disowned.add(pid)
+        self._start_zygote()
+
+    # ------------------------------------------------------------------------------------ starting workers
+    def spawn(self, process: str, environment: dict[str, str]) -> None:
+        """Start a worker with these variables."""
+        self._begin(WorkerProcess(process, environment.get(WORK_VARIABLE, "")), environment)
+
+    def _begin(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
+        process = worker.process
+        self.workers[process] = worker
+        try:
+            self._connect(worker)
+        except OSError as error:
+            self._forget(worker)
+            worker.streams.clear()
+            self.workers[process] = worker
+            self._pause(worker, f"the node (pid {os.getpid()}): {advice(error)}", lambda: self._begin(worker, environment))
+            return
+        if INTERPRETER_VARIABLE in environment:
+            recipe = Interpreter.decode(environment[INTERPRETER_VARIABLE]).recipe
+            self._unready.add(process)
+            self._interpreters.when_ready(recipe, environment, lambda: self._ready(worker, environment), partial(self._refuse, worker))
+            return
+        packet = marshal.dumps((SPAWN, process, environment))
+        if needs_fresh_interpreter(environment, bool(self._options.get("preload"))) or len(packet) > _LARGEST_SPAWN:
+            self._exec(worker, environment)
+            return
+        self._waiting.append((process, packet))
+        self._send_waiting()
+
+    def _connect(self, worker: WorkerProcess) -> None:
+        """Make what it prints to, and its connection to the node. OSError when there is no descriptor."""
+        for number in (1, 2):
+            read_end, write_end = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(read_end, False)
+            stream = Stream(read_end, number)
+            worker.streams.append(stream)
+            worker.theirs.append(write_end)
+            self._reactor.add_fd(read_end, partial(self._printed, worker, stream))
+        worker.theirs.append(self._new_line(worker.process).detach())
+
+    def _renew_line(self, worker: WorkerProcess) -> None:
+        line = self._new_line(worker.process).detach()
+        os.close(worker.theirs[-1])
+        worker.theirs[-1] = line
+
+    def _not_spawned(self, process: str, text: str) -> None:
+        """The zygote could not fork."""
+        packet = self._under_way.pop(process, None)
+        worker = self.workers.get(process)
+        if packet is not None and worker is not None:
+            self._pause(worker, text, lambda: self._wait_for_zygote(process, packet))
+        self._send_waiting()
+
+    def _wait_for_zygote(self, process: str, packet: bytes) -> None:
+        self._waiting.append((process, packet))
+        self._send_waiting()
+
+    def _pause(self, worker: WorkerProcess, text: str, again: Callable[[], None]) -> None:
+        """There was no process for it, or no descriptor: do it `again` in a while. `text`: what is told if that does not help."""
+        worker.attempts += 1
+        self._unready.add(worker.process)
+        if worker.attempts > _START_ATTEMPTS:
+            self._reactor.call_later(0, partial(self._refuse, worker, text))
+            return
+
+        def go_on() -> None:
+            if worker.process in self._unready:  # else it is not wanted any more
+                self._unready.discard(worker.process)
+                again()
+
+        self._reactor.call_later(_FIRST_PAUSE * 2 ** (worker.attempts - 1), go_on)
+
+    def _send_waiting(self) -> None:
+        while self._waiting and len(self._under_way) < _UNDER_WAY:
+            process, packet = self._waiting.popleft()
+            self._under_way[process] = packet
+            # POINT worker ordered
+            self._send_spawn(process, packet)
+
+    def _send_spawn(self, process: str, packet: bytes) -> None:
+        worker = self.workers[process]
+        try:
+            socket.send_fds(self._zygote, [packet], worker.theirs)
+        except OSError as error:
+            if is_passing(error):
+                del self._under_way[process]
+                text = f"the node (pid {os.getpid()}) could not ask for its process: {advice(error)}"
+                self._pause(worker, text, lambda: self._wait_for_zygote(process, packet))
+            # Else the zygote is dead, and the next one is asked again.
+
+    def _exec(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
+        """Start an interpreter of its own: these variables come too late for a forked process, or it stands behind a wrapper."""
+        own = dict(environment)
+        wrapper = own.pop(WRAPPER_VARIABLE, None)
+        encoded = own.pop(INTERPRETER_VARIABLE, None)
+        variables = {**os.environ, **processes.expand_all(own, os.environ), WORKER_VARIABLE: to_text(own)}
+        interpreter: tuple[str, ...] = ()
+        if encoded is not None:
+            chosen = Interpreter.decode(encoded)
+            interpreter = chosen.command
+            variables.update(chosen.variables(variables))
+        stdout, stderr, line = worker.theirs
+        descriptors = {0: 0, 1: stdout, 2: stderr, 3: self._lifeline[0], 4: line}
+        try:
+            if wrapper is None and len(interpreter) > 1:
+                wrapper = _NO_PROFILER  # any program may be in front of the interpreter
+            if wrapper is None:
+                pid = launch("worker", self._session_dir, worker.process, variables, descriptors, (*interpreter, None)[0], self._options_fd)
+            else:
+                self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0, interpreter)
+        except ValueError as error:
+            impossible = f"no process can have such variables or arguments: {error}"
+            self._reactor.call_later(0, lambda: self._refuse(worker, impossible))
+            return
+        except OSError as error:
+            if is_passing(error):
+                text = f"the node (pid {os.getpid()}) could not start its interpreter: {advice(error)}"
+                self._pause(worker, text, lambda: self._exec(worker, environment))
+                return
+            if interpreter:
+                text = f"the interpreter {' '.join(interpreter)!r} cannot be started: {error}"
+                self._reactor.call_later(0, lambda: self._refuse(worker, text))
+                return
+            names = [name for name in own if not name.startswith(PRIVATE_VARIABLES)]
+            self._trouble(f"a worker could not be started with the env_vars {names}: {error}\n", worker.work)
+            self._reactor.call_later(0, lambda: self._never_started(worker))
+            return
+        if wrapper is None:
+            self._forked(worker.process, pid)
+        else:
+            self._close_theirs(worker)
+
+    def _never_started(self, worker: WorkerProcess) -> None:
+        if worker.process not in self.workers:
+            return
+        self._forget(worker)
+        self._on_died(worker.process, worker.work, 0, 127, b"")
+
+    def _ready(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
+        if worker.process in self._unready:  # else it is not wanted any more
+            self._unready.discard(worker.process)
+            self._exec(worker, environment)
+
+    def _refuse(self, worker: WorkerProcess, text: str) -> None:
+        self._unready.discard(worker.process)
+        if worker.process not in self.workers:
+            return
+        self._forget(worker)
+        self.on_refused(worker.process, worker.work, text)
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        self._close_theirs(worker)
+        del self.workers[worker.process]
+        for stream in worker.streams:
+            self._close(worker, stream)
+
+    @staticmethod
+    def _close_theirs(worker: WorkerProcess) -> None:
+        for fd in worker.theirs:
+            os.close(fd)
+        worker.theirs.clear()
+
+    def _forked(self, process: str, pid: int) -> None:
+        # POINT worker born
+        worker = self.workers[process]
+        if self._under_way.pop(process, None) is not None:
+            self._send_waiting()
+        worker.pid = pid
+        self._by_pid[pid] = worker
+        self._dead_sids.discard(pid)
+        self._disowned.discard(pid)
+        self._close_theirs(worker)
+
+    def expects(self, process: str, pid: int) -> bool:
+        """Whether this is a worker of the session: its first words may be read after its end has been decided."""
+        return process in self.workers and pid not in self._disowned
+
+    def joined(self, process: str, pid: int) -> None:
+        """A worker has joined the session, and says its pid: it may be there before the zygote says so, who may not live to say it."""
+        if process in self._under_way:
+            self._forked(process, pid)
+        self._wrapped.joined(process, pid)
+
+    def _trouble(self, text: str, work: str = "") -> None:
+        """Tell the user, on the driver's stderr."""
+        self._on_output(work, 0, 2, "mray", text)
+
+    def kill(self, process: str) -> None:
+        """End a worker at once; `on_died` follows."""
+        worker = self.workers.get(process)
+        if worker is not None and process in self._unready:
+            self._unready.discard(process)
+            self._reactor.call_later(0, lambda: self._never_started(worker))
+            return
+        if self._wrapped.knows(process):
+            self._wrapped.kill(process)
+            return
+        if worker is not None and not worker.pid and process in self._under_way:
+            self._zygote_spoke(0)  # the news of its birth is still in the other socket
+        # Its pid is its own until we are told that it was reaped.
+        if worker is not None and worker.pid in self._by_pid:
+            processes.kill(worker.pid)
+
+    # ------------------------------------------------------------------------------------ ends
+    def _child_ended(self, _events: int) -> None:
+        """SIGCHLD: one of our own children. The zygote, workers of a dead zygote or with an interpreter of their own, orphans."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+        orphans = False
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+            except ChildProcessError:
+                break
+            if info is None:
+                break
+            status = processes.exit_status(info)
+            if info.si_pid == self.zygote_pid:
+                self._zygote_ended(status)
+            elif info.si_pid in self._by_pid:
+                self._ended(info.si_pid, status)
+            elif self._interpreters.child_ended(info.si_pid, status):
+                orphans = True
+            elif self._wrapped.wrapper_ended(info.si_pid, status):
+                self._dead_sids.add(info.si_pid)
+                orphans = True
+            else:
+                orphans = True
+        if orphans:
+            self._end_orphans()
+
+    def _ended(self, pid: int, status: int) -> None:
+        worker = self._by_pid.pop(pid, None)
+        if worker is None:
+            return
+        del self.workers[worker.process]
+        # POINT worker reaped
+        self._dead_sids.add(pid)
+        self._end_orphans()
+        for stream in worker.streams:
+            self._drain(worker, stream)
+        self._died(worker, pid, status)
+
+    def _died(self, worker: WorkerProcess, pid: int, status: int | None) -> None:
+        if worker.noted:
+            self._on_output(worker.work, pid, NOTE_STREAM, "", '{"kind": "gone"}')
+        self._on_died(worker.process, worker.work, pid, status, last_lines(worker.tail))
+
+    def _wrapped_died(self, worker: WorkerProcess, status: int | None) -> None:
+        """Its wrapper may live on, and print."""
+        del self.workers[worker.process]
+        if worker.pid:
+            self._dead_sids.add(worker.pid)
+        for stream in worker.streams:
+            self._read_rest(worker, stream)
+        self._died(worker, worker.pid, status)
+
+    def _wrapper_finished(self, worker: WorkerProcess) -> None:
+        for stream in worker.streams:
+            self._drain(worker, stream)
+
+    def _end_orphans(self) -> None:
+        """End the children that dead workers left behind. What such a child leaves behind is found when it is reaped."""
+        left = set()
+        for pid in processes.children():
+            sid = _session_id(pid)
+            if sid in self._dead_sids and pid not in self._by_pid:
+                left.add(sid)
+                processes.kill(pid)
+        self._dead_sids = left
+
+    def end_all(self) -> None:
+        """End every process below the node, and reap it. Blocks until the last one is gone."""
+        signal.set_wakeup_fd(-1)
+        if self.zygote_pid:
+            processes.kill(self.zygote_pid)
+        for pid in self._by_pid:
+            processes.kill(pid)
+        self._wrapped.end_all(self._read_all)
+        while True:
+            for pid in processes.children():
+                processes.kill(pid)
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                break
+        for worker in [*self.workers.values(), *self._wrapped.workers()]:
+            for stream in worker.streams:
+                self._drain(worker, stream)
+
+    def _read_all(self) -> None:
+        """Take what has been printed, while the reactor does not."""
+        for worker in [*self.workers.values(), *self._wrapped.workers()]:
+            for stream in worker.streams:
+                self._read_rest(worker, stream)
+
+    # ------------------------------------------------------------------------------------ output
+    def take_output(self) -> None:
+        """Take what workers have printed by now: a pipe holds no more than one read takes."""
+        for worker in [*self.workers.values()]:
+            for stream in worker.streams:
+                if stream.fd >= 0:
+                    self._printed(worker, stream, 0)
+
+    def _printed(self, worker: WorkerProcess, stream: Stream, _events: int) -> None:
+        """One read of what a worker prints."""
+        if not worker.pid:
+            self._zygote_spoke(0)  # the news of its birth is still in the other socket
+            if stream.fd < 0:  # and that of its death
+                return
+        try:
+            data = os.read(stream.fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if data:
+            self._pass_on(worker, stream, stream.splitter.feed(data))
+            if stream.splitter.holds:
+                self._hold(worker, stream)
+        else:
+            self._close(worker, stream)
+
+    def _hold(self, worker: WorkerProcess, stream: Stream) -> None:
+        """A line has begun: if its end does not come soon its beginning is shown without it."""
+        stream.heard = monotonic()
+        if not stream.held:
+            stream.held = stream.heard
+            self._reactor.call_later(_SILENCE, partial(self._look_at_piece, worker, stream))
+
+    def _look_at_piece(self, worker: WorkerProcess, stream: Stream) -> None:
+        now = monotonic()
+        if not stream.splitter.holds:
+            stream.held = 0.0
+        elif now - stream.heard < _SILENCE and now - stream.held < _LONGEST_HOLD:
+            self._reactor.call_later(_SILENCE, partial(self._look_at_piece, worker, stream))
+        else:
+            stream.held = 0.0
+            self._pass_on(worker, stream, stream.splitter.piece())
+
+    def _drain(self, worker: WorkerProcess, stream: Stream) -> None:
+        """The worker is dead: take what is in the pipe, and let go of it (its children may hold the other end for ever)."""
+        self._read_rest(worker, stream)
+        self._close(worker, stream)
+
+    def _read_rest(self, worker: WorkerProcess, stream: Stream) -> None:
+        """Take what is in the pipe."""
+        while stream.fd >= 0:
+            try:
+                data = os.read(stream.fd, _READ_BYTES)
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            self._pass_on(worker, stream, stream.splitter.feed(data))
+
+    def _close(self, worker: WorkerProcess, stream: Stream) -> None:
+        if stream.fd < 0:
+            return
+        self._pass_on(worker, stream, stream.splitter.finish())
+        self._reactor.remove_fd(stream.fd)
+        os.close(stream.fd)
+        stream.fd = -1
+        if stream.log >= 0:
+            os.close(stream.log)
+            stream.log = -1
+
+    def _pass_on(self, worker: WorkerProcess, stream: Stream, lines: list[tuple[str, bytes]]) -> None:
+        for name, text in lines:
+            if stream.log < 0:
+                stream.log = self._open_log(worker, stream)
+            with contextlib.suppress(OSError):  # a full disk must not end the session
+                os.write(stream.log, text)
+            worker.tail = (worker.tail + text)[-TAIL_BYTES:]
+            self._on_output(worker.work, self._shown_pid(worker), stream.number, name, text.decode("utf-8", "replace"))
+        notes = stream.splitter.notes
+        if notes:
+            worker.noted = True
+            for each in notes:
+                self._on_output(worker.work, self._shown_pid(worker), NOTE_STREAM, stream.splitter.name, each.decode("utf-8", "replace"))
+            notes.clear()
+
+    def _shown_pid(self, worker: WorkerProcess) -> int:
+        return worker.pid or self._wrapped.wrapper_of(worker.process)
+
+    def _open_log(self, worker: WorkerProcess, stream: Stream) -> int:
+        """The file that keeps what a worker prints, named as Ray names it; -1 when it cannot be."""
+        suffix = "out" if stream.number == 1 else "err"
+        name = f"worker-{worker_id_of(worker.process).hex()}-{job_of(worker.work)}-{self._shown_pid(worker)}.{suffix}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        try:
+            return os.open(os.path.join(self._session_dir, "logs", name), flags, 0o600)
+        except OSError:  # a full disk, or nothing left of the directory, must not end the session
+            return -1
+
+
+def _session_id(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0

@@ -1,0 +1,260 @@
+"""A process that nodes are forked from: for a driver that starts one session after the other, such as a run of tests.
+
+Most of a session's start is an interpreter that imports what node and workers need. A template has imported it, and forks each node in its
+place; the node forks its zygote, as always, with everything there.
+
+::
+
+    driver ──exec, once──▶ template ──fork──▶ node ──fork──▶ zygote ──fork──▶ workers
+           ──FORK (directory, environment, cwd, file descriptors)──▶            of one session
+           ◀──pid───────────────────────────────────────────────────
+           ──REAP (pid)──▶ ◀──status──
+
+A session is as fresh as any other: nothing of one ever was in the template, which runs no user code and imports none (`preload` is the
+zygote's). It differs in two things. The template is the node's parent, so the node watches its driver by a pidfd that it is handed; and
+the processes of all these sessions hash strings alike, since the interpreter was started once.
+
+A process inherits more than it is told: environment, where modules are looked for, limits, affinity, priority, umask. A template is used
+only while all of that is as it was when the template started (`_inherited`); where it is not, the node is started by exec as usual. It
+ends when its driver closes it or dies, and no session needs it to go on.
+
+In the driver; `serve` in the template.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import marshal
+import os
+import resource
+import select
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mray._ipc import process as processes
+from mray._ipc.frames import decode_message
+from mray._ipc.reaper import SESSION_VARIABLE
+from mray._runtime.processes.host_program import interpreter
+from mray._runtime.processes.launch import OPTIONS, PACKET, launch, new_channel, write_options
+
+#: Descriptors of the template, and of what it forks: as those of a node that was started by exec, and the driver's pidfd.
+TEMPLATE_DRIVER = 3
+NODE_DRIVER = 5
+_FORK, _REAP = "fork", "reap"
+#: Bytes of a session's directory, which takes the place of this many others in the environment that the kernel shows.
+_DIRECTORY_ROOM = 256
+#: Changes from test to test, and concerns nothing of ours; sessions get it all the same.
+_PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE})
+#: Limits, by number, that processes inherit.
+_LIMITS = range(16)
+
+#: What forks the nodes of this process's sessions, while somebody wants it.
+current: Template | None = None
+#: Who has forked a node, by its pid, until it is reaped.
+_forked: dict[int, _Running] = {}
+
+
+class _Running:
+    """A template process and the driver's end of the conversation. One thread at a time."""
+
+    def __init__(self, session_dir: str, environment: Mapping[str, str], inherited: tuple[Any, ...]) -> None:
+        self.inherited = inherited
+        self._channel, theirs = new_channel()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            own = {**environment, SESSION_VARIABLE: "-" * _DIRECTORY_ROOM}
+            descriptors = {0: null, 1: null, 2: null, TEMPLATE_DRIVER: theirs.fileno()}
+            self.pid = launch("template", session_dir, "-", own, descriptors, interpreter())
+        except BaseException:
+            self._channel.close()
+            raise
+        finally:
+            os.close(null)
+            theirs.close()
+
+    def fork(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int:
+        """A new node's pid. OSError when the template is dead, or cannot."""
+        packet = marshal.dumps((_FORK, directory, dict(environment), os.getcwd()))
+        if len(packet) > PACKET:
+            raise OSError("the environment is too large")
+        pidfd = os.pidfd_open(os.getpid())
+        try:
+            socket.send_fds(self._channel, [packet], [*descriptors, pidfd])
+        finally:
+            os.close(pidfd)
+        try:
+            pid = self._hear()
+        except OSError:
+            raise
+        except BaseException:  # Ctrl-C: nobody will ask for that node
+            with contextlib.suppress(OSError):
+                processes.kill(self._hear())
+            raise
+        _forked[pid] = self
+        return pid
+
+    def reap(self, pid: int) -> int | None:
+        """Exit status of a node that is dead; None when the template is, too."""
+        try:
+            self._channel.send(marshal.dumps((_REAP, pid)))
+            return self._hear()
+        except OSError:
+            return None
+
+    def _hear(self) -> int:
+        packet = self._channel.recv(PACKET)
+        if not packet:
+            raise OSError("the template is dead")
+        well, number = decode_message(packet)
+        if not well:
+            raise OSError(number, os.strerror(number))
+        return int(number)
+
+    def end(self) -> None:
+        """End the process, and see it gone."""
+        self._channel.close()
+        processes.kill(self.pid)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+class Template:
+    """A driver's wish that its sessions be forked. Close it when the last one is over."""
+
+    def __init__(self) -> None:
+        self._running: _Running | None = None
+        #: What a session that the template could not serve has inherited.
+        self._missed: tuple[Any, ...] | None = None
+        self._owner = os.getpid()
+
+    def prepare(self, folder: str) -> None:
+        """Start the process, unless there is one that serves a session which begins now; `folder` is ours, and is there as long as it.
+
+        One that cannot serve it goes on, for those that come after; when the next session wants the same as this one, another takes its
+        place. OSError when none can be started.
+        """
+        inherited = _inherited(os.environ)
+        running = self._running
+        if running is not None and running.inherited != inherited and inherited != self._missed:
+            self._missed = inherited
+        elif running is None or running.inherited != inherited:
+            self.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(folder, OPTIONS))
+            write_options(folder, {"graphs": "mray._graph" in sys.modules})
+            self._running = _Running(folder, os.environ, inherited)
+
+    def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
+        """Fork a node: its pid. None when it is to be started by exec: nothing has happened then.
+
+        `descriptors`: what stands for its stdin and output, its listener, its lock.
+        """
+        running = self._running
+        if running is None or os.getpid() != self._owner or len(os.fsencode(directory)) > _DIRECTORY_ROOM:
+            return None
+        try:
+            return running.fork(directory, environment, descriptors) if running.inherited == _inherited(environment) else None
+        except OSError:  # it is dead, or cannot fork; exec says so better if it fails too
+            self.close()
+            return None
+
+    def close(self) -> None:
+        """End the process and see it gone. Twice is fine. Sessions that it has started go on."""
+        running, self._running = self._running, None
+        self._missed = None
+        if running is not None and os.getpid() == self._owner:
+            running.end()
+
+
+def reap(pid: int) -> int | None:
+    """Exit status of a dead node that a template has forked; None if none has, or it is not known any more."""
+    running = _forked.pop(pid, None)
+    return None if running is None else running.reap(pid)
+
+
+def _inherited(environment: Mapping[str, str]) -> tuple[Any, ...]:
+    """All that a process has from the one that starts it and that is not passed on for each session."""
+    with open("/proc/self/status", encoding="utf-8") as status:
+        mask = next((line for line in status if line.startswith("Umask")), "")
+    return (
+        {name: value for name, value in environment.items() if name not in _PASSING},
+        tuple(sys.path),
+        sys.executable,
+        os.sched_getaffinity(0),
+        os.getpriority(os.PRIO_PROCESS, 0),
+        tuple(resource.getrlimit(number) for number in _LIMITS),
+        mask,
+    )
+
+
+# ---------------------------------------------------------------------------------------------- in the template
+def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
+    """Fork nodes until the driver hangs up or is dead. Returns in a forked node: with its exit code."""
+    processes.Title().set("template")
+    driver = socket.socket(fileno=TEMPLATE_DRIVER)
+    parent = os.getppid()
+    pidfd = os.pidfd_open(parent)
+    poll = select.poll()
+    poll.register(driver, select.POLLIN)
+    poll.register(pidfd, select.POLLIN)  # what it forks may hold its end of the socket open for longer than it lives
+    # What lives now is never collected: a collection further down would write to, and so copy, every page.
+    gc.collect()
+    gc.freeze()
+    while os.getppid() == parent and all(fd != pidfd for fd, _events in poll.poll()):
+        try:
+            packet, fds, _flags, _address = socket.recv_fds(driver, PACKET, NODE_DRIVER + 1)
+        except OSError:
+            packet = b""
+        if not packet:
+            break
+        message = decode_message(packet)
+        if message[0] == _REAP:
+            _answer(driver, *_reaped(message[1]))
+            continue
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _answer(driver, False, error.errno or 0)
+            continue
+        if not pid:
+            driver.close()
+            os.close(pidfd)
+            _fork, directory, environment, folder = message
+            return run_node(directory, _become_node(directory, environment, folder, fds))
+        for fd in fds:
+            os.close(fd)
+        _answer(driver, True, pid)
+    return 0
+
+
+def _answer(driver: socket.socket, well: bool, number: int) -> None:
+    with contextlib.suppress(OSError):  # it is dead: the next look tells
+        driver.send(marshal.dumps((well, number)))
+
+
+def _reaped(pid: int) -> tuple[bool, int]:
+    try:
+        return True, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except OSError as error:
+        return False, error.errno or 0
+
+
+def _become_node(directory: str, environment: dict[str, str], folder: str, fds: list[int]) -> dict[str, Any]:
+    """What exec would have done. Returns the options of the session."""
+    # Through high numbers first: a source may be another one's target.
+    null, log, listener, lock, driver = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds)
+    for fd, target in ((null, 0), (log, 1), (log, 2), (listener, 3), (lock, 4), (driver, NODE_DRIVER)):
+        os.dup2(fd, target)
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    processes.show_variable(SESSION_VARIABLE, directory)
+    with open(os.path.join(directory, OPTIONS), "rb") as file:
+        options: dict[str, Any] = marshal.load(file)
+    options["driver_pidfd"] = NODE_DRIVER
+    return options

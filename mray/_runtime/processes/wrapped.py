@@ -1,0 +1,204 @@
+"""Workers that run under a profiler: their births, ends, and the time that the profiler gets to write what it has.
+
+In the node, on its one thread, for the supervisor.
+
+Note [wrapped workers]
+----------------------
+::
+
+    node ──exec, own kernel session──▶ profiler ──whatever it does──▶ worker ──HELLO (its pid)──▶ node
+      └──────────────── SIGCHLD: the profiler's end                     └── pidfd: the worker's end
+
+The profiler is our child, the worker is not: any number of processes may stand in between. So the worker is known by the pid that it says
+itself, its end is seen through a pidfd, and it is the worker that is killed, never the profiler: that one sees its program end, writes its
+file and ends too. Callers are told of the death at once; a profiler that is not done after MRAY_PROFILER_TIMEOUT is ended with everything
+it started, found by a variable in their environments. A profiler that ends before its worker takes it along.
+
+How a worker ended is only told to its parent. We look into /proc before the parent has read it; failing that, the profiler's own exit
+code tells if it comes soon, as that of a shell does, and otherwise the death has no status.
+
+What a profiler opens in the worker (a socket, a file) stays open, and descriptors of ours need not pass through it: the worker opens its
+lifeline by a path (see Note [lifeline] in `mray._ipc.process`), and comes to the node by name, as newcomers do.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from mray._common import settings
+from mray._ipc import process as processes
+from mray._ipc.reactor import Reactor
+from mray._runtime.processes.launch import LIFELINE_VARIABLE, PROCESS_VARIABLE, Wrapper, launch_wrapped
+from mray._runtime.processes.worker_process import WorkerProcess
+
+#: Seconds in which a wrapper's end may tell how its worker ended.
+_STATUS_SECONDS = 0.5
+#: Exit codes that a wrapper gives for a worker that was killed by a signal start here, as with a shell.
+_SIGNALLED = 128
+_LOOK_SECONDS = 0.02
+
+
+class _Wrapped:
+    """One worker and its wrapper."""
+
+    __slots__ = ("announced", "pidfd", "worker", "wrapper")
+
+    def __init__(self, worker: WorkerProcess, wrapper: int) -> None:
+        self.worker = worker
+        #: The wrapper's pid; it is our child.
+        self.wrapper = wrapper
+        #: Watches the worker, once it has said its pid.
+        self.pidfd = -1
+        #: Its death has been told.
+        self.announced = False
+
+
+class WrappedWorkers:
+    """All workers of the session that run under something else."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        session_dir: str,
+        lifeline: int,
+        options: int,
+        on_died: Callable[[WorkerProcess, int | None], None],
+        on_finished: Callable[[WorkerProcess], None],
+    ) -> None:
+        self._reactor = reactor
+        self._session_dir = session_dir
+        self._options = options
+        #: For the workers: the reading end, as another process of ours finds it.
+        self._lifeline = f"/proc/{os.getpid()}/fd/{lifeline}"
+        self._on_died = on_died
+        #: The wrapper has ended too: nothing more comes out of the pipes.
+        self._on_finished = on_finished
+        self._by_wrapper: dict[int, _Wrapped] = {}
+        self._by_process: dict[str, _Wrapped] = {}
+
+    def workers(self) -> list[WorkerProcess]:
+        """Those whose wrappers live."""
+        return [wrapped.worker for wrapped in self._by_wrapper.values()]
+
+    def start(self, worker: WorkerProcess, wrapper: Wrapper, variables: dict[str, str], null: int, interpreter: Sequence[str] = ()) -> int:
+        """Start a worker under its wrapper; the wrapper's pid. OSError when that cannot be."""
+        descriptors = {0: null, 1: worker.theirs[0], 2: worker.theirs[1]}
+        variables = {**variables, LIFELINE_VARIABLE: self._lifeline}
+        pid = launch_wrapped(wrapper, self._session_dir, worker.process, variables, descriptors, interpreter, self._options)
+        wrapped = _Wrapped(worker, pid)
+        self._by_wrapper[pid] = self._by_process[worker.process] = wrapped
+        return pid
+
+    def joined(self, process: str, pid: int) -> None:
+        """A worker has said its pid. Nothing happens if it is not one of ours."""
+        wrapped = self._by_process.get(process)
+        if wrapped is None:
+            return
+        wrapped.worker.pid = pid
+        if pid == wrapped.wrapper:
+            return  # a profiler inside of the worker: it is our child
+        try:
+            wrapped.pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._worker_ended(wrapped, 0)
+        except OSError:  # an old kernel: the wrapper's end tells
+            pass
+        else:
+            self._reactor.add_fd(wrapped.pidfd, lambda events: self._worker_ended(wrapped, events))
+
+    def knows(self, process: str) -> bool:
+        return process in self._by_process
+
+    def wrapper_of(self, process: str) -> int:
+        """The pid of a worker's wrapper, 0 if there is none."""
+        wrapped = self._by_process.get(process)
+        return 0 if wrapped is None else wrapped.wrapper
+
+    def has_session(self, number: int) -> bool:
+        """Whether this is the kernel session of a wrapper or of its worker."""
+        return number in self._by_wrapper or any(number == wrapped.worker.pid for wrapped in self._by_wrapper.values())
+
+    def kill(self, process: str) -> None:
+        """End the worker, and leave the wrapper to see it; before the worker has joined there is nothing to profile."""
+        wrapped = self._by_process[process]
+        if wrapped.worker.pid:
+            processes.kill(wrapped.worker.pid)
+        else:
+            self._end_everything(wrapped)
+
+    # ------------------------------------------------------------------------------------ ends
+    def _worker_ended(self, wrapped: _Wrapped, _events: int) -> None:
+        status = processes.status_of_dead(wrapped.worker.pid)
+        self._unwatch(wrapped)
+        if status is not None:
+            self._announce(wrapped, status)
+        else:
+            self._reactor.call_later(_STATUS_SECONDS, lambda: self._announce(wrapped, None))
+        self._reactor.call_later(settings.PROFILER_TIMEOUT.get(), lambda: self._overdue(wrapped))
+
+    def _overdue(self, wrapped: _Wrapped) -> None:
+        if self._by_wrapper.get(wrapped.wrapper) is wrapped:
+            self._end_everything(wrapped)
+
+    def _end_everything(self, wrapped: _Wrapped) -> None:
+        # It is reaped only when we are told, so its pid is its own.
+        if wrapped.wrapper in self._by_wrapper:
+            processes.kill(wrapped.wrapper)
+        for pid in processes.with_variable(PROCESS_VARIABLE, wrapped.worker.process):
+            processes.kill(pid)
+
+    def _announce(self, wrapped: _Wrapped, status: int | None) -> None:
+        if not wrapped.announced:
+            wrapped.announced = True
+            self._on_died(wrapped.worker, status)
+
+    def _unwatch(self, wrapped: _Wrapped) -> None:
+        if wrapped.pidfd >= 0:
+            self._reactor.remove_fd(wrapped.pidfd)
+            os.close(wrapped.pidfd)
+            wrapped.pidfd = -1
+
+    def wrapper_ended(self, pid: int, status: int) -> bool:
+        """A child of the node has ended. Returns whether it was a wrapper."""
+        wrapped = self._by_wrapper.pop(pid, None)
+        if wrapped is None:
+            return False
+        del self._by_process[wrapped.worker.process]
+        worker_pid = wrapped.worker.pid or pid
+        if worker_pid != pid and status > _SIGNALLED:
+            status = _SIGNALLED - status
+        self._unwatch(wrapped)
+        self._end_everything(wrapped)
+        self._announce(wrapped, status)
+        self._on_finished(wrapped.worker)
+        return True
+
+    # ------------------------------------------------------------------------------------ the end of the session
+    def end_all(self, pump: Callable[[], None]) -> None:
+        """End all workers, and give their wrappers time to write. `pump` takes what they print meanwhile."""
+        until = monotonic() + settings.PROFILER_TIMEOUT.get()
+        # Who has not joined has nothing to write.
+        for process in list(self._by_process):
+            self.kill(process)
+        pidfds: dict[int, int] = {}
+        for pid in self._by_wrapper:
+            try:
+                pidfds[pid] = os.pidfd_open(pid)
+            except OSError:
+                continue
+        while pidfds and monotonic() < until:
+            poll = select.poll()
+            for fd in pidfds.values():
+                poll.register(fd, select.POLLIN)
+            ended = {fd for fd, _events in poll.poll(1000 * _LOOK_SECONDS)}
+            pump()
+            for pid, fd in list(pidfds.items()):
+                if fd in ended:
+                    os.close(pidfds.pop(pid))
+        for fd in pidfds.values():
+            os.close(fd)
+        for wrapped in list(self._by_wrapper.values()):
+            self._end_everything(wrapped)

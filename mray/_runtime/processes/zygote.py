@@ -1,0 +1,225 @@
+"""The zygote: a clean process with the runtime imported, which forks workers.
+
+    node ──SPAWN (process, environment) + 3 ends──▶ zygote ──fork──▶ worker
+         ◀──SPAWNED (process, pid) or NOT_SPAWNED (process, text), REAPED (pid, status)──
+
+It never runs user code (the modules that the session preloads apart), starts no thread and touches no GPU. The two talk over a
+pair of packet sockets, one marshalled tuple a packet.
+
+No exit status is ever lost: a dead child is looked at, reported, and only then reaped. If the zygote dies in between, the child goes to the
+node, which waits for it itself. When the node hangs up, the zygote ends every worker and cleans the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import importlib
+import marshal
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from mray._common.messages import NOT_SPAWNED, REAPED, SPAWN, SPAWNED
+from mray._common.protocol import misfit
+from mray._ipc import process as processes
+from mray._ipc.connection import receive_fds
+from mray._ipc.frames import decode_message
+from mray._ipc.limits import advice
+from mray._ipc.reaper import clean_after_node
+from mray._runtime.processes.launch import PACKET
+
+#: Takes what a worker must know to join: ``session_dir, process, environment, options, node``. Returns its exit code.
+WorkerMain = Callable[[dict[str, Any]], "int | None"]
+
+
+#: Descriptors that come with SPAWN: for stdout and stderr, and the connection to the node.
+WORKERS_ENDS = 3
+
+
+class Zygote:
+    """The process's state and main loop."""
+
+    def __init__(self, node: socket.socket, lifeline: int, lock: int, session_dir: str, options: dict[str, Any]) -> None:
+        self._node = node
+        self._lifeline = lifeline
+        #: The session's lock: held as long as this process lives, and by no worker.
+        self._lock = lock
+        self._session_dir = session_dir
+        self._options = options
+        self._children: set[int] = set()
+
+    def run(self, load_worker_main: Callable[[], WorkerMain]) -> int:
+        """Serve until the node hangs up. Returns in a forked worker: with its exit code."""
+        # POINT becomes zygote
+        processes.Title().set("zygote")
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_args: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        speak_utf8()
+        worker_main = load_worker_main()
+        self._preload()
+        # What lives now is never collected: a collection in a worker would write to, and so copy, every page.
+        gc.collect()
+        gc.freeze()
+
+        poll = select.poll()
+        poll.register(self._node, select.POLLIN)
+        poll.register(wake_read, select.POLLIN)
+        while True:
+            for fd, _events in poll.poll():
+                if fd == wake_read:
+                    os.read(wake_read, 4096)
+                    self._reap()
+                    continue
+                start = self._serve()
+                if start is not None:
+                    signal.set_wakeup_fd(-1)
+                    os.close(wake_read)
+                    os.close(wake_write)
+                    return _work(worker_main, start)
+
+    def _preload(self) -> None:
+        if self._options.get("coverage") is not None:
+            with contextlib.suppress(ImportError):
+                importlib.import_module("coverage")
+        threads = set(sys._current_frames())
+        for module in self._options.get("preload", ()):
+            try:
+                importlib.import_module(module)
+            except BaseException as error:  # whatever the module raises, SystemExit too: workers do without it
+                sys.excepthook(*sys.exc_info())
+                self._tell("preload failed", module, f"could not be imported: {type(error).__name__}: {error}")
+            threads, known = set(sys._current_frames()), threads
+            if threads - known:
+                self._tell("preload failed", module, "has started a thread, which no worker has: a forked process has one thread")
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, ValueError, OSError):
+                stream.flush()  # else each worker would print it again
+
+    def _tell(self, *message: Any) -> None:
+        try:
+            self._node.send(marshal.dumps(message))
+        except OSError:
+            self._node_died()
+
+    def _serve(self) -> dict[str, Any] | None:
+        """Take one packet. Returns what a worker starts with, in the forked worker."""
+        try:
+            packet, fds, cut = receive_fds(self._node, PACKET, WORKERS_ENDS)
+        except ConnectionResetError:
+            packet = b""  # it died before it had read all that we said
+        if not packet:
+            self._node_died()
+        message = decode_message(packet)
+        wrong = misfit(message)
+        if wrong or message[0] != SPAWN:
+            raise ValueError(f"the node said what makes no sense to the zygote: {wrong or message[0]}")
+        # POINT zygote heard: message[0]
+        _code, process, environment = message
+        try:
+            if cut:
+                raise OSError(errno.EMFILE, "")  # the kernel has kept what there was no room for
+            # POINT about to fork
+            pid = os.fork()
+        except OSError as error:
+            for fd in fds:
+                os.close(fd)
+            self._tell(NOT_SPAWNED, process, f"the zygote (pid {os.getpid()}) could not fork: {advice(error)}")
+            return None
+        if pid:
+            # POINT worker forked
+            self._children.add(pid)
+            for fd in fds:
+                os.close(fd)
+            self._tell(SPAWNED, process, pid)
+            return None
+        self._node.close()
+        os.close(self._lock)
+        stdout, stderr, node = fds
+        become_worker(self._lifeline, stdout, stderr, environment)
+        return {"session_dir": self._session_dir, "process": process, "environment": environment, "options": self._options, "node": node}
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if info is None:
+                return
+            self._tell(REAPED, info.si_pid, processes.exit_status(info))
+            # POINT death reported
+            self._children.discard(info.si_pid)
+            os.waitpid(info.si_pid, 0)
+
+    def _node_died(self) -> None:
+        """The kernel ends the workers when the node ends; see to it that they are gone, and that nothing of the session stays."""
+        for pid in self._children:
+            processes.kill(pid)
+        clean_after_node(self._session_dir)
+        os._exit(0)
+
+
+def speak_utf8() -> None:
+    """Print what the node reads, whatever the locale. Before there is a pipe in the place of a file: Python would look for its end."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)  # type: ignore[union-attr]
+
+
+def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str, str]) -> None:
+    """What a new worker does first, before any user code: its own session, output, environment; tied to the node's life."""
+    with contextlib.suppress(PermissionError):  # a profiler has made it the first of its own already
+        os.setsid()
+    # POINT becomes worker
+    processes.die_with(lifeline)
+    os.close(lifeline)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.close(stdout)
+    os.close(stderr)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # POINT worker settled
+    os.environ.update(processes.expand_all(environment, os.environ))
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        # A preloaded numpy has been seeded once, for all workers alike.
+        numpy_random.seed()
+
+
+def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
+    """Run the worker; nothing that it raises may come back into the zygote's loop."""
+    try:
+        return worker_main(start) or 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:  # reported, and the process ends
+        sys.excepthook(*sys.exc_info())
+        return 1
+
+
+def run_fresh_worker(
+    lifeline: int, node: int, session_dir: str, process: str, environment: dict[str, str], options: dict[str, Any], main: WorkerMain
+) -> int:
+    """The main function of a worker that was started by exec: its output and environment are in place already.
+
+    `node`: its connection to the node, or -1.
+    """
+    speak_utf8()
+    stdout, stderr = os.dup(1), os.dup(2)
+    become_worker(lifeline, stdout, stderr, {})
+    for module in options.get("preload", ()):
+        with contextlib.suppress(Exception, SystemExit):
+            importlib.import_module(module)
+    return _work(main, {"session_dir": session_dir, "process": process, "environment": environment, "options": options, "node": node})

@@ -1,0 +1,100 @@
+"""Where the persistent session of a user is found: one file, ``address``, beside the sessions of a temporary directory.
+
+Whoever starts, joins or ends one; the node too, which asks whether it is still the one that is named. The file holds the session's
+directory, its node's pid and when that process was started, so that the pid names one process for ever. It stands in the user's folder,
+which nobody else may enter, appears and goes as a whole, and counts for nothing unless somebody of the session holds its lock: a
+session that was killed, or that a reboot has ended, leaves a file that the next look takes away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mray._common.version import __version__
+from mray._ipc import process as processes
+from mray._ipc.reaper import ADDRESS, address_lock, withdraw
+from mray._runtime.observe.observer import is_alive, is_private, parent_of, session_parents
+
+#: Locked while a session is being started.
+_STARTING = "starting"
+
+
+class Address(NamedTuple):
+    """A persistent session."""
+
+    session_dir: str
+    node_pid: int
+    #: See `mray._ipc.process.start_of`.
+    node_start: int
+    #: Of Python and of mray: a driver's must be the same.
+    versions: list[str]
+
+    def node_lives(self) -> bool:
+        """Whether the node is that very process."""
+        return self.node_start != 0 and processes.start_of(self.node_pid) == self.node_start
+
+
+def versions() -> list[str]:
+    """Of this process's Python and mray."""
+    return [".".join(map(str, sys.version_info[:2])), __version__]
+
+
+def publish(session_dir: str, node_pid: int) -> None:
+    """Name a session as the one that ``"auto"`` means."""
+    parent = os.path.dirname(session_dir)
+    path = os.path.join(parent, ADDRESS)
+    draft = f"{path}.{os.getpid()}"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        json.dump(Address(session_dir, node_pid, processes.start_of(node_pid), versions())._asdict(), file)
+    # POINT address drafted
+    with address_lock(parent):
+        os.rename(draft, path)
+
+
+def running_in(parent: str) -> Address | None:
+    """The persistent session that lives under `parent`; a file that names a dead one is removed."""
+    address = _read(parent)
+    if address is None:
+        return None
+    if is_alive(address.session_dir):
+        return address
+    withdraw(address.session_dir)
+    return None
+
+
+def running(temp_dir: str | None = None) -> Address | None:
+    """The persistent session of this user under a temporary directory, or under those that sessions use by themselves."""
+    parents = session_parents() if temp_dir is None else [parent_of(temp_dir)]
+    return next((found for found in map(running_in, parents) if found is not None), None)
+
+
+def _read(parent: str) -> Address | None:
+    if not is_private(parent):
+        return None
+    try:
+        fd = os.open(os.path.join(parent, ADDRESS), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(fd, encoding="utf-8") as file:
+            address = Address(**json.load(file)) if os.fstat(fd).st_uid == os.getuid() else None
+            os.fsencode("" if address is None else address.session_dir)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    # A damaged file is no address, rather than one that fails whoever uses it.
+    return None if address is None or [type(fact) for fact in address] != [str, int, int, list] or "\0" in address.session_dir else address
+
+
+@contextlib.contextmanager
+def only_one(parent: str) -> Iterator[None]:
+    """While a session is being started: whoever else starts one under `parent` waits. A process that dies lets go."""
+    fd = os.open(os.path.join(parent, _STARTING), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

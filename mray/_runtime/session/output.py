@@ -1,0 +1,236 @@
+"""What workers print, on the driver's own streams; and what they say beside it, about progress bars and breakpoints.
+
+In the driver. Whatever thread reads puts lines into a queue; one thread prints them, so that a terminal that is slow or stopped holds up
+nothing else. What comes faster than it is printed is counted and left to the log files.
+
+On a terminal and in a notebook each line gets the name and pid of who printed it, and equal lines of several workers (numbers apart) are
+printed once; how often they were repeated follows a few seconds later, or when the session ends. Elsewhere a program reads the lines:
+they come as they were written, each of them. Settings turn either on or off.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any, TextIO
+
+from mray._common import settings
+from mray._common.log import logger
+from mray._common.messages import NOTE_STREAM
+from mray._runtime.session import progress_bars as bars
+from mray._runtime.session.breakpoints import Visitor
+
+#: Seconds for which equal lines of other workers are counted instead of printed.
+_WINDOW = 5.0
+#: Characters that may wait to be printed.
+_BACKLOG = 8 << 20
+
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_HINT = (
+    " (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable log deduplication, or see "
+    "https://docs.ray.io/en/master/ray-observability/user-guides/configure-logging.html#log-deduplication for more options.)"
+)
+
+#: pid, stream, name, text
+_Output = tuple[int, int, str, str]
+
+
+class _Repeated:
+    """A line that has been printed once."""
+
+    __slots__ = ("count", "last", "pids", "since", "stream")
+
+    def __init__(self, pid: int, stream: int, since: float) -> None:
+        self.pids = {pid}
+        self.count = 0
+        self.last = ""
+        self.stream = stream
+        self.since = since
+
+
+class OutputPrinter:
+    """Prints lines of workers."""
+
+    def __init__(self) -> None:
+        self._deduplicate = settings.DEDUP_LOGS.get()
+        self._prefix = settings.LOG_PREFIX.get()
+        self._seen: dict[str, _Repeated] = {}
+        self._hinted = False
+        self._queue: SimpleQueue[_Output | None] = SimpleQueue()
+        #: Characters in the queue, put and taken: each has one writer.
+        self._put = 0
+        self._taken = 0
+        self._unshown = 0
+        #: By stream: whose line has begun to be shown and has not ended, a pid and a name; and whether its beginning has a line to itself.
+        self._begun: dict[int, tuple[int, str, bool]] = {}
+        self._visitor = Visitor()
+        # Now: the first line may come when the interpreter ends, and then no thread can be started any more.
+        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="mray-output", daemon=True)
+        self._thread.start()
+
+    def on_output(self, _node: Any, pid: int, stream: int, name: str, text: str) -> None:
+        """OUTPUT: lines of one worker, the last perhaps without its end so far, or a note. Returns at once.
+
+        Called in the reading thread, with the client's lock.
+        """
+        if stream != NOTE_STREAM and self._put - self._taken > _BACKLOG:
+            self._unshown += text.count("\n")
+            return
+        if self._unshown:
+            lines, self._unshown = self._unshown, 0
+            self._queue.put((0, 2, "mray", f"{lines} lines came faster than they were printed; they are in the session's logs\n"))
+        self._put += len(text)
+        self._queue.put((pid, stream, name, text))
+
+    def flush(self) -> None:
+        """Print what has come, say what has been counted and not yet told, and end. Blocks as long as the driver's streams do."""
+        self._visitor.close()
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+        for seen in self._seen.values():
+            self._report(seen)
+        self._seen.clear()
+        for stream in (1, 2):
+            self._end_line(stream)
+        bars.close_others()
+
+    # ------------------------------------------------------------------------------------ the printing thread
+    def _run(self) -> None:
+        while True:
+            try:
+                output = self._queue.get(timeout=self._patience())
+            except Empty:
+                bars.unhide()
+                self._expire(monotonic())
+                self._visitor.look()
+                continue
+            if output is None:
+                return
+            try:
+                self._take(*output)
+            except Exception:
+                # A bug of ours: it must not silence everybody.
+                logger.exception("printing failed")
+            self._taken += len(output[3])
+            if self._queue.empty():
+                bars.unhide()
+
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do even if nothing comes."""
+        if self._visitor.waits:
+            return self._visitor.LOOK_SECONDS
+        if not self._seen:
+            return None
+        return max(0.0, min(seen.since for seen in self._seen.values()) + _WINDOW - monotonic()) + 0.001
+
+    def _take(self, pid: int, stream: int, name: str, text: str) -> None:
+        if stream == NOTE_STREAM:
+            try:
+                self._note(pid, name, json.loads(text))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+                logger.warning("pid %d printed what looks like a note to its driver and is none: %r", pid, error)
+            return
+        bars.hide()
+        target: TextIO | None = sys.stdout if stream == 1 else sys.stderr
+        shown_to_person = for_a_person(target)
+        prefixed = (shown_to_person if self._prefix is None else self._prefix) or not pid
+        deduplicated = shown_to_person if self._deduplicate is None else self._deduplicate
+        head = "" if not prefixed else f"({name}) " if not pid else f"({name} pid={pid}) " if name else f"(pid={pid}) "
+        # Not splitlines: a carriage return, a form feed and others end no line of a program that reads this.
+        lines = text.split("\n")
+        as_written = not head and not deduplicated
+        continues = self._begun.get(stream) == (pid, name, not as_written)
+        if not continues:
+            self._end_line(stream)
+        if lines[-1]:
+            self._begun[stream] = (pid, name, not as_written)
+        else:
+            self._begun.pop(stream, None)
+            del lines[-1]
+        if as_written:
+            _print(stream, text)
+        elif continues and text == "\n":
+            return  # its beginning has a line to itself
+        elif deduplicated:
+            for line in lines:
+                self._line(pid, stream, head + line, line)
+        else:
+            _print(stream, "".join(f"{head}{line}\n" for line in lines))
+
+    def _end_line(self, stream: int) -> None:
+        """Somebody else prints, or nobody does any more: what stands there has its line to itself."""
+        _pid, _name, has_line = self._begun.pop(stream, (0, "", True))
+        if not has_line:
+            _print(stream, "\n")
+
+    def _note(self, pid: int, name: str, said: dict[str, Any]) -> None:
+        kind = said.get("kind")
+        if kind == "progress":
+            bars.board().process_state_update(said["state"])
+        elif kind == "breakpoint":
+            bars.hide()
+            self._visitor.announce(pid, name, said)
+        elif kind == "gone":
+            bars.forget(pid)
+
+    # ------------------------------------------------------------------------------------ equal lines
+    def _line(self, pid: int, stream: int, shown: str, line: str) -> None:
+        now = monotonic()
+        self._expire(now)
+        if not line.strip():
+            _print(stream, shown + "\n")
+            return
+        key = _NUMBERS.sub("#", line)
+        seen = self._seen.get(key)
+        if seen is None:
+            self._seen[key] = _Repeated(pid, stream, now)
+            _print(stream, shown + "\n")
+        elif seen.pids == {pid}:
+            _print(stream, shown + "\n")  # one process that repeats itself is not a crowd
+        else:
+            seen.pids.add(pid)
+            seen.count += 1
+            seen.last = shown
+
+    def _expire(self, now: float) -> None:
+        for key in [key for key, seen in self._seen.items() if now - seen.since > _WINDOW]:
+            self._report(self._seen.pop(key))
+
+    def _report(self, seen: _Repeated) -> None:
+        if seen.count == 1:
+            _print(seen.stream, seen.last + "\n")
+        elif seen.count:
+            hint = "" if self._hinted else _HINT
+            self._hinted = True
+            _print(seen.stream, f"{seen.last} [repeated {seen.count}x across cluster]{hint}\n")
+
+
+def for_a_person(stream: TextIO | None) -> bool:
+    """Whether somebody looks at a stream of the driver: a terminal, or the output of a notebook."""
+    if "ipykernel" in sys.modules:
+        return True
+    try:
+        return stream is not None and stream.isatty()
+    except (ValueError, AttributeError):  # closed, or something of the user's
+        return False
+
+
+def _print(stream: int, text: str) -> None:
+    target: TextIO | None = sys.stdout if stream == 1 else sys.stderr
+    if target is not None:
+        try:
+            # One write: the user's own threads print too, and would come in between a line and its end.
+            try:
+                target.write(text)
+            except UnicodeEncodeError:  # nothing was written
+                coding = target.encoding or "ascii"
+                target.write(text.encode(coding, "backslashreplace").decode(coding))
+            target.flush()
+        except (OSError, ValueError):
+            pass  # the driver has closed its stream

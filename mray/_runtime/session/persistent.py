@@ -1,0 +1,251 @@
+"""A persistent session: started once, joined by any number of drivers, ended by `mray stop`.
+
+::
+
+    mray start ──exec──▶ node (its own kernel session, no terminal) ──fork──▶ zygote
+        └── waits until the node answers, names the session in ``address``, ends
+    driver ──reads ``address``──▶ HELLO + job ──▶ node: job 02000000, its namespace, its workers
+    mray stop ──SIGTERM──▶ node: tells the drivers, ends all, removes every name; SIGKILL if it does not
+
+The node watches who has started it until the session is named: a `mray start` that is killed in the middle leaves nothing. From then on
+only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote removes the names, and
+every driver is told; a driver also looks itself whether anybody was left to clean.
+
+A driver takes only its own work with it: see `mray._scheduler.jobs` for what that is. Its workers run where it runs (``sys.path``, working
+directory), in the environment variables of `mray start`.
+
+Rejected: giving all sessions the ability (a private session is nobody's business but its driver's, and needs no name), and a listener on
+the network (connect over ssh and be a driver there).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._common import settings
+from mray._ipc import process as processes
+from mray._ipc import reaper
+from mray._ipc.reaper import withdraw
+from mray._runtime.client import failed_calls
+from mray._runtime.client.client import Client
+from mray._runtime.client.deaths import node_error
+from mray._runtime.node.jobs import place_of_driver
+from mray._runtime.observe.observer import ask_node, is_alive, parent_of, session_parents
+from mray._runtime.processes.host_program import check_host
+from mray._runtime.session.address import Address, only_one, publish, running, running_in, versions
+from mray._runtime.session.session import (
+    SessionHold,
+    allow_descriptors,
+    check_preload,
+    choose_job,
+    choose_options,
+    end_node,
+    launch_node,
+    private_directory,
+    take_files,
+)
+from mray.exceptions import RaySystemError
+
+if TYPE_CHECKING:
+    from mray._common.options import SessionOptions
+
+#: Seconds that a node may take to end all that is below it, before `stop` kills it.
+STOP_SECONDS = 20.0
+#: Seconds that a driver waits for a dead node to be gone.
+_GONE_SECONDS = 1.0
+#: Seconds that it waits for the zygote to have cleaned after that node, and between two looks.
+_CLEAN_SECONDS, _CLEAN_LOOK = 10.0, 0.002
+#: As long as it takes: the node answers when it is there, and when it dies its socket says so.
+_FOR_EVER = 86_400.0
+
+_NONE_RUNS = (
+    "Could not find any running Ray instance. Please specify the one to connect to by setting `--address` flag or `RAY_ADDRESS` "
+    "environment variable."
+)
+
+
+class AlreadyRunningError(RuntimeError):
+    """There is a persistent session under this temporary directory; `address` is where."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(f"a session is running already in {address.session_dir} (node pid {address.node_pid}); end it with mray stop")
+        self.address = address
+
+
+# ------------------------------------------------------------------------------------------- starting and stopping
+def start_persistent(options: SessionOptions) -> Address:
+    """Start a session that outlives this process; returns when it is ready for drivers.
+
+    Raises AlreadyRunningError, and RaySystemError when the node cannot start (with the end of its log).
+    """
+    check_preload(options)
+    allow_descriptors()
+    parent = private_directory(parent_of(options.temp_dir or settings.TMPDIR.get()))
+    with only_one(parent):
+        there = running_in(parent)
+        if there is not None:
+            raise AlreadyRunningError(there)
+        directory, lock, pid = launch_node(options.temp_dir, choose_options(options, persistent=True))
+        try:
+            ask_node(directory, "snapshot", _FOR_EVER)
+            publish(directory, pid)
+        except BaseException as error:
+            log_text = end_node(directory, lock, pid)
+            if isinstance(error, Exception):
+                raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
+            raise
+        os.close(lock)
+        found = running_in(parent)
+    if found is None:
+        raise RaySystemError("the session has ended as it started")
+    return found
+
+
+def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: bool = False) -> bool:
+    """End a persistent session with every process of it; True if it did so in order.
+
+    Blocks until nothing of it is left: SIGTERM to the node, SIGKILL after `patience` seconds or at once with `force`.
+    """
+    directory = address.session_dir
+    in_order = False
+    try:
+        pidfd = os.pidfd_open(address.node_pid)
+    except OSError:
+        pidfd = -1
+    if pidfd >= 0:
+        try:
+            if address.node_lives():
+                poll = select.poll()
+                poll.register(pidfd, select.POLLIN)
+                if not force:
+                    signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+                    in_order = bool(poll.poll(patience * 1000))
+                if not in_order:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    poll.poll()
+        except ProcessLookupError:
+            in_order = True
+        finally:
+            os.close(pidfd)
+    if os.path.exists(directory) or not in_order:
+        reaper.clean_after_node(directory)
+    withdraw(directory)
+    return in_order
+
+
+# ----------------------------------------------------------------------------------------------------------- joining
+def find(address: str, temp_dir: str | None = None) -> Address:
+    """The persistent session that an address names: ``"auto"``, or a session by its directory or name.
+
+    Raises ConnectionError when it does not run, ValueError for an address that is none, RuntimeError when it runs another Python or mray.
+    """
+    if address == "auto":
+        found = running(temp_dir)
+        if found is None:
+            raise ConnectionError(_NONE_RUNS)
+    else:
+        found = _named(address.rstrip("/"))
+    if found.versions != versions():
+        theirs, ours = ("Python {}, mray {}".format(*each) for each in (found.versions, versions()))
+        raise RuntimeError(f"Version mismatch: the session in {found.session_dir} was started with {theirs}; this process runs {ours}.")
+    return found
+
+
+def _named(address: str) -> Address:
+    if os.path.isabs(address):
+        candidates = [running_in(os.path.dirname(address))]
+    elif address.startswith("session_"):
+        candidates = [running_in(parent) for parent in session_parents()]
+    elif address.startswith("ray://") or ":" in address:
+        raise ConnectionError(
+            f"mray runs on this host and cannot connect to {address!r}; leave `address` out for a session of your own, "
+            "or use 'auto' for the one that `mray start` has started."
+        )
+    else:
+        raise ValueError(f"Invalid address format: {address}")
+    for found in candidates:
+        if found is not None and address in (found.session_dir, os.path.basename(found.session_dir)):
+            return found
+    raise ConnectionError(f"Could not find any running Ray instance at {address!r}: no persistent session lives there.")
+
+
+class JoinedSession(SessionHold):
+    """A driver's hold on a session that is not its own: it goes on when this driver leaves."""
+
+    def __init__(self, address: Address, client: Client) -> None:
+        super().__init__(address.session_dir, client)
+        self._address = address
+        #: Nothing of this driver's work runs any more.
+        self._left = False
+        client.from_node.on({m.LEFT: self._on_left})
+
+    def _on_left(self, _node: Any) -> None:
+        self._left = True
+
+    def _is_over(self) -> bool:
+        return self._left or super()._is_over()
+
+    def _node_lost(self) -> BaseException | None:
+        """It has ended, in order or not; unless it lives and listens to this driver no more."""
+        if not self._holds() or self.client.node.refused:
+            return None
+        pid = self._address.node_pid
+        status = _await_end(self._address)
+        # The zygote cleans now, or it is dying too: whoever comes last cleans.
+        deadline = time.monotonic() + _CLEAN_SECONDS
+        while is_alive(self.directory) and time.monotonic() < deadline:
+            time.sleep(_CLEAN_LOOK)
+        if not is_alive(self.directory):
+            reaper.clean_after_node(self.directory)
+        if self._ending:
+            return node_error(f"the session in {self.directory} has ended: {self._ending}")
+        how = "" if status is None else f": {processes.describe_exit(status)}"
+        return node_error(f"the node process (pid {pid}) of the session in {self.directory} has ended{how}")
+
+
+def join_session(options: SessionOptions) -> JoinedSession:
+    """Join the session that ``options.address`` names, as a driver with a job of its own. Errors as `find`, and RaySystemError."""
+    assert options.address is not None
+    address = find(options.address, options.temp_dir)
+    if options.conflict is not None:
+        raise ValueError(options.conflict)
+    check_host()
+    check_preload(options)
+    allow_descriptors()
+    failed_calls.clear()
+    wishes = choose_job(options, place_of_driver(options.preload))
+    take_files(wishes, address.session_dir)
+    client = Client(address.session_dir, os.urandom(8).hex(), m.ROLE_DRIVER)
+    client.wishes = wishes
+    session = JoinedSession(address, client)
+    try:
+        client.join()
+    except BaseException as error:
+        client.close()
+        if isinstance(error, OSError):
+            raise ConnectionError(f"the session in {address.session_dir} does not take this driver: {error}") from error
+        raise
+    client.facts["address"] = address.session_dir
+    client.reactor.guard.install()
+    return session
+
+
+def _await_end(address: Address) -> int | None:
+    """Wait a moment for the node to be dead; its status if that can be known (it is nobody's child here)."""
+    try:
+        pidfd = os.pidfd_open(address.node_pid)
+    except OSError:
+        return None
+    try:
+        if address.node_lives():
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.poll(_GONE_SECONDS * 1000)
+        return processes.status_of_dead(address.node_pid)
+    finally:
+        os.close(pidfd)

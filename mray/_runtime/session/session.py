@@ -1,0 +1,497 @@
+"""A private session as its driver has it: started, joined, ended. (Of those that drivers share see `mray._runtime.session.persistent`.)
+
+In the driver. `start_session` makes the session's directory and its listening socket, starts the node, and connects to it at once: the
+connection waits in the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's
+log says why.
+
+The directory is locked (flock) from before it has its name. The open file is inherited by node and zygote, so the lock is free only
+when all three are dead, and then the next `init` sweeps what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import importlib.util
+import os
+import resource
+import select
+import stat
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mray._common import messages as m
+from mray._common import settings
+from mray._common.log import logger
+from mray._common.memory_options import monitor_options, retry_options
+from mray._device import discovery
+from mray._ipc import reaper
+from mray._ipc.introductions import NODE, NODE_SOCKET
+from mray._ipc.listener import listen_at
+from mray._ipc.process import describe_exit, kill
+from mray._runtime.client import failed_calls
+from mray._runtime.client.client import Client
+from mray._runtime.client.deaths import RESET, node_error, reset_error
+from mray._runtime.environment.environments import reduce_environment, take_over, variables_of
+from mray._runtime.observe import line_coverage
+from mray._runtime.observe.observer import is_private, parent_of
+from mray._runtime.processes import template
+from mray._runtime.processes.host_program import check_host, interpreter
+from mray._runtime.processes.launch import launch, write_options
+from mray._runtime.session.breakpoints import has_terminal
+from mray.exceptions import RaySystemError
+
+if TYPE_CHECKING:
+    from mray._common.options import SessionOptions
+
+T = TypeVar("T")
+
+#: Seconds that the node may take to end before it is ended. It waits for nothing but the kernel, and for profilers.
+_END_SECONDS = 20.0
+#: As many when it cannot be told that it is to end, and sees it by itself.
+_CUT_SECONDS = 2.0
+#: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
+_STORE_SHARE = 0.3
+#: Who has imported one of these means to use compiled graphs (see `mray._backends.graph_door`).
+_SIGNS_OF_GRAPHS = ("mray.dag", "mray._graph")
+#: A place for temporary files that is on a disk everywhere.
+_ON_DISK = "/var/tmp"
+#: Open files that a process of a session may have, where the system allows it, and the fewest with which a small session works.
+_DESCRIPTORS = 65536
+_LEAST_DESCRIPTORS = 128
+
+_NO_ROOM = "{what}: {place}. Make room there, or name another place for sessions with MRAY_TMPDIR or init(_temp_dir=...)."
+
+
+class SessionHold(ABC):
+    """A driver's hold on a session, its own or one that it has joined."""
+
+    def __init__(self, directory: str, client: Client) -> None:
+        self.directory = directory
+        self.client = client
+        self._owner = os.getpid()
+        self._ended = False
+        #: Why the session ends, if the node has said so.
+        self._ending = ""
+        self._attach(client)
+        main = sys.modules.get("__mp_main__")
+        if main is not None:
+            # A spawned child of multiprocessing has the user's script by this name, which means nothing in a worker.
+            import cloudpickle  # noqa: PLC0415  (10 ms, while the node starts)
+
+            cloudpickle.register_pickle_by_value(main)
+
+    def _attach(self, client: Client) -> None:
+        client.on_node_lost = self._node_lost
+        client.from_node.on({m.ENDING: self._on_ending})
+
+    def _on_ending(self, _node: Any, text: str) -> None:
+        self._ending = text
+
+    def or_end(self, begin: Callable[[], T]) -> T:
+        """Call `begin`, which may start a thread; where there is none to be had, the session ends before the error is raised."""
+        try:
+            return begin()
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End what this driver has asked for and pass on its last output: of a session of its own every process, and nothing is left.
+
+        Blocks for milliseconds; calling twice is safe.
+        """
+        if not self._holds():
+            return
+        self._ended = True
+        client = self.client
+        if not client.node.closed:
+            client.node.send((m.SHUTDOWN,))
+            # POINT shutdown told
+            try:
+                client.reactor.wait_until(self._is_over, _END_SECONDS + settings.PROFILER_TIMEOUT.get())
+            except RaySystemError:
+                if client.reactor.tear.error is None:
+                    raise
+        client.close()
+        client.reactor.guard.uninstall()
+        if client.reactor.tear.error is not None:
+            logger.warning("%s What this process had there has been removed.", client.reactor.tear.error)
+
+    def _holds(self) -> bool:
+        """Whether this process still has the session: not after `end`, and not a fork of the driver."""
+        return not self._ended and os.getpid() == self._owner
+
+    def _is_over(self) -> bool:
+        """Whether the node has done all that `end` asks of it."""
+        return self.client.node.closed
+
+    @abstractmethod
+    def _node_lost(self) -> BaseException | None:
+        """The node hung up. Returns what everybody who waits is told."""
+
+
+class Session(SessionHold):
+    """The driver's hold on a session of its own."""
+
+    def __init__(self, directory: str, node_pid: int, lock: int, client: Client) -> None:
+        super().__init__(directory, client)
+        self.node_pid = node_pid
+        self._lock = lock
+        #: How this process's lines are counted, and so the workers' (see `mray._runtime.observe.line_coverage`).
+        self.coverage: dict[str, Any] | None = None
+
+    def end(self) -> None:
+        if not self._holds():
+            return
+        super().end()
+        reap_node(self.node_pid, _END_SECONDS if self.client.reactor.tear.error is None else _CUT_SECONDS)
+        # POINT node reaped
+        if os.path.exists(self.directory):
+            reaper.clean_after_node(self.directory)
+        else:
+            # Names that this process made while the node was cleaning.
+            reaper.unlink_segments(reaper.session_of(self.directory))
+        if self.coverage is not None:
+            line_coverage.collect(self.coverage, reaper.session_of(self.directory))
+        if self.client.reactor.tear.error is None:
+            os.close(self._lock)
+
+    def renew(self) -> Client:
+        """End all that this driver has asked for, and return the client that begins anew in the same session, with idle workers.
+
+        Blocks until no process and no resource of it is left: well under a millisecond when there is nothing to end. Raises when the
+        node dies meanwhile. Refs and handles of before raise errors that say so.
+        """
+        old, sock = self.client, None
+        old.on_node_lost = lambda: reset_error() if self._holds() else None
+        old.entry.ended = RESET
+        with old.lock:
+            old.leases.give_back_idle()
+        with contextlib.suppress(OSError):  # the node has died, as we shall see
+            sock = old.connect(NODE)
+        old.node.send((m.RENEW,))
+        old.reactor.wait_until(self._is_over)
+        if old.node.refused and old.fatal is not None:
+            raise old.fatal
+        old.fail_everything(reset_error())
+        old.close()
+        old.reactor.guard.uninstall()
+        failed_calls.clear()
+        client = self.client = Client(self.directory, os.urandom(8).hex(), m.ROLE_DRIVER)
+        self._attach(client)
+        try:
+            client.join(sock)
+        except OSError as error:
+            raise self._node_lost() or error from error
+        client.reactor.guard.install()
+        return client
+
+    def _node_lost(self) -> BaseException | None:
+        """Ours to clean when it did not end in order."""
+        if not self._holds():
+            return None
+        status = reap_node(self.node_pid, 1.0)
+        how = "" if status is None else f": {describe_exit(status)}"
+        text = f"the node process (pid {self.node_pid}) has ended{how}"
+        log = last_lines(self.directory)
+        reaper.clean_after_node(self.directory)
+        if self._ending:
+            return node_error(f"the session has ended: {self._ending}")
+        return node_error(text + (f". Its log ends:\n{log}\n" if log else ""))
+
+
+def start_session(options: SessionOptions) -> Session:
+    """Start a session and join it as its driver.
+
+    Raises ValueError for resources that cannot be, RaySystemError when the node cannot start (with the end of its log).
+    """
+    check_host()
+    check_preload(options)
+    allow_descriptors()
+    environment = dict(os.environ)
+    chosen = choose_options(options)
+    chosen["coverage"] = line_coverage.request(environment)
+    directory, lock, pid = launch_node(options.temp_dir, chosen, environment)
+    try:
+        failed_calls.clear()
+        client = Client(directory, os.urandom(8).hex(), m.ROLE_DRIVER)
+        session = Session(directory, pid, lock, client)
+        session.coverage = chosen["coverage"]
+    except BaseException:
+        end_node(directory, lock, pid)
+        raise
+    # The driver needs them for its first task; imported now, they cost nothing, because the node is not ready yet.
+    importlib.import_module("cloudpickle")
+    importlib.import_module("hashlib")
+    try:
+        client.join()
+        # POINT session joined
+    except BaseException as error:
+        session._ended = True
+        log_text = end_node(directory, lock, pid)
+        if isinstance(error, Exception):
+            raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
+        raise
+    client.reactor.guard.install()
+    return session
+
+
+def check_preload(options: SessionOptions) -> None:
+    """ImportError for a module that is not there."""
+    for module in options.preload:
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(f"init(preload=...): there is no module named {module!r}")
+
+
+def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None = None) -> tuple[str, int, int]:
+    """Make a session's directory and start its node; the directory, the descriptor of its lock, and the node's pid.
+
+    The node's socket takes connections from now on; they are answered when it is there. Raises RaySystemError where the disk is full.
+    """
+    try:
+        return _launch_node(temp_dir or settings.TMPDIR.get(), chosen, environment)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        place = error.filename2 or error.filename or parent_of(temp_dir or settings.TMPDIR.get())
+        raise RaySystemError(f"a session cannot start: {_NO_ROOM.format(place=place, what=error.strerror)}") from error
+
+
+def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None) -> tuple[str, int, int]:
+    program = interpreter()
+    directory, lock = make_directory(temp_dir)
+    try:
+        spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
+        if spill is not None:
+            reaper.spill_elsewhere(directory, spill)
+        # POINT directory named
+        with listen_at(os.path.join(directory, NODE_SOCKET)) as listener:
+            chosen["facts"]["session_name"] = os.path.basename(directory)
+            if chosen["job"] is not None:
+                take_files(chosen["job"], directory)
+                chosen["env"] = chosen["job"]["env"]
+            write_options(directory, chosen)
+            own = {**(os.environ if environment is None else environment), reaper.SESSION_VARIABLE: directory}
+            with contextlib.ExitStack() as stack:
+                log = os.open(os.path.join(directory, "logs", "node.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                stack.callback(os.close, log)
+                null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+                stack.callback(os.close, null)
+                source = template.current
+                forked = None if source is None else source.launch_node(directory, own, (null, log, listener.fileno(), lock))
+                descriptors = {0: null, 1: log, 2: log, 3: listener.fileno(), 4: lock}
+                pid = forked or launch("node", directory, "-", own, descriptors, program)
+                # POINT node launched
+    except BaseException:
+        reaper.remove_session(directory)
+        os.close(lock)
+        raise
+    return directory, lock, pid
+
+
+def _disk_for(directory: str) -> str | None:
+    """Where objects go that memory has no room for, when the session's own directory is in memory itself; None: there all the same."""
+    if discovery.lies_in_memory(directory) and not discovery.lies_in_memory(_ON_DISK):
+        with contextlib.suppress(OSError):
+            return private_directory(os.path.join(_ON_DISK, f"mray-{os.getuid()}"))
+    return None
+
+
+def end_node(directory: str, lock: int, pid: int) -> str:
+    """The session could not start: end what there is of it. Returns the end of the node's log."""
+    log_text = last_lines(directory) or _complaint_of_disk(directory)
+    kill(pid)
+    reap_node(pid, _END_SECONDS)
+    reaper.clean_after_node(directory)
+    os.close(lock)
+    return log_text
+
+
+def _complaint_of_disk(directory: str) -> str:
+    """What to say of a node that has said nothing, when it could not."""
+    with contextlib.suppress(OSError):
+        facts = os.statvfs(directory)
+        if not facts.f_bavail or (facts.f_files and not facts.f_favail):
+            return _NO_ROOM.format(place=directory, what=os.strerror(errno.ENOSPC))
+    return ""
+
+
+def allow_descriptors() -> None:
+    """Raise the soft limit of open files, for this process and all of the session: each actor is a connection, each view of an object
+    a mapping. RaySystemError where far too few are allowed.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < _LEAST_DESCRIPTORS:
+        raise RaySystemError(f"mray needs {_LEAST_DESCRIPTORS} open files in each process, and here {hard} are allowed: see `ulimit -Hn`.")
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict[str, Any]:
+    """What the session's processes are started with: builtin values, everything that was left open decided.
+
+    A `persistent` session begins without a job.
+    """
+    cpus = discovery.cpu_count() if options.num_cpus is None else options.num_cpus
+    machine = discovery.machine_gpus()
+    gpus = discovery.gpu_ids(options.num_gpus, os.environ, machine)
+    total = discovery.memory_bytes()
+    store = options.object_store_memory
+    if store is None:
+        store = int(min(total * _STORE_SHARE, discovery.shared_memory_bytes() * 0.95))
+    memory = options.memory if options.memory is not None else max(0, int(total * 0.9) - store)
+    resources: dict[str, float] = {"CPU": float(cpus), "memory": float(memory), "object_store_memory": float(store)}
+    if gpus:
+        resources["GPU"] = float(len(gpus))
+        for kind in discovery.accelerator_types(gpus, machine):
+            resources[f"accelerator_type:{kind}"] = 1.0
+    resources["node:127.0.0.1"] = 1.0
+    resources["node:__internal_head__"] = 1.0
+    resources.update({name: float(amount) for name, amount in (options.resources or {}).items()})
+    resources.update({name: float(amount) for name, amount in settings.OVERRIDE_RESOURCES.get().items()})
+    job = None if persistent else choose_job(options)
+    node_id = os.urandom(28).hex()
+    return {
+        "driver_pid": os.getpid(),
+        "resources": {name: amount for name, amount in resources.items() if amount},
+        "gpus": gpus,
+        "memory_monitor": {**monitor_options(options.system_config), "groups": discovery.memory_groups()},
+        "env": {} if job is None else job["env"],
+        "job": job,
+        "persistent": persistent,
+        "coverage": None,
+        "graphs": persistent or any(name in sys.modules for name in _SIGNS_OF_GRAPHS),
+        "object_spilling_directory": options.object_spilling_directory,
+        "preload": [*settings.PRELOAD.get(), *options.preload],
+        "facts": {
+            "node_id": node_id,
+            "node_name": options.node_name or "127.0.0.1",
+            "node_ip_address": "127.0.0.1",
+            "labels": {**(options.labels or {}), **settings.OVERRIDE_LABELS.get()},
+            "object_store_memory": store,
+            "oom_retries": retry_options(options.system_config),
+            "oom_score": settings.WORKER_OOM_SCORE_ADJUSTMENT.get(),
+            "spilling": options.object_spilling,
+            "most_of_disk": settings.LOCAL_FS_CAPACITY_THRESHOLD.get(),
+            "address": "",
+        },
+    }
+
+
+def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> dict[str, Any]:
+    """This driver's job, as the node wants it (see `mray._runtime.node.jobs`)."""
+    runtime_env = reduce_environment(options.runtime_env)
+    return {
+        "namespace": options.namespace or settings.NAMESPACE.get() or os.urandom(16).hex(),
+        "runtime_env": runtime_env,
+        "env": variables_of(runtime_env),
+        "log_to_driver": options.log_to_driver,
+        "terminal": options.log_to_driver and has_terminal(),
+        "logging_config": options.logging_config,
+        "entrypoint": " ".join(sys.orig_argv),
+        "place": place,
+        "eager_install": (runtime_env.get("config") or {}).get("eager_install", True),
+    }
+
+
+def take_files(job: dict[str, Any], directory: str) -> None:
+    """Take over into the session's directory what files the job's environment names, which may be gone when its first worker starts."""
+    if "working_dir" in job["runtime_env"] or "py_modules" in job["runtime_env"]:
+        job["runtime_env"] = take_over(job["runtime_env"], directory)
+        job["env"] = variables_of(job["runtime_env"])
+
+
+def make_directory(base: str | None) -> tuple[str, int]:
+    """A session directory that only its user can enter, and the descriptor of its lock. Sweeps dead sessions beside it."""
+    parent = private_directory(parent_of(base))
+    moment = time.strftime("%Y-%m-%d_%H-%M-%S")
+    name = f"session_{moment}_{os.getpid()}_{os.urandom(4).hex()}"
+    reaper.sweep(parent)
+    # It gets its name when it is locked: what has the name and no lock is dead.
+    hidden = os.path.join(parent, "." + name)
+    os.mkdir(hidden, 0o700)
+    if os.lstat(hidden).st_mode & 0o700 != 0o700:
+        os.rmdir(hidden)
+        raise PermissionError("the umask of this process takes its own user's rights away from what it makes: set one like 0o077")
+    # POINT directory made
+    lock = -1
+    try:
+        lock = reaper.new_lock(hidden)
+        os.mkdir(os.path.join(hidden, "logs"), 0o700)
+        # POINT directory locked
+        directory = os.path.join(parent, name)
+        os.rename(hidden, directory)
+    except BaseException:
+        reaper.remove_session(hidden)
+        if lock >= 0:
+            os.close(lock)
+        raise
+    return directory, lock
+
+
+def private_directory(path: str) -> str:
+    """Make a directory of our own, or see that it is: PermissionError when somebody else could have made it, or could replace it."""
+    parent = os.path.dirname(path)
+    os.makedirs(parent, 0o755, exist_ok=True)
+    _check_way(parent)
+    try:
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)  # whatever the umask
+    except FileExistsError:
+        if not is_private(path):
+            raise PermissionError(
+                f"{path} must be a directory of this user that nobody else may enter; set MRAY_TMPDIR to use another place"
+            ) from None
+    return path
+
+
+def _check_way(path: str) -> None:
+    """PermissionError when anybody may rename what lies on the way to `path`."""
+    path = os.path.realpath(path)
+    while True:
+        mode = os.stat(path).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise PermissionError(
+                f"every user may rename what lies in {path}, so sessions are not safe there: make it sticky (chmod +t), as /tmp is, or "
+                "set MRAY_TMPDIR to use another place"
+            )
+        if path == os.path.dirname(path):
+            return
+        path = os.path.dirname(path)
+
+
+def reap_node(pid: int, timeout: float) -> int | None:
+    """Wait until the node is dead (SIGKILL after `timeout` seconds) and reap it; its status if it is ours to know."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        pidfd = -1
+    if pidfd >= 0:
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if not poll.poll(timeout * 1000):
+                kill(pid)
+                poll.poll()
+        finally:
+            os.close(pidfd)
+    try:
+        _pid, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return template.reap(pid)  # if none has forked it: the program ignores SIGCHLD, or waits for all its children
+    return os.waitstatus_to_exitcode(status)
+
+
+def last_lines(directory: str, count: int = 20) -> str:
+    """The end of the node's log."""
+    try:
+        with open(os.path.join(directory, "logs", "node.log"), encoding="utf-8", errors="replace") as file:
+            return "\n".join(file.read().splitlines()[-count:])
+    except OSError:
+        return ""

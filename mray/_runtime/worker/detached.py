@@ -1,0 +1,52 @@
+"""What a detached actor is made from: all of it belongs to the actor, since its creator may be gone when it is started again.
+
+In the creator. Refs among the constructor's arguments are replaced by their values, and arguments that are too large for a message lie in
+an object whose owner is the actor: its name carries the actor's id, the node removes it when the actor is dead for good. (It is not
+counted in `object_store_memory`, for no process has it.) The class travels as a pickle, which the node keeps with the rest of the spec.
+Only refs *inside* arguments stay with their owners, and raise OwnerDiedError when those are gone.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._api.object_ref import ObjectRef
+from mray._common import messages as m
+from mray._objects.remote_error import serialization_error
+from mray._objects.serializer import serialize
+from mray._objects.store import discard
+from mray._runtime.client.calls import INLINE_BYTES, Call
+
+if TYPE_CHECKING:
+    from mray._runtime.client.client import Client
+
+
+def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], kwargs: dict[str, Any], what: str) -> None:
+    """Pickle the constructor's arguments into the call, as the actor's own. Waits for those that are refs; raises what they raise."""
+    refs = [value for value in (*args, *kwargs.values()) if type(value) is ObjectRef]
+    values = dict(zip(map(id, refs), client.get(refs, None), strict=True))
+    arguments = (
+        tuple(values.get(id(value), value) for value in args),
+        {name: values.get(id(value), value) for name, value in kwargs.items()},
+    )
+    try:
+        packed = serialize(arguments)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise serialization_error(error, arguments, f"the argument {{}} for a task or actor {what}") from error
+    if packed.refs:
+        call.refs = client.borrowing.names_of(packed.refs)
+        call.pins = list(packed.refs)
+    if packed.size <= INLINE_BYTES:
+        call.form, call.payload = packed.form, packed.to_bytes()
+        return
+    payload = client.store_value(packed, actor_id.hex())
+    client.store.give_away(payload[0])
+    call.form, call.payload = m.SEGMENT, payload
+
+
+def discard_own(call: Call) -> None:
+    """The actor was not created."""
+    if call.form == m.SEGMENT:
+        discard(call.payload[0])

@@ -1,0 +1,640 @@
+"""The executor: the part of a worker that calls user functions.
+
+On the worker's main thread, one call at a time, in the order of arrival. Everything that touches user code is here: unpickling functions,
+classes and arguments, running them, pickling what they return, and turning what they raise into the error the caller gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import CoroutineType, GeneratorType
+from typing import Any
+
+from mray._api.blueprint import METHOD_ATTRIBUTE, bound_method
+from mray._common import messages as m
+from mray._common import settings
+from mray._common.accelerators import KINDS, variables_of, visible
+from mray._common.concurrency import is_system_group, no_group
+from mray._common.history import History
+from mray._common.ids import FIRST, TaskID, return_id
+from mray._ipc import process as processes
+from mray._ipc.connection import Connection
+from mray._ipc.output import name_marker
+from mray._objects.claims import runners
+from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
+from mray._objects.serializer import PLAIN_TYPES, deserialize
+from mray._objects.store import read
+from mray._runtime.client import failed_calls
+from mray._runtime.client.calls import INLINE_BYTES, Placeholder, failed_reply, freeze_value
+from mray._runtime.client.cancelling import Interrupts
+from mray._runtime.client.client import Client
+from mray._runtime.client.context import Context
+from mray._runtime.objects.reconstruction import read_argument
+from mray._runtime.objects.storing import all_or_none
+from mray._runtime.worker.exits import EXITED, ExitActor, cause_of, exit_status
+from mray._runtime.worker.running import RunningCall
+from mray._runtime.worker.stream_producer import Collected, Producers
+from mray.exceptions import AsyncioActorExit, RaySystemError, RayTaskError, TaskCancelledError
+
+#: Failed calls that are remembered, and in how many bytes.
+FAILURES, FAILURE_BYTES = 200, 1 << 18
+#: Calls with names of their own that are remembered.
+NAMED = 1000
+
+
+class Cancelled(BaseException):
+    """Stands for how a coroutine ended that was cancelled: `error` is what came out of it."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class Executor:
+    """Runs calls and replies to them."""
+
+    title_class: type[processes.Title] = processes.Title
+
+    def __init__(self, client: Client, context: Context, interrupts: Interrupts) -> None:
+        self.client = client
+        self.context = context
+        self._interrupts = interrupts
+        self.instance: Any = None
+        self._functions: dict[bytes, Callable[..., Any] | BaseException] = {}
+        self._code: dict[bytes, bytes] = {}
+        #: Calls of each function that ends the worker after so many (max_calls).
+        self._counts: dict[bytes, int] = {}
+        self._title = self.title_class()
+        self.producers = Producers(self)
+        self._methods: dict[str, Callable[..., Any]] = {}
+        self.actor_prefix = ""
+        self._qualified = ""
+        self.repr = ""
+        #: The name under which the driver shows output.
+        self.shown = ""
+        #: Set when the worker is to end after the current call: (cause kind, text); and with which status the process ends.
+        self.end: tuple[str, str] | None = None
+        self.status: int | None = None
+        #: What is raised in the place of whatever a call on the main thread returns or raises, by task id: it was cancelled, or has
+        #: called `exit_actor`.
+        self.verdicts: dict[bytes | None, BaseException] = {}
+        #: Whether calls go to lanes, which know the groups there are.
+        self.has_groups = False
+        #: Called before the constructor with the actor's spec; returns what runs the constructor, if not this thread simply does.
+        self.prepare: Callable[[dict[str, Any]], Callable[..., None] | None] = lambda _spec: None
+        #: (task id, type, text) of the last calls that failed; for observers.
+        self.failures = History(FAILURES, FAILURE_BYTES)
+        #: (task id, function or method) of the last calls that were given names.
+        self.named: deque[tuple[bytes, str]] = deque(maxlen=NAMED)
+        self._noting = threading.Lock()
+
+    # ------------------------------------------------------------------------------------ code
+    def add_code(self, function_id: bytes, pickled: bytes) -> None:
+        """A function has arrived; it is unpickled when it is first called."""
+        if function_id not in self._functions:
+            self._code[function_id] = pickled
+
+    def _function(self, function_id: bytes, name: str) -> Callable[..., Any]:
+        function = self._functions.get(function_id)
+        if function is None:
+            try:
+                function = pickle.loads(self._code.pop(function_id))
+            except Exception as error:
+                function = import_error(error, name, actor=False)
+            self._functions[function_id] = function
+        if isinstance(function, BaseException):
+            raise function
+        return function
+
+    # ------------------------------------------------------------------------------------ arguments
+    def _unpack(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
+        """The positional and keyword arguments of a call."""
+        client = self.client
+        borrowing = client.borrowing
+        borrowing.caller = connection
+        try:
+            if form == m.SEGMENT:
+                args, kwargs = read_argument(self.client, payload[:3], payload[3], connection.process)
+            else:
+                args, kwargs = deserialize(form, payload)
+            return self._fill_in(args, kwargs, arguments)
+        except RaySystemError as error:  # a value that cannot be made here
+            raise dependency_error(error) from None
+        finally:
+            borrowing.caller = None
+
+    def _fill_in(self, args: Any, kwargs: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
+        """The arguments with the values of refs in the place of their placeholders."""
+        if arguments is None:
+            return args, kwargs or {}
+        if any(value[0] == m.TENSORS for value in arguments):
+            arguments = self.client.tensors.begin_arguments(arguments)
+        values = [self._argument(value) for value in arguments]
+        args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
+        return args, {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in (kwargs or {}).items()}
+
+    def _argument(self, value: tuple[Any, ...]) -> Any:
+        form, payload = value[0], value[1]
+        if form == m.FAILED:
+            raise dependency_error(unpickle_error(payload))
+        if form == m.SEGMENT:
+            return read_argument(self.client, payload, value[2], value[3])
+        if form == m.TENSORS:
+            try:
+                self.client.tensors.tensors_of(payload)
+            except Exception as error:
+                raise dependency_error(error) from None
+            return self.client.tensors.argument(payload, value[2])
+        return deserialize(form, payload)
+
+    # ------------------------------------------------------------------------------------ running
+    def run_method(
+        self,
+        connection: Connection,
+        task_id: bytes,
+        method: str,
+        num_returns: int,
+        form: int,
+        payload: Any,
+        _refs: Any,
+        arguments: list[Any] | None,
+        options: dict[str, Any] | None,
+    ) -> None:
+        """CALL: a method of the actor."""
+        context = self.context
+        context.task_id = task_id
+        context.function_name = self._qualified + method
+        name = self.actor_prefix + method
+        context.task_name = name = name if options is None else self.name_of(task_id, name, options)
+        self._title.set(name)
+        try:
+            args, kwargs = self._unpack(connection, form, payload, arguments)
+            bound = self._methods.get(method)
+            if bound is None:
+                bound = self._method(method)
+            if options is not None:
+                bound = self._adapt(bound, options)
+            result = bound(*args, **kwargs)
+            if type(result) is GeneratorType or (options is not None and "stream" in options):
+                result = self.producers.run(connection, task_id, num_returns, result, name, options or {})
+            if self.verdicts:
+                self._judge(task_id)
+        except BaseException as error:
+            result = None
+            error = self.verdicts.pop(task_id, error)
+            self._failed(connection, task_id, num_returns, error, name, options)
+        else:
+            self._reply(connection, task_id, num_returns, result, name, options)
+        context.task_id = None
+
+    def name_of(self, task_id: bytes, function: str, options: dict[str, Any]) -> str:
+        """The name of a call: that of its function, if it was not given one. Any thread that runs calls."""
+        name = options.get("name")
+        if not name:
+            return function
+        self.named.append((task_id, function))
+        return str(name)
+
+    def _judge(self, task_id: bytes) -> None:
+        for name in (task_id, None):
+            if name in self.verdicts:
+                raise self.verdicts[name]
+
+    def cancel_running(self, task_id: bytes) -> None:
+        """A call on the main thread is cancelled: it goes on, may ask, and ends as cancelled. Reading thread."""
+        if self.context.task_id == task_id:
+            self.verdicts[task_id] = TaskCancelledError(TaskID(task_id))
+
+    def run_beside(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
+        """CALL, on a thread of a lane: see `mray._runtime.worker.groups`."""
+        task_id, method, num_returns, form, payload, _refs, arguments, options = fields
+        self._title.set(running.task_name)
+        try:
+            args, kwargs = self._open(connection, form, payload, arguments)
+            result = self._bound(method, options)(*args, **kwargs)
+            if type(result) is GeneratorType or (options is not None and "stream" in options):
+                result = self.producers.run(connection, task_id, num_returns, result, running.task_name, options or {})
+            if running.verdict is not None:
+                raise running.verdict
+            if running.canceled:
+                raise TaskCancelledError(TaskID(task_id))
+        except BaseException as error:
+            final = running.verdict or (TaskCancelledError(TaskID(task_id)) if running.canceled else error)
+            self._failed(connection, task_id, num_returns, final, running.task_name, options)
+        else:
+            self._reply(connection, task_id, num_returns, result, running.task_name, options)
+
+    async def run_in_loop(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
+        """CALL, in a task of an event loop."""
+        task_id, method, num_returns, form, payload, _refs, arguments, options = fields
+        self._title.set(running.task_name)
+        result: Any
+        try:
+            args, kwargs = self._open(connection, form, payload, arguments)
+            result = self._bound(method, options)(*args, **kwargs)
+            if type(result) is CoroutineType:
+                result = await result
+            if type(result) is GeneratorType or (options is not None and "stream" in options):
+                result = await self.producers.run_in_loop(connection, task_id, num_returns, result, running.task_name, options or {})
+            if running.verdict is not None:
+                raise running.verdict
+            if running.canceled:  # and the method would not hear of it
+                raise TaskCancelledError(TaskID(task_id))
+        except BaseException as error:
+            from asyncio import CancelledError  # noqa: PLC0415  (only async actors have it loaded)
+
+            final = running.verdict or (Cancelled(error) if running.canceled or isinstance(error, CancelledError) else error)
+            self._failed(connection, task_id, num_returns, final, running.task_name, options)
+        else:
+            self._reply(connection, task_id, num_returns, result, running.task_name, options)
+
+    def _bound(self, method: str, options: dict[str, Any] | None) -> Callable[..., Any]:
+        bound = self._methods.get(method)
+        if bound is None:
+            bound = self._method(method)
+        return bound if options is None else self._adapt(bound, options)
+
+    def _adapt(self, bound: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+        """The method as a call with these options wants it."""
+        if "group" in options and not (self.has_groups or is_system_group(options["group"])):
+            raise no_group(options["group"], ())
+        if "tensor_transport" in options:
+            return self.client.tensors.in_place(bound, options["tensor_transport"])
+        return bound
+
+    def _open(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
+        """As `_unpack`, in any thread: what is borrowed meanwhile is said to be, and acknowledged."""
+        try:
+            if form == m.SEGMENT:
+                args, kwargs = read_argument(self.client, payload[:3], payload[3], connection.process)
+            else:
+                args, kwargs = deserialize(form, payload)
+            return self._fill_in(args, kwargs, arguments)
+        except RaySystemError as error:
+            raise dependency_error(error) from None
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        if name == "__ray_call__":
+            instance = self.instance
+            bound: Callable[..., Any] = lambda function, *args, **kwargs: function(instance, *args, **kwargs)  # noqa: E731
+        elif name == "__ray_ready__":
+            bound = lambda: True  # noqa: E731
+        elif name == "__ray_terminate__":
+            bound = self._terminate
+        else:
+            bound = bound_method(self.instance, name)
+        self._methods[name] = bound
+        return bound
+
+    def _terminate(self) -> None:
+        raise ExitActor
+
+    def run_task(
+        self,
+        connection: Connection,
+        task_id: bytes,
+        function_id: bytes,
+        num_returns: int,
+        form: int,
+        payload: Any,
+        _refs: Any,
+        arguments: list[Any] | None,
+        options: dict[str, Any] | None,
+        name: str,
+    ) -> None:
+        """TASK: a function."""
+        context = self.context
+        guard = self.client.reactor.guard
+        guard.dismiss()
+        context.task_id = task_id
+        context.function_name = None
+        label = name.rpartition(".")[2]
+        context.task_name = label = label if options is None else self.name_of(task_id, label, options)
+        self._show(label)
+        self._title.set(label)
+        try:
+            if self._interrupts.active:
+                self._interrupts.begin(task_id)
+            function = self._function(function_id, name)
+            context.function_name = f"{function.__module__}.{name.rpartition('.')[2]}"
+            args, kwargs = self._unpack(connection, form, payload, arguments)
+            # POINT task unpacked
+            guard.admit()
+            result = function(*args, **kwargs)
+            if type(result) is GeneratorType or (options is not None and "stream" in options):
+                result = self.producers.run(connection, task_id, num_returns, result, label, options or {})
+            # POINT task returned
+            guard.dismiss()
+        except BaseException as error:
+            guard.dismiss()
+            result = None
+            self._failed(connection, task_id, num_returns, error, label, options)
+        else:
+            self._reply(connection, task_id, num_returns, result, label, options)
+        context.task_id = None
+        if options is not None and "max_calls" in options:
+            self._count(function_id, options["max_calls"])
+
+    def _count(self, function_id: bytes, most: int) -> None:
+        count = self._counts[function_id] = self._counts.get(function_id, 0) + 1
+        if count >= most:
+            self.end = (m.CAUSE_EXIT, f"Exited because worker reached max_calls={most} for this method.")
+
+    # ------------------------------------------------------------------------------------ answering
+    def _reply(
+        self, connection: Connection, task_id: bytes, num_returns: int, result: Any, name: str, options: dict[str, Any] | None
+    ) -> None:
+        if num_returns == 1:
+            if type(result) in PLAIN_TYPES:
+                payload = pickle.dumps(result, 5)
+                if len(payload) <= INLINE_BYTES:
+                    self.settle()
+                    connection.post((m.REPLY, task_id, m.PICKLED, payload, None))
+                    return
+            try:
+                value = self.freeze(connection, task_id, task_id + FIRST, result, options)
+            except BaseException as error:
+                self._failed(connection, task_id, 1, _why(error, result, f"the return value of {name}"), name, None)
+                return
+            self.settle()
+            # POINT result frozen
+            connection.post((m.REPLY, task_id, *value))
+            return
+        try:
+            # POINT values returned
+            values = self._split(connection, task_id, num_returns, result, options)
+        except BaseException as error:
+            self._failed(connection, task_id, num_returns, error, name, options)
+            return
+        self.settle()
+        connection.post((m.REPLIES, task_id, values))
+
+    def _split(
+        self, connection: Connection, task_id: bytes, num_returns: int, result: Any, options: dict[str, Any] | None
+    ) -> list[tuple[int, Any, Any]]:
+        if num_returns == 0:
+            return []
+        if type(result) is Collected:
+            return [*result, *[(m.FAILED, result.failure, None)] * (num_returns - len(result))]
+        try:
+            results = list(result)
+        except TypeError:
+            raise TypeError(f"num_returns={num_returns} asks for an iterable of so many values, not {type(result)}.") from None
+        if len(results) != num_returns:
+            raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
+        values: list[tuple[int, Any, Any]] = []
+        with all_or_none(self.client, connection, task_id, values):
+            for index, value in enumerate(results):
+                values.append(self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, options))
+        return values
+
+    def freeze(
+        self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None
+    ) -> tuple[int, Any, Any]:
+        client = self.client
+        transport = None if options is None else options.get("tensor_transport")
+        if transport is None:
+            form, payload, refs = freeze_value(client, value, connection.process)
+        else:
+            context = self.context
+            actor = (context.actor_id or b"", context.class_name or "")
+            form, payload, refs = client.tensors.freeze(value, transport, object_id, connection.process, connection, actor)
+        if not refs:
+            return form, payload, None
+        with client.lock:
+            client.borrowing.pin(connection, pin, refs)
+            return form, payload, client.borrowing.names_of(refs)
+
+    def settle(self) -> None:
+        """The caller lets go of what it passed as soon as it has the reply: first be sure that the owners know of our borrows."""
+        borrowing = self.client.borrowing
+        while borrowing.unacknowledged:
+            with contextlib.suppress(KeyboardInterrupt):  # it came too late to cancel the task
+                self.client.reactor.wait_until(lambda: not borrowing.unacknowledged)
+
+    def _failed(
+        self, connection: Connection, task_id: bytes, num_returns: int, error: BaseException, name: str, options: dict[str, Any] | None
+    ) -> None:
+        """Answer with the error, or end the worker if that is what it means."""
+        if isinstance(error, SystemExit):
+            if self.instance is None:
+                self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised {error!r}"))
+                connection.drain(1.0)
+                os._exit(exit_status(error))
+            self.exit_by(error, name)
+            return
+        if isinstance(error, KeyboardInterrupt):
+            wrapped: BaseException = TaskCancelledError(TaskID(task_id))
+            self._interrupts.ended(task_id)
+        elif isinstance(error, Cancelled):
+            cancelled = TaskCancelledError(TaskID(task_id))
+            cancelled.__context__ = error.error
+            wrapped = self._wrap(cancelled, name)
+        elif isinstance(error, TaskCancelledError):
+            wrapped = error
+        else:
+            try:
+                retried = options is not None and "retry" in options and self._is_retried(error, name, options["retry"])
+            except Exception as unclear:  # a class of the user's, which cannot be unpickled here, say: the error is its context
+                error, retried = unclear, False
+            if retried:
+                self.settle()
+                connection.post((m.ATTEMPT, task_id))
+                return
+            wrapped = self._wrap(error, name)
+        payload = self._note_failure(task_id, wrapped)
+        self.settle()
+        connection.post(failed_reply(task_id, num_returns, payload))
+
+    def exit_by(self, error: SystemExit, name: str) -> tuple[str, str]:
+        """Code of the actor has raised this: it ends. Returns how."""
+        self.end = cause = cause_of(error, name)
+        self.status = exit_status(error)
+        return cause
+
+    def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None:
+        """The error of a generator as its last item, pickled; None when it is more than an error (see `_failed`)."""
+        if not isinstance(error, Exception) or isinstance(error, (TaskCancelledError, AsyncioActorExit)):
+            return None
+        if "retry" in options and self._is_retried(error, name, options["retry"]):
+            return None
+        return self._note_failure(task_id, self._wrap(error, name))
+
+    def _note_failure(self, task_id: bytes, error: BaseException) -> bytes:
+        """Remember for observers that a call failed; its error, pickled."""
+        facts = failed_calls.facts(error)
+        with self._noting:  # lanes fail beside each other
+            self.failures.append((task_id, *facts))
+        return pickle_error(error)
+
+    def _wrap(self, error: BaseException, name: str) -> RayTaskError:
+        """What the caller gets for an error of user code."""
+        context = self.context
+        return task_error(
+            name,
+            error,
+            pid=os.getpid(),
+            ip=self.client.facts["node_ip_address"],
+            actor_id=context.actor_id,
+            actor_repr=self.repr_now() if context.actor_id else None,
+        )
+
+    def _is_retried(self, error: BaseException, name: str, wanted: Any) -> bool:
+        """Whether the caller asked for errors like this one to be retried."""
+        if wanted is True:
+            return isinstance(error, Exception)
+        if isinstance(wanted, str):  # declared at the method, whose class is here
+            method = getattr(type(self.instance), (self.context.function_name or name).rpartition(".")[2], None)
+            wanted = getattr(method, METHOD_ATTRIBUTE, {}).get("retry_exceptions", ())
+            return isinstance(error, tuple(wanted))
+        return isinstance(error, tuple(pickle.loads(wanted)))
+
+    def repr_now(self) -> str:
+        """The instance's own repr, for texts."""
+        if self.instance is None:
+            return self.repr
+        try:
+            return repr(self.instance)
+        except Exception:
+            return object.__repr__(self.instance)
+
+    # ------------------------------------------------------------------------------------ becoming an actor
+    def become(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> bytes | None:
+        """ACTOR_START: run the constructor. Returns the pickled error when it failed."""
+        context = self.context
+        # POINT becomes actor
+        context.actor_id = actor_id
+        context.actor_name = spec.get("name") or ""
+        context.class_name = spec["class_name"]
+        context.restarted = bool(spec.get("restarted")) or incarnation > 0
+        context.namespace = spec.get("namespace") or ""
+        context.max_task_retries = spec.get("max_task_retries") or 0
+        self.actor_prefix = spec["class_name"] + "."
+        self.repr = f"<{spec['class_name']}>"
+        self._show(spec["class_name"])
+        name = self.actor_prefix + "__init__"
+        self._title.set(f"{context.actor_name}:{name}" if context.actor_name else name)
+        context.function_name = context.task_name = name
+        context.task_id = b"\xff" * 8 + actor_id
+        try:
+            try:
+                cls = pickle.loads(spec["code"])
+            except Exception as error:
+                raise import_error(error, spec["class_name"], actor=True) from None
+            self._qualified = f"{cls.__module__}.{cls.__qualname__}."
+            construct = self.prepare(spec)
+            self.instance = instance = cls.__new__(cls)  # before the arguments: their error shows its repr
+            args, kwargs = self._constructor_arguments(spec)
+            # POINT constructor unpacked
+            if construct is None:
+                instance.__init__(*args, **kwargs)
+            else:
+                construct(instance.__init__, args, kwargs)
+            if self.verdicts:
+                self._judge(context.task_id)
+            self.settle()
+        except SystemExit as error:
+            self.exit_by(error, name)
+        except AsyncioActorExit:
+            self.end = EXITED
+        except BaseException as error:
+            wrapped = self._wrap(error, name)
+            return pickle_error(wrapped)
+        finally:
+            context.task_id = None
+        default = object.__repr__(instance)
+        shown = self.repr_now()
+        self.repr = (context.class_name or "") if shown == default else shown
+        self._show(self.repr)
+        self.idle_title()
+        return None
+
+    def _constructor_arguments(self, spec: dict[str, Any]) -> tuple[Any, Any]:
+        form, payload = spec["arguments"]
+        try:
+            if form == m.SEGMENT:
+                if len(payload) == 3:  # the actor's own, see `mray._runtime.worker.detached`
+                    entry = self.client.entry()
+                    entry.complete(form, tuple(payload))
+                    args, kwargs = read(entry.payload, entry)
+                else:
+                    args, kwargs = read_argument(self.client, payload[:3], payload[3], spec["owner"])
+            else:
+                args, kwargs = deserialize(form, payload)
+            return self._fill_in(args, kwargs, spec.get("values"))
+        except RaySystemError as error:
+            raise dependency_error(error) from None
+
+    def _show(self, name: str) -> None:
+        """From now on the driver shows output under this name: a task's, a class's, then the actor's own repr."""
+        if name == self.shown:
+            return
+        self.shown = name
+        marker = name_marker(name)
+        for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
+            # Before what any code in this process, or its children, writes to the descriptor.
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+            with contextlib.suppress(OSError):
+                os.write(fd, marker)
+
+    def idle_title(self) -> None:
+        """What `ps` shows between calls."""
+        self._title.set(self.context.class_name or processes.IDLE_TITLE)
+
+    def shut_down_instance(self) -> None:
+        """Graceful end of an actor: its own ``__ray_shutdown__`` first."""
+        hook = getattr(self.instance, "__ray_shutdown__", None)
+        if hook is None:
+            return
+        limit = settings.ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS.get()
+        if limit > 0:  # by the kernel: the hook may sit in code that lets no other thread run
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, limit / 1000)
+        hook()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+runners.update(run.__code__ for run in (Executor.run_method, Executor.run_task, Executor.run_beside, Executor.run_in_loop))
+
+
+def _why(error: BaseException, value: Any, what: str) -> BaseException:
+    """What a value that could not be pickled is reported with: its own error, or the path to what is in the way."""
+    if isinstance(error, (TypeError, pickle.PicklingError, AttributeError)):
+        return serialization_error(error, value, what)
+    return error
+
+
+#: Variables of accelerators besides GPUs as they were before one of them was set here.
+_variables_before: dict[str, str | None] = {}
+
+
+def show_devices(gpu_ids: list[Any], accelerators: dict[str, list[int]]) -> dict[str, list[str]]:
+    """Make the worker's devices the only ones that their libraries see; called before user code runs.
+
+    Returns the ids of those that are no GPUs, by kind. What was set for an earlier task is taken back.
+    """
+    hides = settings.ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.get()
+    if (gpu_ids or hides) and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in gpu_ids)
+    while _variables_before:
+        name, value = _variables_before.popitem()
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    if not (accelerators or hides):
+        return {}
+    shown = {kind: visible(kind, indices, os.environ.get(KINDS[kind].variable)) for kind, indices in accelerators.items()}
+    for kind in KINDS if hides else shown:
+        for name, value in variables_of(kind, shown.get(kind, ())).items():
+            _variables_before[name] = os.environ.get(name)
+            os.environ[name] = value
+    return shown

@@ -1,0 +1,62 @@
+"""`Lane`: where the calls of one concurrency group of an actor run, with the queue before it.
+
+In a worker that is an actor. `mray._runtime.worker.groups` has them all and says which is whose; a lane of threads is in
+`mray._runtime.worker.thread_group`, one of coroutines in `mray._runtime.worker.loop_group`.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from mray._ipc.connection import Connection
+from mray._runtime.worker.running import RunningCall
+
+if TYPE_CHECKING:
+    from mray._runtime.worker.groups import Lanes
+
+#: The connection that a call came on, and the fields of CALL behind its code.
+Arrival = tuple[Connection, tuple[Any, ...]]
+
+
+class Lane(ABC):
+    """One group's place to run."""
+
+    def __init__(self, lanes: Lanes, size: int, name: str) -> None:
+        self._lanes = lanes
+        #: Calls that may run at once.
+        self._size = size
+        self._name = name
+        #: Held while a call goes from the queue to those that run, so that whoever cancels it finds it in one of them. Never while
+        #: anything waits.
+        self._lock = threading.Lock()
+        self._queue: deque[Arrival] = deque()
+
+    @property
+    def queued(self) -> int:
+        """Calls that have come and not begun."""
+        return len(self._queue)
+
+    def take(self, task_id: bytes) -> Arrival | None:
+        """Take a call back that has not begun. Any thread."""
+        with self._lock:
+            for arrival in self._queue:
+                if arrival[1][0] == task_id:
+                    self._queue.remove(arrival)
+                    return arrival
+        return None
+
+    def drop_all(self) -> None:
+        """Forget what has not begun. Any thread."""
+        with self._lock:
+            self._queue.clear()
+
+    @abstractmethod
+    def submit(self, arrival: Arrival) -> None:
+        """A call has come. Reading thread, the client's lock held."""
+
+    @abstractmethod
+    def cancel(self, running: RunningCall) -> None:
+        """Interrupt a call that runs, if the lane can. Any thread."""

@@ -1,0 +1,269 @@
+"""Lanes: where the calls of an actor run that runs several at once.
+
+    reading thread                                   lanes
+    CALL ── by its concurrency group ──▶ ThreadLane: at most n threads, a queue before them
+    CANCEL ── by task id ─────────────▶ LoopLane: at most n coroutines in an event loop; that of the default group is the main thread's
+
+An async actor has loops (its sync methods run in them too), any other one has threads. Each group has a lane of its own, so that a group
+whose calls all wait holds up no other. An actor that runs one call after the other has no lanes at all: its calls take the plain way
+through the inbox of the main thread (`mray._runtime.worker.worker`), which also serves graphs and everything else beside the lanes.
+
+In a worker that is an actor. What a call is, and how it is answered, is the executor's; a lane only says where and when.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mray._common import messages as m
+from mray._common import settings
+from mray._common.concurrency import Concurrency, no_group
+from mray._common.ids import TaskID
+from mray._common.log import logger
+from mray._ipc.connection import Connection
+from mray._objects.remote_error import pickle_error
+from mray._runtime.client.calls import failed_reply
+from mray._runtime.worker.group import Lane
+from mray._runtime.worker.running import LanesContext, RunningCall
+from mray._runtime.worker.thread_group import ThreadLane
+from mray.exceptions import TaskCancelledError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mray._ipc.event_loop import MainLoop
+    from mray._runtime.worker.worker import Worker
+
+#: Where the task id, the number of return values and the options stand in a CALL's fields.
+_TASK, _METHOD, _RETURNS, _OPTIONS = 0, 1, 2, 7
+
+
+class Lanes:
+    """All lanes of one actor."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.client = worker.client
+        self.executor = worker.executor
+        self.is_async = False
+        #: None: no lanes, the plain way.
+        self._lanes: dict[str, Lane] | None = None
+        #: Calls that run, by task id. Each is changed by the thread that runs it alone.
+        self.running: dict[bytes, RunningCall] = {}
+        #: The loop of the default group, of an async actor.
+        self.main: MainLoop | None = None
+        self._ending = False
+        self._lock = threading.Lock()
+
+    # ------------------------------------------------------------------------------------ beginning
+    @property
+    def exist(self) -> bool:
+        """Whether calls run beside each other here."""
+        return self._lanes is not None
+
+    def prepare(self, spec: dict[str, Any]) -> Callable[..., None] | None:
+        """Before the constructor runs: from now on calls go to lanes, if it is such an actor. Returns what runs the constructor."""
+        concurrency: Concurrency | None = spec.get("concurrency")
+        if concurrency is None:
+            return None
+        self.is_async, most, groups = concurrency
+        for group, size in {"": most, **groups}.items():
+            if size <= 0:
+                sys.stderr.write(f"max_concurrency must be greater than 0 (concurrency group {group!r})\n")
+                sys.stderr.flush()
+                raise SystemExit(1)
+        lanes: dict[str, Lane] = {}
+        if self.is_async:
+            from mray._ipc.event_loop import MainLoop  # noqa: PLC0415  (only async actors import asyncio)
+            from mray._runtime.worker.loop_group import GroupLoop, LoopLane  # noqa: PLC0415
+
+            self.main = MainLoop(self.client.reactor)
+            lane = LoopLane(self, most, "default", self.main.loop, self.main.notify)
+            self.main.each_turn(lane.begin)
+            lanes[""] = lane
+            self._warn_of_get()
+            for group, size in groups.items():
+                lanes[group] = GroupLoop(self, size, group)
+        else:
+            lanes[""] = ThreadLane(self, most, "default")
+            for group, size in groups.items():
+                lanes[group] = ThreadLane(self, size, group)
+        self._lanes = lanes
+        self.executor.has_groups = True
+        # Everybody who asks what this worker does has this object.
+        self.worker.context.__class__ = LanesContext
+        self.client.from_peers.replace(m.CALL, self._on_call)
+        self.client.reads_always = True
+        return self._construct
+
+    def _listen(self) -> None:
+        signal.signal(signal.SIGTERM, self._on_terminate)
+
+    def start_thread(self, target: Callable[[], None], name: str) -> None:
+        """A thread of a lane begins."""
+        threading.Thread(target=target, name=name, daemon=True).start()
+
+    def _warn_of_get(self) -> None:
+        """Have the first `get` that really waits say that it holds up the loop."""
+        client: Any = self.client
+        await_all = client._await_all
+
+        def warn_and_await(entries: Any, timeout: float | None) -> None:
+            vars(client).pop("_await_all", None)  # another thread may have come here first
+            logger.warning(
+                "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
+                "asyncio.gather if you want to yield execution to the event loop instead."
+            )
+            await_all(entries, timeout)
+
+        if settings.WARN_BLOCKING_GET.get():
+            client._await_all = warn_and_await
+
+    def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Run the constructor: of an async actor inside its loop. SIGTERM ends a process that has no actor yet as it ends any."""
+        if self.main is None:
+            constructor(*args, **kwargs)
+        else:
+            self._construct_in(self.main.loop, constructor, args, kwargs)
+        self._listen()
+
+    @staticmethod
+    def _construct_in(loop: asyncio.AbstractEventLoop, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        async def run() -> BaseException | None:
+            try:
+                result = constructor(*args, **kwargs)
+                if type(result) is CoroutineType:
+                    await result
+            except BaseException as error:
+                return error
+            return None
+
+        error = loop.run_until_complete(run())
+        if error is not None:
+            raise error  # not through the loop, whose frames are not the user's
+
+    # ------------------------------------------------------------------------------------ calls come
+    def _on_call(self, connection: Connection, *fields: Any) -> None:
+        """CALL, in the reading thread."""
+        lanes = self._lanes
+        assert lanes is not None
+        if self._ending:
+            return  # it fails with the actor's death, which is told at once
+        options = fields[_OPTIONS]
+        group = "" if options is None else options.get("group", "")
+        lane = lanes.get(group)
+        if lane is None:
+            error = no_group(group, lanes)
+            self.refuse(connection, fields, self.executor._wrap(error, self.executor.actor_prefix + fields[_METHOD]))
+            return
+        lane.submit((connection, fields))
+
+    def refuse(self, connection: Connection, fields: tuple[Any, ...], error: BaseException) -> None:
+        """Answer a call that does not run with an error. Any thread."""
+        connection.send(failed_reply(fields[_TASK], fields[_RETURNS], pickle_error(error)))
+
+    def cancel(self, connection: Connection, task_id: bytes, recursive: bool) -> None:
+        """CANCEL, in the reading thread."""
+        for lane in (self._lanes or {}).values():
+            arrival = lane.take(task_id)
+            if arrival is not None:
+                self.refuse(connection, arrival[1], TaskCancelledError(TaskID(task_id)))
+                return
+        running = self.running.get(task_id)
+        if running is not None:
+            running.canceled = True
+            running.lane.cancel(running)
+            self.executor.producers.stop(task_id)
+            if recursive:
+                self.client.cancelling.cancel_children(task_id)
+
+    # ------------------------------------------------------------------------------------ calls run
+    def begin(self, lane: Lane, fields: tuple[Any, ...]) -> RunningCall:
+        """A call's turn has come. The lane's thread."""
+        task_id, method, options = fields[_TASK], fields[_METHOD], fields[_OPTIONS]
+        executor = self.executor
+        name = executor.actor_prefix + method
+        shown = name if options is None else executor.name_of(task_id, name, options)
+        running = RunningCall(task_id, shown, executor._qualified + method, lane)
+        running.began = perf_counter()
+        self.running[task_id] = running
+        return running
+
+    def end(self, running: RunningCall) -> None:
+        """It is answered. The lane's thread."""
+        worker = self.worker
+        del self.running[running.task_id]
+        if not self.running:
+            self.executor.idle_title()
+        worker.recent.append((running.task_id, running.task_name, running.began, perf_counter()))
+        with self._lock:
+            worker.served += 1
+        end = self.executor.end
+        if end is not None and not self._ending:
+            self.leave(*end)
+        elif self._ending and not self.running:
+            self.client.reactor.wake()
+
+    def crash(self) -> NoReturn:
+        """A call could not be answered, and whoever waits for it has to be told of something: of the end of this process. Any thread."""
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+    # ------------------------------------------------------------------------------------ ending
+    def leave(self, kind: str, text: str) -> None:
+        """The actor ends. Nothing new begins, except what had come when its last handle went away. Any thread."""
+        self._ending = True
+        self.executor.end = None
+        if kind != m.CAUSE_SCOPE:
+            for lane in (self._lanes or {}).values():
+                lane.drop_all()
+        self.worker.inbox.append((self.client.node, (m.EXIT, kind, text)))
+        if self.main is not None:
+            self.main.notify()
+        self.client.reactor.wake()
+
+    def finish(self, kind: str) -> None:
+        """Wait for what runs and, unless the actor ends by its own wish, for what is queued. Main thread."""
+        if self._lanes is None:
+            return
+        if kind == m.CAUSE_SCOPE:
+            self._wait(lambda: not self.running and not self.queued())
+        self._ending = True
+        for lane in self._lanes.values():
+            lane.drop_all()
+        self._wait(lambda: not self.running)
+
+    def queued(self) -> int:
+        """How many calls have come and not begun. Any thread."""
+        return sum(lane.queued for lane in (self._lanes or {}).values())
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        if self.main is not None:
+            self.main.run_while_idle(done)
+        else:
+            self.client.reactor.wait_until(done)
+
+    def _on_terminate(self, _number: int, _frame: Any) -> None:
+        """SIGTERM: as `exit_actor`, with another cause. Main thread, between any two byte codes, and so perhaps with a lane's lock."""
+        if self.client.reactor.closed:  # a child that user code forks, before `_after_fork`
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        text = "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM."
+        self.client.reactor.defer(lambda: self.leave(m.CAUSE_CRASH, text))
+
+
+def _after_fork() -> None:
+    """What user code has forked ends by SIGTERM as any process does. (A handler of Python's could miss it: on its way into a sleep.)"""
+    if isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), Lanes):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_after_fork)

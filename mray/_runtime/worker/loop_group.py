@@ -1,0 +1,150 @@
+"""Coroutines for the calls of one concurrency group of an async actor.
+
+    reading thread ── submit ──▶ queue ──▶ event loop: a task per call, at most n of them; arguments, method, reply
+
+The loop of the default group is the main thread's, which also reads (`mray._ipc.event_loop`): a call that comes while it is idle crosses
+no thread. Other groups have a loop on a thread of their own each. Calls begin in the order in which they came. Sync methods run in the
+loop as well, and hold it up for as long as they take.
+
+Imports asyncio: for async actors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from mray._common.ids import TaskID
+from mray._ipc.connection import Connection
+from mray._runtime.worker.group import Arrival, Lane
+from mray._runtime.worker.running import RunningCall, current_call
+from mray.exceptions import AsyncioActorExit, TaskCancelledError
+
+if TYPE_CHECKING:
+    from mray._runtime.worker.groups import Lanes
+
+
+def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A callback or a task that nobody waits for has raised: `exit_actor` is no mistake."""
+    if not isinstance(context.get("exception"), AsyncioActorExit):
+        loop.default_exception_handler(context)
+
+
+class LoopLane(Lane):
+    """A `Lane` of coroutines. For the loop's thread, except the methods of a `Lane`."""
+
+    def __init__(self, lanes: Lanes, size: int, name: str, loop: Any, wake: Callable[[], None]) -> None:
+        super().__init__(lanes, size, name)
+        self._loop = loop
+        #: Has the loop call `begin` soon. Any thread.
+        self._wake = wake
+        #: The loop itself holds its tasks weakly. With the calls that they run.
+        self._tasks: dict[asyncio.Task[None], tuple[Connection, RunningCall, tuple[Any, ...]]] = {}
+        #: In which calls begin when another has ended, whose variables they would inherit otherwise.
+        self._context = copy_context()
+        self._thread = threading.get_ident()
+        if loop is not None:
+            loop.set_exception_handler(_unretrieved)
+
+    def submit(self, arrival: Arrival) -> None:
+        with self._lock:
+            self._queue.append(arrival)
+        self._wake()
+
+    def cancel(self, running: RunningCall) -> None:
+        if threading.get_ident() == self._thread:
+            self._interrupt(running)
+        else:
+            self._loop.call_soon_threadsafe(self._interrupt, running)
+
+    @staticmethod
+    def _interrupt(running: RunningCall) -> None:
+        if running.task is not None:  # else it is over
+            running.task.cancel()
+
+    def begin(self) -> None:
+        """Start what has come, as far as there is room."""
+        queue, tasks = self._queue, self._tasks
+        while queue and len(tasks) < self._size:
+            with self._lock:
+                if not queue:  # taken back meanwhile
+                    return
+                connection, fields = queue.popleft()
+                running = self._lanes.begin(self, fields)
+            running.task = task = self._loop.create_task(self._run(connection, running, fields))
+            tasks[task] = connection, running, fields
+            task.add_done_callback(self._not_begun)
+
+    async def _run(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
+        current_call.set(running)
+        running.task.remove_done_callback(self._not_begun)
+        try:
+            await self._lanes.executor.run_in_loop(connection, running, fields)
+        except BaseException:
+            self._lanes.crash()
+        finally:
+            self._end(connection, running)
+
+    def _not_begun(self, task: asyncio.Task[None]) -> None:
+        """A task was cancelled, by a caller or by code in this loop, before its first step: its coroutine does not hear of it."""
+        connection, running, fields = self._tasks[task]
+        self._lanes.refuse(connection, fields, TaskCancelledError(TaskID(running.task_id)))
+        self._end(connection, running)
+
+    def _end(self, connection: Connection, running: RunningCall) -> None:
+        del self._tasks[running.task]
+        running.task = None  # which has this call in its context: nothing for the garbage collector
+        self._lanes.end(running)
+        self._lanes.client.reactor.post_later(connection)
+        self._answered()
+
+    def _answered(self) -> None:
+        """A reply has been posted. The reactor sends it with the loop's next turn."""
+        if self._queue:
+            self._context.run(self.begin)
+
+
+class GroupLoop(LoopLane):
+    """A `Lane` of coroutines with a loop and a thread of its own, which begin with the first call."""
+
+    def __init__(self, lanes: Lanes, size: int, name: str) -> None:
+        super().__init__(lanes, size, name, None, self._ring)
+        self._rung = False
+        self._flushing = False
+
+    def _ring(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._loop.set_exception_handler(_unretrieved)
+            self._lanes.start_thread(self._serve, f"mray-loop-{self._name}")
+        if not self._rung:
+            self._rung = True
+            self._loop.call_soon_threadsafe(self._begin_rung)
+
+    def _serve(self) -> None:
+        self._thread = threading.get_ident()
+        asyncio.set_event_loop(self._loop)
+        while True:
+            try:
+                return self._loop.run_forever()  # type: ignore[no-any-return]
+            except SystemExit as error:  # of a task that no call waits for; the calls that run come to their end
+                self._lanes.leave(*self._lanes.executor.exit_by(error, "Its code, in no call,"))
+
+    def _begin_rung(self) -> None:
+        self._rung = False
+        self.begin()
+
+    def _answered(self) -> None:
+        super()._answered()
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        # Either the reader sees the post before it sleeps, or it is seen to sleep here.
+        if self._lanes.client.reactor.asleep:
+            self._lanes.client.reactor.flush()

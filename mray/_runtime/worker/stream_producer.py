@@ -1,0 +1,322 @@
+"""Producers: generators that run in a worker, and the way of their items to the caller.
+
+In the worker, in whatever thread or event loop runs the call; the other end is `mray._runtime.client.streams`. An item leaves at once,
+unless it comes so soon after the last departure that several can leave together: then with a later item, when user code waits, or with the
+relief thread's tick.
+
+A producer runs ahead of its reader as far as the memory of the reader's process goes, unless the caller asked for back-pressure; but what
+the kernel does not take, because nobody reads at the other end, holds it up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._common.ids import return_id
+from mray._common.log import logger
+from mray._ipc.connection import Connection
+from mray._objects.serializer import PLAIN_TYPES
+from mray._runtime.client.calls import INLINE_BYTES
+
+if TYPE_CHECKING:
+    from mray._runtime.worker.executor import Executor
+
+#: Items that follow a departure within so many seconds wait for company.
+TOGETHER_SECONDS = 150e-6
+#: ... until there are so many items or bytes.
+TOGETHER_ITEMS = 128
+TOGETHER_BYTES = 64 * 1024
+#: How often a producer that waits in an event loop looks for what it is not told, in seconds.
+LOOP_SECONDS = 0.02
+#: Bytes that may lie unsent before the producer waits for the reader's process to read.
+MOST_UNSENT = 1 << 20
+
+Item = tuple[int, Any, Any]
+
+
+class Producer:
+    """One generator at work. `add` and `pause` belong to the thread that runs it; the rest may be called by any."""
+
+    def __init__(self, executor: Executor, producers: Producers, connection: Connection, task_id: bytes, options: dict[str, Any]) -> None:
+        arrived, window, taken, dropped, per_yield, together = options["stream"]
+        self._executor = executor
+        self._reactor = executor.client.reactor
+        self._connection = connection
+        self._task_id = task_id
+        #: Items yielded so far; those before `_skipped` have arrived in an earlier attempt.
+        self._yielded = 0
+        self._skipped = arrived
+        self._window = window
+        self._per_yield = per_yield
+        #: How many items of all producers may lie unread.
+        self.together = together
+        self._producers = producers
+        #: Items that the caller has taken, as far as is known here.
+        self.taken: int = taken
+        #: Nobody reads any more.
+        self.stopped = dropped
+        self._lock = threading.Lock()
+        #: Items that have not been posted. Only `add` appends, only the holder of `_lock` removes.
+        self._held: deque[Item] = deque()
+        self._held_bytes = 0
+        #: Number of the first of them. Invariant: only touched under `_lock`.
+        self._first = arrived
+        self._departed = 0.0
+        #: Called by the reading thread when the caller has said something.
+        self.on_word: Callable[[], object] | None = None
+
+    # ------------------------------------------------------------------------------------ items
+    def add(self, value: Any) -> None:
+        """Send a value that was yielded. Raises what `Executor.freeze` does."""
+        self._yielded = yielded = self._yielded + 1
+        if yielded <= self._skipped:
+            return
+        if type(value) in PLAIN_TYPES:
+            payload = pickle.dumps(value, 5)
+            if len(payload) <= INLINE_BYTES:
+                self._hold((m.PICKLED, payload, None), len(payload))
+                return
+        name = return_id(self._task_id, yielded + 1)
+        form, payload, refs = self._executor.freeze(self._connection, name, name, value, None)
+        self._executor.settle()
+        self._hold((form, payload, refs), 0 if form == m.SEGMENT else len(payload))
+
+    def put(self, value: Any) -> None:
+        """Send what was yielded: an item, or several at once. Raises ValueError when it is not so many, and as `add`."""
+        count = self._per_yield
+        if count == 1:
+            self.add(value)
+            return
+        if not isinstance(value, (tuple, list)):
+            raise ValueError(f"Streaming generator tasks with _num_objects_per_yield={count} must yield a tuple or list of length {count}.")
+        if len(value) != count:
+            raise ValueError(f"Streaming generator task yielded {len(value)} objects, but _num_objects_per_yield={count}.")
+        for item in value:
+            self.add(item)
+
+    def add_failure(self, payload: bytes) -> None:
+        """The last item: the error that the generator raised, pickled."""
+        self._yielded += 1
+        self._hold((m.FAILED, payload, None), len(payload))
+
+    def _hold(self, item: Item, size: int) -> None:
+        self._held.append(item)
+        self._held_bytes += size
+        reactor = self._reactor
+        reactor.activity += 1
+        if monotonic() - self._departed > TOGETHER_SECONDS or len(self._held) >= TOGETHER_ITEMS or self._held_bytes > TOGETHER_BYTES:
+            self.flush()
+        elif len(self._held) == 1:
+            reactor.post_later(self)
+            if reactor.asleep:
+                reactor.want_tick()
+
+    def flush(self) -> None:
+        """Give what is held to the kernel."""
+        with self._lock:
+            held = self._held
+            items = [held.popleft() for _ in range(len(held))]
+            self._held_bytes = 0
+            if items:
+                # POINT items due
+                self._connection.post((m.STREAM_ITEMS, self._task_id, self._first, items))
+                self._first += len(items)
+                self._departed = monotonic()
+        self._connection.flush()
+
+    # ------------------------------------------------------------------------------------ holding up
+    def may_go_on(self) -> bool:
+        """Whether the generator may be asked for its next item."""
+        if self.stopped or self._connection.closed:
+            return True
+        if self._window and self.unread >= self._window:
+            return False
+        if self.together and self._producers.unread >= self.together:
+            return False
+        return self._connection.unsent <= MOST_UNSENT
+
+    @property
+    def unread(self) -> int:
+        """Items that nobody has taken."""
+        return self._yielded - self.taken
+
+    def is_unread(self) -> bool:
+        """Whether there is no use in going on."""
+        return self.stopped or self._connection.closed
+
+    def pause(self) -> None:
+        """Wait until the reader, or the connection, has caught up."""
+        if not self.may_go_on():
+            self.flush()
+            self._reactor.wait_until(self.may_go_on)
+
+    async def pause_in_loop(self) -> None:
+        """As `pause`, for a generator in an event loop; and now and then let the loop do something else."""
+        import asyncio  # noqa: PLC0415  (only async actors have it loaded)
+
+        if self._yielded % TOGETHER_ITEMS == 0:
+            await asyncio.sleep(0)
+        if not self.may_go_on():
+            self.flush()
+            loop, word = asyncio.get_running_loop(), asyncio.Event()
+            self.on_word = lambda: loop.call_soon_threadsafe(word.set)
+            while not self.may_go_on():
+                # No message tells that the socket has room again, or has hung up.
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(word.wait(), LOOP_SECONDS)
+                word.clear()
+            self.on_word = None
+
+
+class Collected(list[Item]):
+    """What a generator with a fixed number of return values has yielded, and why the rest is missing."""
+
+    failure = b""
+
+
+class Producers:
+    """The producers of one worker."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._running: dict[bytes, Producer] = {}
+        self.words: dict[int, Callable[..., None]] = {m.STREAM_TAKEN: self._on_taken, m.STREAM_STOP: self._on_stop}
+
+    @property
+    def unread(self) -> int:
+        """Items of all generators that run which nobody has taken."""
+        return sum(producer.unread for producer in tuple(self._running.values()))
+
+    def _on_taken(self, _connection: Connection, task_id: bytes, count: int) -> None:
+        producer = self._running.get(task_id)
+        if producer is not None:
+            producer.taken = count
+            for each in tuple(self._running.values()) if producer.together else (producer,):
+                self._told(each)
+
+    def _on_stop(self, _connection: Connection | None, task_id: bytes) -> None:
+        # One that has not begun is told again when its first items arrive.
+        producer = self._running.get(task_id)
+        if producer is not None:
+            producer.stopped = True
+            self._told(producer)
+
+    @staticmethod
+    def _told(producer: Producer) -> None:
+        on_word = producer.on_word
+        if on_word is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                on_word()
+
+    def stop(self, task_id: bytes) -> None:
+        """Have a generator end at its next yield, as if nobody read it any more. Reading thread."""
+        self._on_stop(None, task_id)
+
+    def run(self, connection: Connection, task_id: bytes, num_returns: int, generator: Any, name: str, options: dict[str, Any]) -> Any:
+        """Run what a call has returned, a generator; user code runs in here. Returns what is to be answered.
+
+        In a stream an error of the generator is its last item. What means more than an error (a cancellation, the end of the worker, an
+        attempt that is to be repeated) is raised.
+        """
+        if "stream" in options:
+            self._stream(connection, task_id, generator, name, options)
+            return None
+        if num_returns == 0:
+            return None
+        values: Any = Collected()
+        try:
+            for value in generator:
+                if len(values) == num_returns:
+                    logger.error("%s yields more than its num_returns=%d values; it was stopped there", name, num_returns)
+                    generator.close()
+                    break
+                if num_returns == 1:
+                    values.append(value)
+                else:
+                    place = len(values)
+                    pin, object_id = return_id(task_id, place), return_id(task_id, place + 1)
+                    values.append(self._executor.freeze(connection, pin, object_id, value, options))
+            if len(values) < num_returns:
+                raise ValueError(f"Task returned {len(values)} objects, but num_returns={num_returns}.")
+        except BaseException as error:
+            if len(values) == num_returns and isinstance(error, Exception):
+                logger.exception("%s raised an error after it had yielded its num_returns=%d values", name, num_returns)
+            elif num_returns == 1 or (failure := self._executor.item_failure(error, task_id, name, options)) is None:
+                raise
+            else:
+                values.failure = failure
+        return values[0] if num_returns == 1 else values
+
+    async def run_in_loop(
+        self, connection: Connection, task_id: bytes, num_returns: int, generator: Any, name: str, options: dict[str, Any]
+    ) -> Any:
+        """As `run`, in a task of an event loop, for generators of both kinds."""
+        if "stream" not in options or not isinstance(generator, (Iterator, AsyncIterator)):
+            return self.run(connection, task_id, num_returns, generator, name, options)
+        with self._producer(connection, task_id, name, options) as producer:
+            if isinstance(generator, AsyncIterator):
+                async for value in generator:
+                    producer.put(value)
+                    await producer.pause_in_loop()
+                    if producer.is_unread():
+                        if isinstance(generator, AsyncGenerator):
+                            await generator.aclose()
+                        break
+            else:
+                for value in generator:
+                    producer.put(value)
+                    await producer.pause_in_loop()
+                    if producer.is_unread():
+                        _close(generator)
+                        break
+        return None
+
+    def _stream(self, connection: Connection, task_id: bytes, generator: Any, name: str, options: dict[str, Any]) -> None:
+        if not isinstance(generator, Iterator):
+            raise ValueError(f"{name} is called as a generator and returned {type(generator)}; it has to return a generator.")
+        with self._producer(connection, task_id, name, options) as producer:
+            self._drive(producer, generator)
+
+    @contextlib.contextmanager
+    def _producer(self, connection: Connection, task_id: bytes, name: str, options: dict[str, Any]) -> Iterator[Producer]:
+        """A producer while it runs; what ends it early becomes the last item, or is raised."""
+        producer = self._running[task_id] = Producer(self._executor, self, connection, task_id, options)
+        try:
+            yield producer
+        except BaseException as error:
+            failure = self._executor.item_failure(error, task_id, name, options)
+            if failure is None:
+                raise
+            producer.add_failure(failure)
+        finally:
+            del self._running[task_id]
+            producer.flush()
+            if producer.together:
+                self._executor.client.reactor.wake()  # others may have waited for what this one has made
+
+    def _drive(self, producer: Producer, generator: Iterator[Any]) -> None:
+        guard = self._executor.client.reactor.guard
+        for value in generator:
+            # A cancellation must not come between an item and its being counted.
+            held = guard.enter()
+            try:
+                producer.put(value)
+                producer.pause()
+            finally:
+                guard.leave(held)
+            if producer.is_unread():
+                _close(generator)
+                return
+
+
+def _close(generator: Iterator[Any]) -> None:
+    """End a generator at its ``yield``."""
+    if isinstance(generator, Generator):
+        generator.close()

@@ -1,0 +1,76 @@
+"""Threads for the calls of one concurrency group of an actor.
+
+    reading thread ── submit ──▶ queue ──▶ one of at most n threads: arguments, method, reply
+
+A thread is started when a call comes and none is idle, and is kept: what a method leaves in `threading.local` is there for the next call
+that runs on it. The thread that became idle last is woken first. Nothing is held while a method runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from mray._runtime.worker.group import Arrival, Lane
+from mray._runtime.worker.running import RunningCall, current_call
+
+if TYPE_CHECKING:
+    from mray._runtime.worker.groups import Lanes
+
+
+class ThreadLane(Lane):
+    """A `Lane` of threads."""
+
+    def __init__(self, lanes: Lanes, size: int, name: str) -> None:
+        super().__init__(lanes, size, name)
+        #: A lock for each thread that has nothing to do; who releases it wakes the thread. Guarded by `_lock`, as the next is.
+        self._idle: list[threading.Lock] = []
+        self._threads = 0
+
+    def submit(self, arrival: Arrival) -> None:
+        with self._lock:
+            self._queue.append(arrival)
+            if self._idle:
+                self._idle.pop().release()
+                return
+            if self._threads >= self._size:
+                return
+            self._threads += 1
+            number = self._threads
+        self._lanes.start_thread(self._work, f"mray-{self._name}-{number}")
+
+    def cancel(self, running: RunningCall) -> None:
+        """A thread cannot be interrupted: the method may ask, with `is_canceled`."""
+
+    def _work(self) -> None:
+        bell = threading.Lock()
+        bell.acquire()
+        while True:
+            with self._lock:
+                arrival = self._queue.popleft() if self._queue else None
+                if arrival is None:
+                    self._idle.append(bell)
+                else:
+                    # Before the lock is given up: a call is in the queue or among those that run.
+                    running = self._lanes.begin(self, arrival[1])
+            if arrival is None:
+                bell.acquire()
+            else:
+                self._run(arrival, running)
+
+    def _run(self, arrival: Arrival, running: RunningCall) -> None:
+        connection, fields = arrival
+        lanes = self._lanes
+        token = current_call.set(running)
+        try:
+            lanes.executor.run_beside(connection, running, fields)
+        except BaseException:
+            lanes.crash()
+        finally:
+            current_call.reset(token)
+            lanes.end(running)
+            # Either the reader sees the post before it sleeps, or it is seen to sleep here.
+            reactor = lanes.client.reactor
+            reactor.post_later(connection)
+            if reactor.asleep or not self._queue:
+                reactor.flush()

@@ -1,0 +1,500 @@
+"""A worker: the process that runs user code, either tasks or one actor.
+
+    reading thread (main while idle, relief while main is busy)          main thread
+    ---------------------------------------------------------          --------------------------------------
+    CALL, TASK, FUNCTION, LEASED, GRAPH, ACTOR_START  -- inbox -->       takes one after the other, executes, replies
+    RECLAIM, BORROW, FETCH ... : answered at once
+    node hangs up: the process ends at once
+
+The inbox is a deque; both sides use single C calls on it. Replies are posted and leave together when more calls wait, at once when none
+does or when the calls are long.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Protocol
+
+from mray._common import messages as m
+from mray._common.ids import TaskID
+from mray._common.protocol import misfit
+from mray._ipc.connection import Connection, Message
+from mray._ipc.faults import word_name
+from mray._objects.remote_error import pickle_error
+from mray._runtime.client.calls import failed_reply
+from mray._runtime.client.cancelling import Interrupts
+from mray._runtime.client.client import Client
+from mray._runtime.client.context import Context
+from mray._runtime.client.faults import end_request, fault_error
+from mray._runtime.observe.process_snapshot import work_of
+from mray._runtime.worker.executor import Executor, show_devices
+from mray._runtime.worker.exits import EXITED, ExitActor
+from mray._runtime.worker.groups import Lanes
+from mray._runtime.worker.pinning import Pinning
+from mray._runtime.worker.running import current_call
+from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
+
+#: A call that took longer has its reply sent at once, in seconds.
+_LONG = 100e-6
+#: Calls whose tensors are on their way while others run; where the arguments that were refs stand in a CALL.
+_AHEAD = 2
+_ARGUMENTS = 7
+_CALLS = (m.CALL, m.TASK)
+#: Calls that are over and still in a timeline.
+RECENT = 10_000
+#: How many of them it tells when it leaves.
+LAST_TOLD = 1000
+
+
+class Service(Protocol):
+    """What runs graphs in a worker (see `mray._graph.actor.loop`)."""
+
+    def handle(self, verb: str, payload: bytes, instance: Any) -> bytes: ...
+
+    def ready(self) -> bool: ...
+
+    def run(self, pending: Callable[[], object]) -> bool: ...
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is any graph."""
+
+
+class Worker:
+    """The worker's state and main loop."""
+
+    #: What it is made of; in one process, of something else.
+    interrupts_class: type[Interrupts] = Interrupts
+    executor_class: type[Executor] = Executor
+    lanes_class: type[Lanes] = Lanes
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.context = Context()
+        self.interrupts = self.interrupts_class(client, self.context)
+        self.executor = self.executor_class(client, self.context, self.interrupts)
+        #: Where calls run, of an actor that runs several at once; it takes CALL over then.
+        self.lanes = self.lanes_class(self)
+        self.executor.prepare = self.lanes.prepare
+        #: The thread that is in `run`.
+        self._thread = 0
+        #: (connection, message) in the order of arrival.
+        self.inbox: deque[tuple[Connection, Message]] = deque()
+        #: Graphs of the actor that lives here; set by whoever wires the process.
+        self.service: Service | None = None
+        #: How many calls have been run, and of the last of them (task id, name, begin, end): all that is noted on the way of a call for
+        #: observers. Seconds of CLOCK_MONOTONIC.
+        self.served = 0
+        self.recent: deque[tuple[bytes, str | None, float, float]] = deque(maxlen=RECENT)
+        #: Threads of the task that wait in `get`: while there are any, what arrives goes back to its sender.
+        self._blocked = 0
+        #: This worker ends: it takes no more tasks.
+        self._leaving = False
+        self._lease_cpus = False
+        self._pinning = Pinning()
+        client.from_peers.on(
+            {
+                m.FUNCTION: self._enqueue(m.FUNCTION),
+                m.CALL: self._on_call,
+                m.TASK: self._on_task,
+                m.LEASED: self._on_leased,
+                m.RECLAIM: self._on_reclaim,
+                m.CANCEL: self._on_cancel,
+                **self.executor.producers.words,
+            }
+        )
+        #: Whether the main thread has something else to do than graphs. (One C call: it is asked before and after each sleep.)
+        self._pending: Callable[[], object] = self.inbox.__len__
+        client.from_node.on({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
+        client.on_node_lost = self._node_lost
+        client.reactor.tear.tell = self._torn
+        client.on_broken = self._on_broken
+        client.end_with = self.end_with
+        client.on_block, client.lends = self._block, self._lends
+        client.sections["work"] = lambda: work_of(self)
+
+    # ------------------------------------------------------------------------------------ reading thread
+    def _enqueue(self, code: int) -> Callable[..., None]:
+        append = self.inbox.append
+
+        def enqueue(connection: Connection, *fields: Any) -> None:
+            append((connection, (code, *fields)))
+
+        return enqueue
+
+    def _on_leased(self, connection: Connection, *fields: Any) -> None:
+        connection.facts["leased"] = True
+        self.inbox.append((connection, (m.LEASED, *fields)))
+
+    def _on_call(self, connection: Connection, *fields: Any) -> None:
+        inbox = self.inbox
+        if fields[_ARGUMENTS - 1] is not None and len(inbox) < _AHEAD:
+            self.client.tensors.look_ahead(fields[_ARGUMENTS - 1])
+        inbox.append((connection, (m.CALL, *fields)))
+
+    def _look_ahead(self) -> None:
+        """Have the tensors come that the next calls need."""
+        for place in range(_AHEAD):
+            try:
+                message = self.inbox[place][1]
+            except IndexError:  # nothing there, or the reading thread has taken it back
+                return
+            if message[0] == m.CALL and message[_ARGUMENTS] is not None:
+                self.client.tensors.look_ahead(message[_ARGUMENTS])
+
+    def _on_task(self, connection: Connection, *fields: Any) -> None:
+        # A thread that a task has left behind may wait for ever, and keeps no other task from running.
+        if self._leaving or (self._blocked and self.context.task_id is not None):
+            connection.send((m.GIVEN_BACK, [fields[0]]))
+        else:
+            self.inbox.append((connection, (m.TASK, *fields)))
+
+    def _on_reclaim(self, connection: Connection, most: int) -> None:
+        connection.send((m.GIVEN_BACK, self._take_back(connection, most)))
+
+    def _take_back(self, connection: Connection, most: int) -> list[bytes]:
+        """Remove tasks of this caller that have not started, newest first."""
+        kept: list[tuple[Connection, Message]] = []
+        taken: list[bytes] = []
+        inbox = self.inbox
+        while inbox:
+            try:
+                item = inbox.pop()
+            except IndexError:
+                break
+            if item[0] is connection and item[1][0] == m.TASK and len(taken) < most:
+                taken.append(item[1][1])
+            else:
+                kept.append(item)
+        inbox.extendleft(kept)
+        taken.reverse()
+        return taken
+
+    def _on_cancel(self, connection: Connection, task_id: bytes, force: bool, recursive: bool) -> None:
+        if self.lanes.exist:
+            self.lanes.cancel(connection, task_id, recursive)
+            return
+        for item in tuple(self.inbox):
+            if item[1][0] in (m.TASK, m.CALL) and item[1][1] == task_id:
+                with contextlib.suppress(ValueError):
+                    self.inbox.remove(item)
+                    if item[1][0] == m.CALL:
+                        self.client.tensors.look_back(item[1][_ARGUMENTS])
+                    connection.send(failed_reply(task_id, item[1][3], pickle_error(TaskCancelledError(TaskID(task_id)))))
+                return
+        if self.executor.instance is not None:
+            self.executor.cancel_running(task_id)
+            self.executor.producers.stop(task_id)
+            if recursive:
+                self.client.cancelling.cancel_children(task_id)
+        else:
+            self.interrupts.cancel(task_id, force, recursive)
+
+    def is_cancelled(self) -> bool:
+        """Whether the call that asks was cancelled. Any thread."""
+        running = current_call.get()
+        if running is not None:
+            return running.canceled
+        task_id = self.context.task_id
+        return self.interrupts.is_cancelled(task_id) or isinstance(self.executor.verdicts.get(task_id), TaskCancelledError)
+
+    def exit_actor(self) -> BaseException:
+        """The code that calls wants the actor to end: nothing new begins, and what runs comes to its end. Returns what it is to raise.
+
+        Any thread.
+        """
+        verdict = ExitActor()
+        if self.lanes.exist:
+            running = current_call.get()
+            if running is not None:  # it may be over, and this code a task that it has left behind
+                running.verdict = verdict
+            self.lanes.leave(*EXITED)
+            if self.lanes.is_async:
+                return AsyncioActorExit()
+            return SystemExit(0) if running is None else verdict
+        is_main = threading.get_ident() == self._thread
+        task_id = self.context.task_id
+        if is_main and task_id is not None:
+            self.executor.verdicts[task_id] = verdict
+        else:  # a method in a graph, or a thread that user code has started; there SystemExit is no mistake, and nothing is printed
+            self.inbox.appendleft((self.client.node, (m.EXIT, *EXITED)))
+            self.client.reactor.wake()
+        return verdict if is_main else SystemExit(0)
+
+    def _node_lost(self) -> BaseException | None:
+        os._exit(1)
+
+    def _torn(self, error: BaseException) -> None:
+        sys.stderr.write(f"mray: {error}\n")
+        _flush_output()
+        os._exit(1)
+
+    def _on_broken(self, connection: Connection) -> None:
+        """Who has leased this worker hears nothing of its tasks any more; an actor is called over another connection."""
+        if "leased" in connection.facts and self.executor.instance is None:
+            self.end_with(RaySystemError(connection.refused))
+
+    def end_with(self, failure: RaySystemError) -> None:
+        """End this process for a failure of its own: whoever waits for it is told of its end and of this. Any thread."""
+        text = str(failure)
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"{text}\n")
+            _flush_output()
+        with contextlib.suppress(Exception):
+            node = self.client.node
+            node.send((m.EXITING, m.CAUSE_CRASH, text))
+            node.drain(1.0)
+        os._exit(1)
+
+    # ------------------------------------------------------------------------------------ main thread
+    def run(self) -> None:
+        """Serve until told to end, or until user code ends the worker."""
+        inbox = self.inbox
+        reactor = self.client.reactor
+        executor = self.executor
+        context = self.context
+        note = self.recent.append
+        reactor.guard.dismiss()
+        self._thread = threading.get_ident()
+        while True:
+            if inbox:
+                reactor.activity += 1
+                began = perf_counter()
+                try:
+                    connection, message = inbox.popleft()
+                except IndexError:  # the reading thread has taken it back
+                    continue
+                self._serve(connection, message)
+                # POINT call served
+                ended = perf_counter()
+                if message[0] in _CALLS:
+                    self.served += 1
+                    note((message[1], context.task_name, began, ended))
+                end = executor.end
+                if end is not None:  # (a lane may take it back meanwhile, and tell through the inbox)
+                    return self._leave(*end)
+                if not inbox or ended - began > _LONG or reactor.asleep:
+                    connection.flush()
+                else:
+                    reactor.post_later(connection)
+                continue
+            service = self.service
+            try:
+                if service is not None:
+                    # It spins by itself. While it is busy for long the relief thread reads, and `pending` tells.
+                    service.run(self._pending)
+                    if inbox:
+                        continue
+                self._await(inbox.__len__, service)
+            except SystemExit as error:  # of a method in a graph, or of a task of the event loop that no call waits for
+                return self._leave(*executor.exit_by(error, "Its code, in no call,"))
+
+    def _await(self, pending: Callable[[], object], service: Service | None) -> None:
+        if not self.lanes.running:
+            self.executor.idle_title()
+        _flush_output()
+        wait_until = self.client.reactor.wait_until
+        loop = self.lanes.main
+        try:
+            if loop is not None:
+                if service is None or not service.is_active:
+                    loop.run_while_idle(pending)
+                else:
+                    ready = service.ready
+                    loop.run_while_idle(lambda: pending() or ready(), spin=False)
+            elif service is None or not service.is_active:
+                wait_until(pending)
+            else:
+                ready = service.ready
+                wait_until(lambda: pending() or ready(), spin=False)
+        except KeyboardInterrupt:
+            pass  # a cancellation that came after its task had ended
+
+    def _serve(self, connection: Connection, message: Message) -> None:
+        code = message[0]
+        executor = self.executor
+        try:
+            # POINT main thread heard: message[0]
+            if code == m.CALL:
+                if self.client.tensors.looks_ahead:
+                    self._look_ahead()
+                executor.run_method(connection, *message[1:])
+            elif code == m.TASK:
+                executor.run_task(connection, *message[1:])
+            elif code == m.FUNCTION:
+                executor.add_code(message[1], message[2])
+            elif code == m.LEASED:
+                self._lease(*message[1:])
+            elif code == m.ACTOR_START:
+                self._start_actor(*message[1:])
+            elif code == m.GRAPH:
+                self._graph(connection, *message[1:])
+            elif code == m.EXIT:
+                executor.end = executor.end or (message[1], message[2])
+        except KeyboardInterrupt:
+            pass  # a cancellation that came after its task had ended
+        except Exception as error:
+            wrong = misfit(message)
+            if wrong:
+                self.client.reactor.defer(lambda: connection.refuse(wrong))
+            elif not end_request(self.client, connection, message, error):
+                # Whatever comes next relies on it.
+                self.end_with(fault_error(f"The handler of {word_name(code)}", error))
+
+    def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
+        context = self.context
+        context.resources = resources
+        context.gpu_ids = gpus
+        context.runtime_env = (options or {}).get("runtime_env") or {}
+        self._pinning.set((options or {}).get("cpus"))
+        placement = (options or {}).get("placement")
+        if placement != context.placement:
+            context.placement = placement
+        self._lease_cpus = bool(resources.get("CPU"))
+        context.accelerators = show_devices(gpus, (options or {}).get("accelerators") or {})
+        _set_threads(resources.get("CPU", 0), context.runtime_env)
+
+    def _start_actor(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> None:
+        context = self.context
+        context.gpu_ids = list(spec.get("gpu_ids") or ())
+        context.resources = dict(spec.get("resources") or {})
+        context.runtime_env = spec.get("runtime_env") or {}
+        context.placement = spec.get("current_group")
+        self._pinning.set(spec.get("cpus"))
+        context.accelerators = show_devices(context.gpu_ids, spec.get("accelerators") or {})
+        _set_threads(context.resources.get("CPU", 0), context.runtime_env)
+        self.client.reactor.guard.admit()
+        failure = self.executor.become(actor_id, spec, incarnation)
+        # POINT actor constructed
+        loop = self.lanes.main
+        if loop is not None:
+            self._pending = lambda: self.inbox or loop.is_due()
+        node = self.client.node
+        if failure is None:
+            if self.executor.end is None:
+                node.send((m.ACTOR_READY, actor_id))
+        else:
+            node.send((m.ACTOR_FAILED, actor_id, failure))
+            self.executor.end = (m.CAUSE_INIT, "its constructor raised")
+
+    def _graph(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
+        service = self.service
+        try:
+            assert service is not None
+            connection.send((m.GRAPHED, number, True, service.handle(verb, payload, self.executor.instance)))
+        except Exception as error:
+            connection.send((m.GRAPHED, number, False, pickle_error(error)))
+        except KeyboardInterrupt:
+            text = f"{self.name} (pid {os.getpid()}) was interrupted at {verb!r} of a compiled graph."
+            connection.send((m.GRAPHED, number, False, pickle_error(TaskCancelledError(None, text))))
+
+    # ------------------------------------------------------------------------------------ blocking
+    def _lends(self) -> bool:
+        """Whether a task runs that has CPUs which others could use while it waits."""
+        return self.executor.instance is None and self.context.task_id is not None and self._lease_cpus
+
+    def _block(self) -> Callable[[], None] | None:
+        """The task is about to wait: others may have its CPUs and what queues behind it."""
+        if not self._lends():
+            return None
+        client = self.client
+        with client.lock:
+            self._blocked += 1
+            self._give_back_all()
+            # POINT tasks handed back
+            client.node.send((m.BLOCKED,))
+        return self._unblock
+
+    def _unblock(self) -> None:
+        with self.client.lock:
+            self._blocked -= 1
+            if not self._blocked and not self.client.node.closed:
+                self.client.node.send((m.UNBLOCKED,))
+
+    def _give_back_all(self) -> None:
+        """What has not started goes back to who sent it."""
+        for connection in dict.fromkeys(item[0] for item in tuple(self.inbox) if item[1][0] == m.TASK):
+            taken = self._take_back(connection, len(self.inbox))
+            if taken:
+                connection.send((m.GIVEN_BACK, taken))
+
+    # ------------------------------------------------------------------------------------ ending
+    @property
+    def name(self) -> str:
+        """What the timeline calls this process."""
+        context = self.context
+        return f"{context.class_name}({context.actor_id.hex()[:8]})" if context.class_name and context.actor_id else self.client.role
+
+    def _leave(self, kind: str, text: str) -> None:
+        """End in order: calls that run, user hooks, everything sent, then the process."""
+        client = self.client
+        self.lanes.finish(kind)
+        with client.lock:
+            self._leaving = True
+            self._give_back_all()
+        for connection in tuple(client.peers.values()):
+            connection.drain(1.0)
+        client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
+        # POINT exit told
+        crashes = kind == m.CAUSE_CRASH
+        if kind != m.CAUSE_INIT:
+            try:
+                self.executor.shut_down_instance()
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+        try:
+            atexit._run_exitfuncs()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        if not crashes:  # else nobody has been told of its end yet, and whoever waits for it may hold what it owns
+            self._finish_own_calls()
+        for connection in [*client.peers.values(), client.node]:
+            connection.drain(1.0)
+        with contextlib.suppress(Exception):
+            client.store.close()
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(self._status(kind))
+
+    def _status(self, kind: str) -> int:
+        """With which status the process ends, of this cause."""
+        status = self.executor.status
+        return int(kind == m.CAUSE_CRASH) if status is None else status
+
+    def _finish_own_calls(self) -> None:
+        """A worker at its max_calls stays until the tasks it submitted are done and what it owns is no longer borrowed."""
+        client = self.client
+
+        def done() -> bool:
+            peers = tuple(client.peers.values())
+            return not any(peer.calls or peer.facts.get("borrows") or peer.facts.get("pins") for peer in peers) and client.leases.is_idle()
+
+        if not done():
+            client.reactor.wait_until(done)
+
+
+def _flush_output() -> None:
+    """A line without an end is passed on too: the process may be killed while it has nothing to do."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # closed by the user, or replaced by something else
+        pass
+
+
+def _set_threads(cpus: float, runtime_env: dict[str, Any]) -> None:
+    """OMP_NUM_THREADS follows the CPUs of the task or actor, unless the user has set it."""
+    if _threads_are_users or "OMP_NUM_THREADS" in (runtime_env.get("env_vars") or {}):
+        return
+    os.environ["OMP_NUM_THREADS"] = str(max(1, int(cpus)))
+
+
+_threads_are_users = "OMP_NUM_THREADS" in os.environ
