@@ -10,7 +10,7 @@ import time
 import pytest
 
 import mray
-from mray._backends.local.baton import Baton
+from mray._backends.local.run_token import RunToken
 from mray.util.interleavings import decisions, explore
 
 
@@ -249,24 +249,24 @@ def test_a_deadlock_names_calls_in_lanes_and_owners_of_objects():
     assert any(line.endswith("waits for an object of Owner") and "Threads.get" in line for line in lines), lines
 
 
-# ----------------------------------------------------------------------------------------------- the baton
-def test_a_baton_hands_on_by_its_seed():
+# ----------------------------------------------------------------------------------------------- the run token
+def test_a_run_token_is_passed_on_by_its_seed():
     def order(seed):
-        baton = Baton(seed)
-        from mray._backends.local.baton import here
+        run_token = RunToken(seed)
+        from mray._backends.local.run_token import here
 
-        here.strand = baton.driver
+        here.sim_thread = run_token.driver
         told = []
 
         def body(name):
             for _ in range(5):
                 told.append(name)
-                baton.pause()
+                run_token.pause()
 
         for name in "abc":
-            baton.spawn(name, lambda name=name: body(name), None)
-        baton.wait_until(lambda: len(told) == 15, None)
-        baton.close()
+            run_token.spawn(name, lambda name=name: body(name), None)
+        run_token.wait_until(lambda: len(told) == 15, None)
+        run_token.close()
         return told
 
     assert order(1) == order(1)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.backend import Backend
 from mray._backends.local import patches
-from mray._backends.local.baton import Baton, here
 from mray._backends.local.client import LocalClient
 from mray._backends.local.environment import check_environment
 from mray._backends.local.loops import Loops
 from mray._backends.local.node import LocalNode, Process
 from mray._backends.local.process_backend import ProcessBackend
+from mray._backends.local.run_token import RunToken, here
 from mray._backends.native import NativeBackend
 from mray._common import clock, own, settings
 from mray._common import messages as m
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from mray.exceptions import RayActorError
 
 
-def _taking_turn(method: Any) -> Any:
-    """The method, for threads that have no baton too."""
+def _holding_token(method: Any) -> Any:
+    """Make a method take the run token for the calling thread."""
 
     @functools.wraps(method)
     def taken(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:
-        baton = self.baton
-        strand = here.strand
-        if strand is not None and baton._current is strand and strand.baton is baton:
+        run_token = self.run_token
+        sim_thread = here.sim_thread
+        if sim_thread is not None and run_token._current is sim_thread and sim_thread.run_token is run_token:
             return method(self, *args, **kwargs)
-        with baton.turn():
+        with run_token.held():
             return method(self, *args, **kwargs)
 
     return taken
@@ -60,8 +60,8 @@ def _taking_turn(method: Any) -> Any:
 class LocalBackend(Backend):
     """A session in one process."""
 
-    def __init__(self, baton: Baton, node: LocalNode) -> None:
-        self.baton = baton
+    def __init__(self, run_token: RunToken, node: LocalNode) -> None:
+        self.run_token = run_token
         self.node = node
         self.driver: Process
 
@@ -80,50 +80,51 @@ class LocalBackend(Backend):
         check_environment(options.runtime_env)
         own_options = options.system_config or {}
         seed = own_options.get("local_seed", settings.LOCAL_SEED.get())
-        baton = Baton(seed, not own_options.get("local_skip_sleeps", settings.LOCAL_SKIP_SLEEPS.get()))
+        run_token = RunToken(seed, not own_options.get("local_skip_sleeps", settings.LOCAL_SKIP_SLEEPS.get()))
         chosen = choose_options(options)
         parent = parent_of(options.temp_dir)
         sweep(parent)
-        directory = os.path.join(parent, local_name(id(baton)))
+        directory = os.path.join(parent, local_name(id(run_token)))
         chosen["facts"]["session_name"] = os.path.basename(directory)
         failed_calls.clear()
-        node = LocalNode(baton, directory, chosen, lambda process: ProcessBackend(process.client, None, process.worker))
-        baton.explain = node.explain
+        node = LocalNode(run_token, directory, chosen, lambda process: ProcessBackend(process.client, None, process.worker))
+        run_token.explain = node.explain
         own_nodes[directory] = node.answer
-        backend = cls(baton, node)
+        backend = cls(run_token, node)
         client = LocalClient(node, node.new_process(), m.ROLE_DRIVER)
         driver = backend.driver = Process(client, None, None, os.getpid())
-        here.strand, here.process = baton.driver, driver
-        baton.driver.process = driver
+        here.sim_thread, here.process = run_token.driver, driver
+        run_token.driver.process = driver
         client.join()
         driver.backend = ProcessBackend(client, None)
-        patches.install(baton, node.by_pid)
-        backend._loops = Loops(baton)
-        clock.use(lambda: baton.clock)
+        patches.install(run_token, node.by_pid)
+        backend._loops = Loops(run_token)
+        clock.use(lambda: run_token.clock)
         own.use(lambda: here.process)
         backend._hook = sys.excepthook
-        sys.excepthook = backend._tell_seed
-        logger.debug("one process, MRAY_LOCAL_SEED=%d", baton.seed)
+        sys.excepthook = backend._print_seed
+        logger.debug("one process, MRAY_LOCAL_SEED=%d", run_token.seed)
         return backend
 
     _hook: Callable[..., Any] | None = None
     _loops: Loops
 
-    def _tell_seed(self, kind: Any, error: Any, trace: Any) -> None:
-        """An error ends the program: say what would show it again."""
+    def _print_seed(self, kind: Any, error: Any, trace: Any) -> None:
+        """Print the seed that reproduces the error which ends the program."""
         if self._hook is not None:
             self._hook(kind, error, trace)
         if not isinstance(error, KeyboardInterrupt):
-            sys.stderr.write(f"mray ran in one process; MRAY_LOCAL_SEED={self.baton.seed} runs tasks and actors in the same order again\n")
+            seed = self.run_token.seed
+            sys.stderr.write(f"mray ran in one process; MRAY_LOCAL_SEED={seed} runs tasks and actors in the same order again\n")
 
     def _process(self) -> Process:
-        """The process that the calling thread belongs to."""
+        """The simulated process of the calling thread."""
         process: Process | None = here.process
         return self.driver if process is None or process.client._local_node is not self.node else process
 
     @property
     def client(self) -> LocalClient:
-        """That of the process that the calling thread belongs to."""
+        """The client of the calling thread's simulated process."""
         return self._process().client
 
     def _here(self) -> NativeBackend:
@@ -133,16 +134,16 @@ class LocalBackend(Backend):
     def facts(self) -> dict[str, Any]:
         return self._here().facts()
 
-    @_taking_turn
+    @_holding_token
     def shutdown(self) -> None:
-        if self.baton.closed:
+        if self.run_token.closed:
             return
         host = self.driver.backend.graph_host
         if host is not None:
             host.close()
-        # Threads of the user's own that wait are told, and leave.
+        # Threads of the user's own that wait get the error, and leave.
         self.driver.client.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
-        self.baton.close()
+        self.run_token.close()
         self.driver.client.close()
         if host is not None:
             host.settle()
@@ -152,32 +153,32 @@ class LocalBackend(Backend):
         self._loops.give_back()
         clock.use(None)
         own.use(None)
-        if sys.excepthook == self._tell_seed and self._hook is not None:
+        if sys.excepthook == self._print_seed and self._hook is not None:
             sys.excepthook = self._hook
 
     def trace(self) -> list[tuple[str, int]]:
-        """Who was chosen, among how many, at each decision."""
-        return [(name, among) for _number, name, among in self.baton.trace]
+        """Each decision: the name of the chosen thread, and among how many."""
+        return [(name, among) for _number, name, among in self.run_token.trace]
 
     # ------------------------------------------------------------------------------------ objects
-    @_taking_turn
+    @_holding_token
     def put(self, value: Any) -> ObjectRef:
         ref = self._here().put(value)
-        self.baton.pause()
+        self.run_token.pause()
         return ref
 
-    @_taking_turn
+    @_holding_token
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
         if all(ref._entry is not None and ref._entry.form is not None for ref in refs):
-            self.baton.pause()
+            self.run_token.pause()
         return self._here().get(refs, timeout, through_host)
 
-    @_taking_turn
+    @_holding_token
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        self.baton.pause()
+        self.run_token.pause()
         return self._here().wait(refs, num_returns, timeout)
 
-    @_taking_turn
+    @_holding_token
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
         process = self._process()
         if ref._entry.form is not None:
@@ -186,29 +187,29 @@ class LocalBackend(Backend):
             process.backend.on_ready(ref, lambda: process.call_soon(callback), soon=soon)
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        # What the end of the session has brought about may be asked for after it.
-        return (self.baton.closed and predicate()) or self._wait_until(predicate, timeout)
+        # A condition that the end of the session has made true may be asked for after it.
+        return (self.run_token.closed and predicate()) or self._wait_until(predicate, timeout)
 
-    @_taking_turn
+    @_holding_token
     def _wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        self.baton.pause()
+        self.run_token.pause()
         return self._here().wait_until(predicate, timeout)
 
     def read_along(self) -> None:
-        """Whoever chooses reads."""
+        """Messages are delivered at each decision: nothing to do."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         process = self._process()
-        self.baton.tell(self.baton.call_later, seconds, lambda: process.call_soon(callback))
+        self.run_token.call_soon(self.run_token.call_later, seconds, lambda: process.call_soon(callback))
 
     def wake(self) -> None:
         self._here().wake()
 
-    @_taking_turn
+    @_holding_token
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         return self._here().future_of(ref)
 
-    @_taking_turn
+    @_holding_token
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         return self._here().wait_in_loop(ref)
 
@@ -218,15 +219,15 @@ class LocalBackend(Backend):
     def export_ref(self, ref: ObjectRef) -> str:
         return self._here().export_ref(ref)
 
-    @_taking_turn
+    @_holding_token
     def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
         return self._here().put_tensors(value, transport)
 
-    @_taking_turn
+    @_holding_token
     def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
         self._here().wait_tensor_freed(tensor, timeout)
 
-    @_taking_turn
+    @_holding_token
     def tensor_transport_of(self, ref: ObjectRef) -> str | None:
         return self._here().tensor_transport_of(ref)
 
@@ -234,29 +235,29 @@ class LocalBackend(Backend):
         self._here().set_tensor_target(ref, place, device)
 
     # ------------------------------------------------------------------------------------ tasks
-    @_taking_turn
+    @_holding_token
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
         if options["runtime_env"]:
             check_environment(options["runtime_env"])
         returned = self._here().submit_task(function, args, kwargs, options)
-        self.baton.pause()
+        self.run_token.pause()
         return returned
 
-    @_taking_turn
+    @_holding_token
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         self._here().cancel(ref, force, recursive)
-        self.baton.pause()
+        self.run_token.pause()
 
     # ------------------------------------------------------------------------------------ actors
-    @_taking_turn
+    @_holding_token
     def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
         if options["runtime_env"]:
             check_environment(options["runtime_env"])
         handle = self._here().create_actor(actor_class, args, kwargs, options)
-        self.baton.pause()
+        self.run_token.pause()
         return handle
 
-    @_taking_turn
+    @_holding_token
     def submit_method(
         self,
         handle: ActorHandle,
@@ -267,7 +268,7 @@ class LocalBackend(Backend):
         options: dict[str, Any] | None,
     ) -> Any:
         returned = self._here().submit_method(handle, method, args, kwargs, num_returns, options)
-        self.baton.pause()
+        self.run_token.pause()
         return returned
 
     def hold_actor(self, actor_id: bytes) -> Any:
@@ -276,43 +277,43 @@ class LocalBackend(Backend):
     def export_handle(self, handle: ActorHandle) -> None:
         self._here().export_handle(handle)
 
-    @_taking_turn
+    @_holding_token
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         self._here().kill_actor(handle, no_restart)
-        self.baton.pause()
+        self.run_token.pause()
 
-    @_taking_turn
+    @_holding_token
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         process = self._process()
         process.backend.on_death(handle, lambda error: process.call_soon(lambda: callback(error)))
 
-    @_taking_turn
+    @_holding_token
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
         return self._here().get_actor(name, namespace)
 
     # ------------------------------------------------------------------------------------ placement groups
-    @_taking_turn
+    @_holding_token
     def create_placement_group(
         self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
     ) -> bytes:
         return self._here().create_placement_group(bundles, strategy, name, detached, selectors)
 
-    @_taking_turn
+    @_holding_token
     def remove_placement_group(self, group_id: bytes) -> None:
         self._here().remove_placement_group(group_id)
 
-    @_taking_turn
+    @_holding_token
     def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
         return self._here().placement_group_ready(group_id, value)
 
-    @_taking_turn
+    @_holding_token
     def wait_placement_group(self, group_id: bytes, timeout: float | None) -> bool:
         return self._here().wait_placement_group(group_id, timeout)
 
-    # ------------------------------------------------------------------------------------ what there is
-    @_taking_turn
+    # ------------------------------------------------------------------------------------ listings
+    @_holding_token
     def query(self, what: str, *arguments: Any) -> Any:
-        self.baton.pause()
+        self.run_token.pause()
         return self._here().query(what, *arguments)
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
@@ -325,11 +326,11 @@ class LocalBackend(Backend):
         self._here().exit_actor()
 
     # ------------------------------------------------------------------------------------ graphs
-    @_taking_turn
+    @_holding_token
     def compile_graph(self, root: Any, **options: Any) -> Any:
         return self._here().compile_graph(root, **options)
 
-    @_taking_turn
+    @_holding_token
     def restore_graph(self, handle: Any) -> Any:
         return self._here().restore_graph(handle)
 

@@ -36,7 +36,7 @@ class LocalPool(Pool):
         if lease.recalled or lease.wanted:
             self.give_back(lease)
             return
-        super()._idle(lease, self.client.reactor.baton.clock)  # type: ignore[attr-defined]
+        super()._idle(lease, self.client.reactor.run_token.clock)  # type: ignore[attr-defined]
 
 
 class LocalLeases(LeasePools):
@@ -59,7 +59,7 @@ class LocalLeases(LeasePools):
 
     def _end_idle(self, pool: Pool) -> None:
         self._watched.discard(pool)
-        now = self._client.reactor.baton.clock  # type: ignore[attr-defined]
+        now = self._client.reactor.run_token.clock  # type: ignore[attr-defined]
         idle = [lease for lease in pool.leases.values() if not lease.connection.calls]
         for lease in idle:
             if now - lease.idle_since >= KEEP_SECONDS:
@@ -75,7 +75,7 @@ class LocalClient(Client):
     leases_class = LocalLeases
 
     def __init__(self, node: LocalNode, process: str, role: str) -> None:
-        super().__init__(node.directory, process, role, LocalReactor(node.baton))
+        super().__init__(node.directory, process, role, LocalReactor(node.run_token))
         # Whoever chooses does: an event loop need not watch for what comes.
         self.reads_always = True
         self._local_node = node
@@ -96,7 +96,7 @@ class LocalClient(Client):
         there = self._local_node.listening.get(process)
         if there is None:
             raise ConnectionRefusedError(f"there is no process {process} in this session any more")
-        return connect(self.reactor.baton, (self._on_peer_message, self._on_peer_hangup, self.reactor.process), there)
+        return connect(self.reactor.run_token, (self._on_peer_message, self._on_peer_hangup, self.reactor.process), there)
 
     def posted(self, connection: Connection) -> None:
         """Nothing is held back."""
@@ -122,4 +122,4 @@ class LocalClient(Client):
 
     def abandon(self) -> None:
         super().abandon()
-        self.reactor.baton.abandon()
+        self.reactor.run_token.abandon()

@@ -9,7 +9,7 @@ from typing import Any
 from mray._ipc.process import expand_all
 from mray._scheduler.policy import PRIVATE_VARIABLES
 
-#: What a task or actor can be given without a process of its own.
+#: Fields that a task or actor can have without a process of its own.
 POSSIBLE = frozenset({"env_vars", "config"})
 
 
@@ -22,21 +22,21 @@ def check_environment(environment: Mapping[str, Any] | None) -> None:
             )
 
 
-class Dress:
-    """What the whole process wears while a worker's strand runs: its environment variables."""
+class EnvironmentVariables:
+    """Environment variables of a worker, set in the whole process while one of its simulated threads runs."""
 
     def __init__(self, variables: dict[str, str]) -> None:
         self._variables = {name: value for name, value in variables.items() if not name.startswith(PRIVATE_VARIABLES)}
         self._before: dict[str, str | None] = {}
 
     def set(self, name: str, value: str) -> None:
-        """From now on. Its strand runs."""
+        """Set a variable from now on. Called while its simulated thread runs."""
         if self._variables.get(name) != value:
             self._variables[name] = value
-            self._put_on(name, value)
+            self._apply(name, value)
 
     def restore(self, name: str, value: str | None) -> None:
-        """As `set`, to what it was before; None: it was not set."""
+        """As `set`, to the value before; None: it was not set."""
         if value is not None:
             self.set(name, value)
             return
@@ -44,17 +44,17 @@ class Dress:
         self._before.setdefault(name, os.environ.get(name))
         os.environ.pop(name, None)
 
-    def put_on(self) -> None:
-        """The strand begins to run."""
+    def apply(self) -> None:
+        """Set all variables: the simulated thread begins to run."""
         for name, value in expand_all(self._variables, os.environ).items():
-            self._put_on(name, value)
+            self._apply(name, value)
 
-    def _put_on(self, name: str, value: str) -> None:
+    def _apply(self, name: str, value: str) -> None:
         self._before.setdefault(name, os.environ.get(name))
         os.environ[name] = value
 
-    def take_off(self) -> None:
-        """It has stopped: what it has changed meanwhile of its own variables stays its own."""
+    def revert(self) -> None:
+        """Put the variables of the process back: the simulated thread has stopped. The changes that it has made are kept for it."""
         for name, before in self._before.items():
             now = os.environ.get(name)
             if now is not None:

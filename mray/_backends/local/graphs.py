@@ -1,10 +1,10 @@
-"""Compiled graphs whose actors take turns: what is different from those of other engines.
+"""Compiled graphs whose actors run cooperatively: the differences from those of other engines.
 
     driver's thread                                 actor's thread
     CompiledGraph.execute                           Program.run
       a scheduling point, then the input's ring       a scheduling point before each operation: READ, COMPUTE, WRITE
-    CompiledDAGRef.get                              nothing there, or no room: back to its calls, and waits in turns
-      a scheduling point, then waits in turns
+    CompiledDAGRef.get                              nothing there, or no room: back to its calls
+      a scheduling point, then waits cooperatively
 
 Programs, rings and all that is decided are those of every engine (`mray._graph`, `mray._channel`): what is copied, what a buffer holds
 and how errors travel is the same. So a seed fixes the interleaving of the operations of all actors, and of executions in flight.
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from mray._runtime.worker.worker import Worker
 
 
-class Still(Spinner):
-    """Who waits never spins: nobody computes meanwhile."""
+class NeverSpins(Spinner):
+    """A spinner that never spins: no other thread computes while one waits."""
 
     def __init__(self) -> None:
         Patience.__init__(self, 0.0)
@@ -50,8 +50,8 @@ class Still(Spinner):
         return True
 
 
-class Bell(Doorbell):
-    """Rung for nobody: whoever chooses asks all who wait."""
+class NoDoorbell(Doorbell):
+    """A doorbell that wakes nobody: every waiting thread is asked at each decision."""
 
     __slots__ = ()
 
@@ -59,17 +59,17 @@ class Bell(Doorbell):
         self.fd = -1
 
     def ring(self) -> None:
-        """Nobody sleeps on it."""
+        """Do nothing: nobody sleeps on it."""
 
 
-_bell = Bell()
+_doorbell = NoDoorbell()
 
 
 def _nothing() -> None:
     pass
 
 
-class Pace:
+class PauseProbe:
     """A `Probe` that makes each operation of a program a scheduling point."""
 
     def __init__(self, pause: Callable[[], None]) -> None:
@@ -111,17 +111,17 @@ class LocalHost(Host):
     def __init__(self, client: Client, worker: Worker | None) -> None:
         reactor = client.reactor
         assert isinstance(reactor, LocalReactor)
-        self.baton = reactor.baton
-        reactor.spinner = Still()
+        self.run_token = reactor.run_token
+        reactor.spinner = NeverSpins()
         self.service_kind = LocalService
         super().__init__(client, worker)
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
-        with self.baton.turn():
-            return self.baton.wait_until(predicate, timeout)
+        with self.run_token.held():
+            return self.run_token.wait_until(predicate, timeout)
 
     def die(self) -> None:
-        """The process has died: nobody is told by it, and nothing of it stays."""
+        """Release everything: the process has died, and tells nobody."""
         for graph in list(self.graphs):
             if isinstance(graph, LocalGraph):
                 graph.die()
@@ -131,13 +131,13 @@ class LocalHost(Host):
             self.service.close_all()
 
     def look_at_calls(self, who: str, on: bool) -> None:
-        """Spans of ordinary calls are not taken: all processes have the same verbs."""
+        """Do nothing: spans of ordinary calls are not taken, since all processes have the same verbs."""
 
     def bell_of(self, process: str) -> Doorbell:
-        return _bell
+        return _doorbell
 
     def ask_of(self, process: str) -> Ask:
-        return lambda name: os.dup(offered(name).fd)  # one process: what any of them offers
+        return lambda name: os.dup(offered(name).fd)  # one process: offers of all of them are in one table
 
     def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
         return None
@@ -146,7 +146,7 @@ class LocalHost(Host):
         return _nothing
 
     def end_group_bell(self, key: str) -> None:
-        """There is none."""
+        """Do nothing: there is none."""
 
 
 class LocalService(GraphService):
@@ -155,7 +155,7 @@ class LocalService(GraphService):
     def __init__(self, host: GraphHost) -> None:
         assert isinstance(host, LocalHost)
         super().__init__(host)
-        self.probes = (Pace(host.baton.pause),)
+        self.probes = (PauseProbe(host.run_token.pause),)
         self._patience = host.spinner
         #: The thread that made this and runs the actor's calls.
         self._thread = threading.get_ident()
@@ -165,7 +165,7 @@ class LocalService(GraphService):
 
 
 class LocalGraph(CompiledGraph):
-    """A compiled graph in the session's one process. Any thread, also one that takes no part in turns yet."""
+    """A compiled graph in the session's one process. Any thread, also one that has no run token yet."""
 
     host: LocalHost
 
@@ -174,32 +174,32 @@ class LocalGraph(CompiledGraph):
         self.spinner = self.host.spinner
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _scheduling_point(self) -> Iterator[None]:
         """A scheduling point, unless the session is over."""
-        baton = self.host.baton
-        if baton.closed:
+        run_token = self.host.run_token
+        if run_token.closed:
             yield
             return
-        with baton.turn():
-            baton.pause()
+        with run_token.held():
+            run_token.pause()
             yield
 
     def execute(self, *args: Any, **kwargs: Any) -> Any:
-        with self._turn():
+        with self._scheduling_point():
             return super().execute(*args, **kwargs)
 
     def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
-        with self._turn():
+        with self._scheduling_point():
             return super().fetch(index, output, timeout, deadline)
 
     def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        # By the host of who waits: in this process it may be another one than that of who compiled.
+        # By the host of the waiting process, which may be another one than the compiler's.
         host = current_backend().host()
-        with self.host.baton.turn():
+        with self.host.run_token.held():
             return wait_until(host, host.process in self._made.processes.values(), predicate, deadline)
 
     def die(self) -> None:
-        """Who has compiled it has died: let go of memory and names."""
+        """Release memory and names: the process that has compiled the graph has died."""
         if not self._is_teardown:
             self._is_teardown = self._stopped = True
             for cancel in self._watches:
@@ -207,5 +207,5 @@ class LocalGraph(CompiledGraph):
             self._made.release()
 
     def _end(self, patience: float, kill_actors: bool) -> None:
-        with self._turn():
+        with self._scheduling_point():
             super()._end(patience, kill_actors)

@@ -1,7 +1,8 @@
 """Locks that are made while a session runs in this process, by `threading` for itself (conditions, queues) and for users.
 
-A thread that has the baton and waits in the kernel for a lock whose holder has given the baton up would wait for ever. So it gives it up as
-well, until the lock is free. Taking a free lock is no scheduling point. A thread that has no baton waits in the kernel, as ever.
+A thread that has the run token and waits in the kernel for a lock would wait for ever when the holder of the lock has given the token up.
+So it gives the token up as well, until the lock is free. Taking a free lock is no scheduling point. A thread that has no run token waits in
+the kernel, as ever.
 
 Locks that are older than the session are the kernel's alone: code that holds one should not call mray.
 """
@@ -15,18 +16,18 @@ import threading
 import types
 from typing import Any
 
-from mray._backends.local.baton import Strand, here
+from mray._backends.local.run_token import SimulatedThread, here
 
 _SimpleQueue = queue.SimpleQueue
 
 
-def _strand() -> Strand | None:
-    """That of the calling thread, if it has the baton and may give it up."""
-    strand = here.strand
-    return None if strand is None or strand.closed_in or strand.baton.holder() is not strand else strand
+def _token_holder() -> SimulatedThread | None:
+    """The calling thread's simulated one, if it has the run token and may give it up."""
+    sim_thread = here.sim_thread
+    return None if sim_thread is None or sim_thread.closed_in or sim_thread.run_token.holder() is not sim_thread else sim_thread
 
 
-class TurnLock:
+class CooperativeLock:
     """Behaves as `threading.Lock`."""
 
     __slots__ = ("__weakref__", "_acquire", "_inner", "locked", "release")
@@ -42,14 +43,14 @@ class TurnLock:
             return self._acquire(False, timeout)  # which refuses a time limit
         if self._acquire(False):
             return True
-        strand = _strand()
-        if strand is None:
+        sim_thread = _token_holder()
+        if sim_thread is None:
             return self._acquire(True, timeout)
-        baton = strand.baton
-        deadline = None if timeout < 0 else baton.clock + timeout
+        run_token = sim_thread.run_token
+        deadline = None if timeout < 0 else run_token.clock + timeout
         while True:
-            left = None if deadline is None else max(0.0, deadline - baton.clock)
-            if not baton.wait_until(self._is_free, left, lambda: "a lock of threading"):
+            left = None if deadline is None else max(0.0, deadline - run_token.clock)
+            if not run_token.wait_until(self._is_free, left, lambda: "a lock of threading"):
                 return False
             if self._acquire(False):
                 return True
@@ -59,7 +60,7 @@ class TurnLock:
 
     @property
     def release_lock(self) -> Any:
-        """An old name, as the next two."""
+        """An old name of `release`, as the next two are of others."""
         return self.release
 
     @property
@@ -75,7 +76,7 @@ class TurnLock:
         self.release()
 
     def _at_fork_reinit(self) -> None:
-        TurnLock.__init__(self)
+        CooperativeLock.__init__(self)
 
     def __reduce__(self) -> Any:
         raise TypeError("cannot pickle '_thread.lock' object")
@@ -84,8 +85,8 @@ class TurnLock:
         return f"<{'locked' if self.locked() else 'unlocked'} _thread.lock object at {id(self):#x}>"
 
 
-class TurnQueue:
-    """Behaves as `queue.SimpleQueue`; as there, a finalizer may `put`."""
+class CooperativeQueue:
+    """Behaves as `queue.SimpleQueue`; a finalizer may `put` here, too."""
 
     def __init__(self) -> None:
         self._inner: Any = _SimpleQueue()
@@ -97,30 +98,30 @@ class TurnQueue:
     __class_getitem__: Any = classmethod(types.GenericAlias)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        strand = _strand()
-        if strand is None or not block:
+        sim_thread = _token_holder()
+        if sim_thread is None or not block:
             return self._inner.get(block, timeout)
         if timeout is not None and timeout < 0:
             raise ValueError("'timeout' must be a non-negative number")
-        baton = strand.baton
-        deadline = None if timeout is None else baton.clock + timeout
+        run_token = sim_thread.run_token
+        deadline = None if timeout is None else run_token.clock + timeout
         while True:
             if not self.empty():
-                with contextlib.suppress(queue.Empty):  # another one was faster
+                with contextlib.suppress(queue.Empty):  # another thread was faster
                     return self.get_nowait()
-            left = None if deadline is None else max(0.0, deadline - baton.clock)
-            if not baton.wait_until(self._has_some, left, lambda: "a queue") and left is not None:
+            left = None if deadline is None else max(0.0, deadline - run_token.clock)
+            if not run_token.wait_until(self._has_some, left, lambda: "a queue") and left is not None:
                 raise queue.Empty
 
     def _has_some(self) -> bool:
         return not self.empty()
 
 
-#: (owner, name, what stands there while a session lives): of these `threading` makes everything else. Without the C type RLock() is made of
+#: (owner, name, its value while a session lives): `threading` makes everything else of these. Without the C type RLock() is made of
 #: them too.
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
-    (threading, "_allocate_lock", TurnLock),
-    (threading, "Lock", TurnLock),
+    (threading, "_allocate_lock", CooperativeLock),
+    (threading, "Lock", CooperativeLock),
     (threading, "_CRLock", None),
-    (queue, "SimpleQueue", TurnQueue),
+    (queue, "SimpleQueue", CooperativeQueue),
 )

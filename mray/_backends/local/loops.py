@@ -1,11 +1,11 @@
 """Event loops whose waiting is a scheduling point.
 
-    a loop in a thread that has the baton  ── select ──▶  TurnSelector: give the baton up until something is due
+    a loop in a thread that has the run token  ── select ──▶  CooperativeSelector: give the run token up until something is due
     callbacks in the order of asyncio                     timers by the session's clock
 
-For every loop that runs in a strand: the user's (`asyncio.run`) and those of async actors, whose main loop waits in turns already
-(`mray._ipc.event_loop` in a `LocalReactor`) and only gets the clock. Each turn of a loop is a scheduling point. A loop that is none of
-asyncio's own (uvloop) is left as it is: it holds everybody up while it waits.
+For every loop that runs in a simulated thread: the user's (`asyncio.run`) and those of async actors, whose main loop waits cooperatively
+already (`mray._ipc.event_loop` in a `LocalReactor`) and only gets the clock. Each iteration of a loop is a scheduling point. A loop that is
+none of asyncio's own (uvloop) is left as it is: it holds all others up while it waits.
 
 Imports asyncio: for processes that are a session.
 """
@@ -18,27 +18,27 @@ from asyncio import base_events, events, selector_events
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mray._backends.local.baton import Baton
+from mray._backends.local.run_token import RunToken
 from mray._ipc.event_loop import LoopSelector
 
 
-class TurnSelector(selectors.BaseSelector):
+class CooperativeSelector(selectors.BaseSelector):
     """The selector of a loop, with `inner` for its descriptors. For the loop's thread."""
 
-    def __init__(self, baton: Baton, inner: selectors.BaseSelector, ready: Callable[[], bool]) -> None:
-        self._baton = baton
+    def __init__(self, run_token: RunToken, inner: selectors.BaseSelector, ready: Callable[[], bool]) -> None:
+        self._run_token = run_token
         self.inner = inner
         #: Whether the loop has something to call.
         self._ready = ready
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        baton = self._baton
-        if baton.holder() is None:
+        run_token = self._run_token
+        if run_token.holder() is None:
             return self.inner.select(timeout)
         if timeout is not None and timeout <= 0:
-            baton.pause()
+            run_token.pause()
         else:
-            baton.wait_until(self._is_due, timeout, lambda: "something to do in its event loop")
+            run_token.wait_until(self._is_due, timeout, lambda: "something to do in its event loop")
         return self.inner.select(0)
 
     def _is_due(self) -> bool:
@@ -66,36 +66,36 @@ class TurnSelector(selectors.BaseSelector):
 class Loops:
     """The loops of a session."""
 
-    def __init__(self, baton: Baton) -> None:
-        self._baton = baton
+    def __init__(self, run_token: RunToken) -> None:
+        self._run_token = run_token
         self._taken: weakref.WeakSet[Any] = weakref.WeakSet()
         base: Any = base_events.BaseEventLoop
         self._run_forever = run_forever = base.run_forever
 
-        def run_in_turns(loop: Any) -> None:
-            if baton.holder() is not None:
+        def run_cooperatively(loop: Any) -> None:
+            if run_token.holder() is not None:
                 self.take_over(loop)
             run_forever(loop)
 
-        base.run_forever = run_in_turns
+        base.run_forever = run_cooperatively
         running = events._get_running_loop()
         if running is not None:
             self.take_over(running)
 
     def take_over(self, loop: Any) -> None:
-        """From now on a loop waits in turns and goes by the session's clock."""
+        """Make a loop wait cooperatively and go by the session's clock, from now on."""
         if loop in self._taken or not isinstance(loop, selector_events.BaseSelectorEventLoop):
             return
         self._taken.add(loop)
         state = vars(loop)
-        baton, inner, ready = self._baton, state["_selector"], state["_ready"]
+        run_token, inner, ready = self._run_token, state["_selector"], state["_ready"]
         if not isinstance(inner, LoopSelector):
-            state["_selector"] = TurnSelector(baton, inner, lambda: bool(ready))
-        _shift(state["_scheduled"], baton.clock - loop.time())
-        state["time"] = lambda: baton.clock
+            state["_selector"] = CooperativeSelector(run_token, inner, lambda: bool(ready))
+        _shift(state["_scheduled"], run_token.clock - loop.time())
+        state["time"] = lambda: run_token.clock
 
     def give_back(self) -> None:
-        """The session ends: loops are asyncio's own again."""
+        """Restore the loops to asyncio's own behaviour, at the end of the session."""
         base: Any = base_events.BaseEventLoop
         base.run_forever = self._run_forever
         for loop in list(self._taken):
@@ -103,7 +103,7 @@ class Loops:
             now = state.pop("time")()
             _shift(state["_scheduled"], loop.time() - now)
             selector = state["_selector"]
-            if isinstance(selector, TurnSelector):
+            if isinstance(selector, CooperativeSelector):
                 state["_selector"] = selector.inner
         self._taken.clear()
 

@@ -1,7 +1,7 @@
-"""The node of a session in one process: the native scheduler, with simulated processes to carry out what it says.
+"""The node of a session in one process: the native scheduler, with simulated processes to carry out its instructions.
 
-It hears the words that clients say (`mray._scheduler.words`), as a process at the other end of each client's connection would, starts
-workers on strands of their own, and ends them. No thread of its own: it acts when a word is delivered.
+It receives the messages of clients (`mray._scheduler.words`), as a process at the other end of each client's connection would, starts
+workers on simulated threads of their own, and ends them. No thread of its own: it acts when a message is delivered.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mray._backends.local.baton import Baton, Ended, Strand
 from mray._backends.local.client import LocalClient
-from mray._backends.local.environment import Dress
+from mray._backends.local.environment import EnvironmentVariables
 from mray._backends.local.memory import LocalEntry
 from mray._backends.local.patches import FIRST_PID
+from mray._backends.local.run_token import Ended, RunToken, SimulatedThread
 from mray._backends.local.transport import End, LocalConnection, connect
 from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
@@ -49,54 +49,55 @@ _PLACE_GRACE = 0.2
 class Process:
     """A simulated process: the driver, or a worker."""
 
-    def __init__(self, client: LocalClient, worker: LocalWorker | None, dress: Dress | None, pid: int) -> None:
+    def __init__(self, client: LocalClient, worker: LocalWorker | None, env_vars: EnvironmentVariables | None, pid: int) -> None:
         self.client = client
-        #: What `os.getpid` says in it.
+        #: The value of `os.getpid` in it.
         self.pid = pid
         self.worker = worker
-        #: What is only true while one of its strands runs.
-        self.dress = dress
-        self.strands: list[Strand] = []
-        #: What `atexit.register` was given in it: function, arguments.
+        #: Set only while one of its simulated threads runs; None: the driver's.
+        self.env_vars = env_vars
+        self.sim_threads: list[SimulatedThread] = []
+        #: Hooks of `atexit.register` in it: function, arguments.
         self.at_exit: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
         #: Classes that have arrived in it by value, by cloudpickle's ids.
         self.classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
         self.dead = False
         client.reactor.process = self
         self._callbacks: deque[Callable[[], None]] = deque()
-        self._caller: Strand | None = None
+        self._caller: SimulatedThread | None = None
         #: The user's verbs of this process.
         self.backend: Any = None
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Have the user's callback called on a strand of this process: it may wait, for a lock that another strand has, say."""
+        """Call the user's callback on a simulated thread of this process: it may wait, for a lock that another one has, say."""
         self._callbacks.append(callback)
         if self._caller is None and not self.dead:
-            baton = self.client.reactor.baton
-            self._caller = baton.spawn(f"callbacks of {self.strands[0].name if self.strands else 'the driver'}", self._call, self)
+            run_token = self.client.reactor.run_token
+            name = self.sim_threads[0].name if self.sim_threads else "the driver"
+            self._caller = run_token.spawn(f"callbacks of {name}", self._call, self)
             self._caller.serves = True
-            self.strands.append(self._caller)
+            self.sim_threads.append(self._caller)
 
     def _call(self) -> None:
-        baton, callbacks = self.client.reactor.baton, self._callbacks
+        run_token, callbacks = self.client.reactor.run_token, self._callbacks
         while True:
-            baton.wait_until(callbacks.__len__, None)
+            run_token.wait_until(callbacks.__len__, None)
             try:
                 callbacks.popleft()()
             except Exception:
                 logger.exception("a callback failed")
-            baton.pause()
+            run_token.pause()
 
 
 class LocalNode:
     """The node's state."""
 
-    def __init__(self, baton: Baton, directory: str, options: dict[str, Any], make_backend: Callable[[Process], Any]) -> None:
-        self.baton = baton
+    def __init__(self, run_token: RunToken, directory: str, options: dict[str, Any], make_backend: Callable[[Process], Any]) -> None:
+        self.run_token = run_token
         self.directory = directory
         self._make_backend = make_backend
         self.entry: type[LocalEntry] = type("Entry", (LocalEntry,), {})
-        #: Process id -> what is called with messages for it, and when somebody has hung up.
+        #: Process id -> its callbacks for messages and for peers that hang up.
         self.listening: dict[str, End] = {}
         self.processes: dict[str, Process] = {}
         self._numbers = itertools.count(1)
@@ -121,7 +122,7 @@ class LocalNode:
             "env": dict(default),
             "preload": [],
             "persistent": False,
-            #: What is shown in workers is shown here.
+            #: Output of workers is the driver's own.
             "one_process": True,
             "node_pid": os.getpid(),
             "cpus": cpus,
@@ -138,13 +139,13 @@ class LocalNode:
         )
 
     def new_process(self) -> str:
-        """A process id, by which no order goes."""
+        """A process id; no order depends on it."""
         return f"{next(self._numbers):04x}{os.urandom(6).hex()}"
 
     # ------------------------------------------------------------------------------------ members
     def admit(self, client: LocalClient, end: End) -> LocalConnection:
         """A client joins; returns its connection to the node."""
-        connection = connect(self.baton, end, (self._heard, _nothing, None))
+        connection = connect(self.run_token, end, (self._heard, _nothing, None))
         other = connection.other
         assert other is not None
         here = self.processes.get(client.process)
@@ -158,20 +159,20 @@ class LocalNode:
         return connection
 
     def _spawn(self, process: str, environment: Environment) -> None:
-        """A worker, on a strand of its own."""
+        """A worker, on a simulated thread of its own."""
         if process not in self._scheduler.workers.workers:
             return
         client = LocalClient(self, process, m.ROLE_WORKER)
         worker = LocalWorker(client, self)
-        here = self.processes[process] = Process(client, worker, Dress(dict(environment)), FIRST_PID + next(self._pids))
+        here = self.processes[process] = Process(client, worker, EnvironmentVariables(dict(environment)), FIRST_PID + next(self._pids))
         self.by_pid[here.pid] = here
-        worker.place = here
+        worker.simulated = here
         client.join()
         here.backend = self._make_backend(here)
-        here.strands.append(self.baton.spawn(f"worker {int(process[:4], 16)}", lambda: self._live(here), here))
+        here.sim_threads.append(self.run_token.spawn(f"worker {int(process[:4], 16)}", lambda: self._live(here), here))
 
     def _live(self, here: Process) -> None:
-        """The life of a worker, on its strand."""
+        """The life of a worker, on its simulated thread."""
         status: int | None = 0
         worker = here.worker
         assert worker is not None
@@ -191,7 +192,7 @@ class LocalNode:
         self.bury(here, status)
 
     def bury(self, here: Process, status: int | None) -> None:
-        """A process is dead: like a SIGKILL (status -9) if it has not ended by itself."""
+        """Remove a process that is dead: like a SIGKILL (status -9) if it has not ended by itself."""
         if here.dead:
             return
         here.dead = True
@@ -199,14 +200,14 @@ class LocalNode:
         process = client.process
         record = self._scheduler.workers.workers.get(process)
         self._graves.append(snapshot.grave(record, process, here.pid, status))
-        for strand in here.strands:
-            self.baton.throw(strand, Ended(), final=True)
+        for sim_thread in here.sim_threads:
+            self.run_token.throw(sim_thread, Ended(), final=True)
         client.hang_up()
         self._members.connections.pop(process, None)
         self._members.forget(process)
         self.processes.pop(process, None)
         self.by_pid.pop(here.pid, None)
-        self.baton.tell(self._apply, events.MemberDied(process, (m.CAUSE_CRASH, "", here.pid, status, None)))
+        self.run_token.call_soon(self._apply, events.MemberDied(process, (m.CAUSE_CRASH, "", here.pid, status, None)))
 
     # ------------------------------------------------------------------------------------ messages
     def _heard(self, connection: Any, message: Message) -> None:
@@ -251,61 +252,61 @@ class LocalNode:
             if connection is not None:
                 connection.send(instruction.message)
         elif isinstance(instruction, SpawnWorker):
-            self.baton.tell(self._spawn, instruction.process, instruction.environment)
+            self.run_token.call_soon(self._spawn, instruction.process, instruction.environment)
         elif isinstance(instruction, KillWorker):
             here = self.processes.get(instruction.process)
             if here is not None:
                 self.bury(here, -9)
         elif isinstance(instruction, AwaitCreation):
             actor = instruction.actor
-            self.baton.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
+            self.run_token.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
         elif isinstance(instruction, AwaitPlace):
             tenant = instruction.tenant
-            self.baton.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))
+            self.run_token.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))
 
     # ------------------------------------------------------------------------------------ for people
     def answer(self, what: str) -> Any:
-        """What an observer in this process asks (see `mray._runtime.node.snapshot`)."""
-        self.baton.hear()
+        """Answer an observer in this process (see `mray._runtime.node.snapshot`)."""
+        self.run_token.run_callbacks()
         return [] if what == "stacks" else snapshot.answer(self._view, what)
 
     def explain(self) -> str:
-        """Who waits for what, a line for each; and what cannot be placed."""
+        """A line for each wait, and for each demand that cannot be placed."""
         lines = []
-        for strand in self.baton.strands:
-            worker = getattr(strand.process, "worker", None)
-            what = strand.waits_for() if strand.waits_for is not None else self._owed_to(strand)
+        for sim_thread in self.run_token.sim_threads:
+            worker = getattr(sim_thread.process, "worker", None)
+            what = sim_thread.waits_for() if sim_thread.waits_for is not None else self._owed_to(sim_thread)
             doing = "" if worker is None else worker.doing()
-            if strand.serves or (worker is not None and not doing and not what):
+            if sim_thread.serves or (worker is not None and not doing and not what):
                 continue  # it waits for work
-            lines.append(f"  {strand.name}{f' ({doing})' if doing else ''} waits{f' for {what}' if what else ''}\n")
+            lines.append(f"  {sim_thread.name}{f' ({doing})' if doing else ''} waits{f' for {what}' if what else ''}\n")
         for tenant in self._scheduler.queue.waiting():
             row = snapshot._demand(tenant)
             lines.append(f"  {row['label']} waits for {row['resources']}; there is {self._scheduler.pool.available()}\n")
         return "".join(lines)
 
-    def _owed_to(self, strand: Strand) -> str:
-        """The calls whose results a strand waits for; else whose objects."""
-        client = getattr(strand.process, "client", None)
+    def _owed_to(self, sim_thread: SimulatedThread) -> str:
+        """The calls whose results a simulated thread waits for; else the owners of the objects."""
+        client = getattr(sim_thread.process, "client", None)
         if client is None:
             return ""
         _found, waits = process_snapshot.answer(client, ["waits"])["waits"]
-        debts = [debt for wait in waits if wait["thread"] == strand.thread.name for debt in wait["on"]]
+        debts = [debt for wait in waits if wait["thread"] == sim_thread.thread.name for debt in wait["on"]]
         return ", ".join(debt["task"] or f"an object of {self._name_of(debt['process'])}" for debt in debts)
 
     def _name_of(self, process: str) -> str:
         here = self.processes.get(process)
-        return here.strands[0].name if here is not None else "the driver"
+        return here.sim_threads[0].name if here is not None else "the driver"
 
 
 class _NoTable:
-    """There is no table in shared memory: what it would say is nothing."""
+    """Stands for the table in shared memory, which does not exist: all its words are zero."""
 
-    class _Words:
+    class _Zeros:
         def __getitem__(self, _index: int) -> int:
             return 0
 
-    words = _Words()
+    words = _Zeros()
 
     def total(self, _word: int, _rows: int) -> int:
         return 0

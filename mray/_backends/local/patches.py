@@ -1,8 +1,9 @@
-"""What blocks a thread natively is a scheduling point in here: `time.sleep`, conditions, `Thread.join`. What a process has of its own, a
-simulated one has: a pid, exit handlers, the classes that have come to it.
+"""Replaced functions of the standard library: the ones that block a thread (`time.sleep`, conditions, `Thread.join`) become scheduling
+points, the others answer for the simulated process (pid, exit handlers, the classes that have arrived in it).
 
-Replaced while a session in one process lives, put back at its end. A thread that has no baton gets the original. What a module has
-imported by name before `init` (``from time import sleep``) stays the original too: it blocks everybody, which is slower and still right.
+Replaced while a session in one process lives, put back at its end. A thread that has no run token gets the original. A function that a
+module has imported by name before `init` (``from time import sleep``) stays the original too: it blocks all threads, which is slower and
+still right.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from typing import Any
 import cloudpickle.cloudpickle
 
 from mray._backends.local import locks
-from mray._backends.local.baton import Baton, here
+from mray._backends.local.run_token import RunToken, here
 
 #: Simulated pids begin here: the kernel has none that is larger.
 FIRST_PID = 1 << 22
 
-#: How the names of threads begin that mray itself starts and that never wait in the kernel: they take turns.
+#: The prefix of the names of threads that mray itself starts and that never wait in the kernel: they are simulated threads.
 OURS = "proxy "
 
 _sleep = time.sleep
@@ -41,31 +42,31 @@ _register = atexit.register
 _unregister = atexit.unregister
 _classes: MutableMapping[str, type] = vars(cloudpickle.cloudpickle)["_DYNAMIC_CLASS_TRACKER_BY_ID"]
 
-#: The baton of this process's session.
-_baton: Baton | None = None
+#: The run token of this process's session.
+_run_token: RunToken | None = None
 #: Its simulated processes that live, by pid.
 _processes: Mapping[int, Any] = {}
 
 
 def _holder() -> Any:
-    return None if _baton is None else _baton.holder()
+    return None if _run_token is None else _run_token.holder()
 
 
 def sleep(seconds: float, /) -> None:
     """`time.sleep`, by the session's clock."""
-    strand = _holder()
-    if strand is None or strand.closed_in:
+    sim_thread = _holder()
+    if sim_thread is None or sim_thread.closed_in:
         _sleep(seconds)
         return
     if not seconds > 0:
         _sleep(seconds)  # TypeError, ValueError, or nothing
-    strand.baton.sleep(seconds, lambda: f"time.sleep({seconds:g})")
+    sim_thread.run_token.sleep(seconds, lambda: f"time.sleep({seconds:g})")
 
 
 def wait(self: Any, timeout: float | None = None) -> bool:
     """`threading.Condition.wait`: others run meanwhile."""
-    strand = _holder()
-    if strand is None or strand.closed_in:
+    sim_thread = _holder()
+    if sim_thread is None or sim_thread.closed_in:
         return _condition_wait(self, timeout)
     if not self._is_owned():
         raise RuntimeError("cannot wait on un-acquired lock")
@@ -75,7 +76,7 @@ def wait(self: Any, timeout: float | None = None) -> bool:
     saved = self._release_save()
     notified = False
     try:
-        notified = bool(strand.baton.wait_until(lambda: not waiter.locked(), timeout, lambda: "a condition of threading"))
+        notified = bool(sim_thread.run_token.wait_until(lambda: not waiter.locked(), timeout, lambda: "a condition of threading"))
         return notified
     finally:
         self._acquire_restore(saved)
@@ -86,9 +87,9 @@ def wait(self: Any, timeout: float | None = None) -> bool:
 
 def join(self: Any, timeout: float | None = None) -> None:
     """`threading.Thread.join`: others run meanwhile."""
-    strand = _holder()
-    if strand is not None and not strand.closed_in and self.ident is not None and self is not threading.current_thread():
-        strand.baton.wait_until(lambda: not self.is_alive(), timeout, lambda: f"the end of thread {self.name}")
+    sim_thread = _holder()
+    if sim_thread is not None and not sim_thread.closed_in and self.ident is not None and self is not threading.current_thread():
+        sim_thread.run_token.wait_until(lambda: not self.is_alive(), timeout, lambda: f"the end of thread {self.name}")
         if self.is_alive():
             return
     _join(self, timeout)
@@ -96,15 +97,15 @@ def join(self: Any, timeout: float | None = None) -> None:
 
 def start(self: Any) -> None:
     """`threading.Thread.start`: the thread belongs to the simulated process that starts it."""
-    strand = _holder()
-    if strand is None:
+    sim_thread = _holder()
+    if sim_thread is None:
         _start(self)
         return
-    baton, process = strand.baton, strand.process
+    run_token, process = sim_thread.run_token, sim_thread.process
     if self.name.startswith(OURS):
-        process.strands.append(baton.enlist(self, process))
+        process.sim_threads.append(run_token.enlist(self, process))
         return
-    baton.guests.add(self)
+    run_token.guests.add(self)
     run = self.run
 
     def run_there() -> None:
@@ -112,11 +113,11 @@ def start(self: Any) -> None:
         run()
 
     self.run = run_there
-    was, strand.closed_in = strand.closed_in, True
+    was, sim_thread.closed_in = sim_thread.closed_in, True
     try:
         _start(self)
     finally:
-        strand.closed_in = was
+        sim_thread.closed_in = was
 
 
 def end_process(status: int) -> None:
@@ -130,17 +131,17 @@ def end_process(status: int) -> None:
 def getpid() -> int:
     """`os.getpid`: a simulated process has a number of its own, which no process of the system has.
 
-    `multiprocessing` is told the truth: the processes that it forks are children of this one.
+    `multiprocessing` gets the real one: the processes that it forks are children of this one.
     """
     process = here.process
-    if process is None or _baton is None or process.worker is None:
+    if process is None or _run_token is None or process.worker is None:
         return _getpid()
     return _getpid() if sys._getframe(1).f_globals.get("__name__", "").startswith("multiprocessing.") else int(process.pid)
 
 
 def kill(pid: int, number: int, /) -> None:
-    """`os.kill`: of a simulated process, what the signal would do to a real one."""
-    if _baton is None or pid < FIRST_PID:
+    """`os.kill`: does to a simulated process what the signal would do to a real one."""
+    if _run_token is None or pid < FIRST_PID:
         _kill(pid, number)
         return
     process = _processes.get(pid)
@@ -159,9 +160,9 @@ def kill(pid: int, number: int, /) -> None:
 
 
 def register(function: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """`atexit.register`: at the end of the simulated process, unless the hook is of what is left behind by it."""
+    """`atexit.register`: at the end of the simulated process, unless the hook belongs to a module or finalizer that outlives it."""
     process = here.process
-    if process is None or _baton is None or process.worker is None or _is_everybodys(function):
+    if process is None or _run_token is None or process.worker is None or _is_everybodys(function):
         return _register(function, *args, **kwargs)
     process.at_exit.append((function, args, kwargs))
     return function
@@ -180,7 +181,7 @@ def _is_everybodys(function: Any) -> bool:
 def unregister(function: Any, /) -> None:
     """`atexit.unregister`."""
     process = here.process
-    if process is None or _baton is None or process.worker is None:
+    if process is None or _run_token is None or process.worker is None:
         _unregister(function)
     else:
         process.at_exit[:] = [hook for hook in process.at_exit if hook[0] != function]
@@ -189,7 +190,7 @@ def unregister(function: Any, /) -> None:
 class Classes:
     """cloudpickle's table of the classes that it has unpickled, by id: each simulated process has its own.
 
-    With one for all, a class that arrives in an actor would be the driver's own, and what arrives with it be put into that.
+    With one for all, a class that arrives in an actor would be the driver's own, and the state that arrives with it would be put into that.
     """
 
     def _here(self) -> MutableMapping[str, type]:
@@ -219,17 +220,17 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
 _ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours in _REPLACED)
 
 
-def install(baton: Baton, processes: Mapping[int, Any]) -> None:
-    """A session begins; `processes` are those of its simulated processes that live, by pid."""
-    global _baton, _processes
-    _baton, _processes = baton, processes
+def install(run_token: RunToken, processes: Mapping[int, Any]) -> None:
+    """Replace the functions: a session begins. `processes`: its simulated processes that live, by pid."""
+    global _run_token, _processes
+    _run_token, _processes = run_token, processes
     for owner, name, ours in _REPLACED:
         setattr(owner, name, ours)
 
 
 def uninstall() -> None:
-    """It is over."""
-    global _baton, _processes
-    _baton, _processes = None, {}
+    """Put the originals back."""
+    global _run_token, _processes
+    _run_token, _processes = None, {}
     for (owner, name, _ours), original in zip(_REPLACED, _ORIGINALS, strict=True):
         setattr(owner, name, original)

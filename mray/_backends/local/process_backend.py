@@ -1,4 +1,4 @@
-"""`ProcessBackend`: the native engine's share of one simulated process, with graphs that take turns."""
+"""`ProcessBackend`: the native engine's share of one simulated process, with graphs that run cooperatively."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ProcessBackend(NativeBackend):
-    """Of the driver, or of a worker."""
+    """The backend of the driver, or of a worker."""
 
     graph_host: LocalHost | None
 
@@ -23,7 +23,7 @@ class ProcessBackend(NativeBackend):
         return compile_graph(self.host(), root, kind=LocalGraph, **options)
 
     def leave_graphs(self) -> None:
-        """The process is dead, and its memory is everybody's: let go of what belongs to graphs. In its main strand, as the last thing."""
+        """Release the memory of graphs, which no kernel frees: the process is dead. In its main simulated thread, as the last thing."""
         host = self.graph_host
         if host is not None:
             host.die()

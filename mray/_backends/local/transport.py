@@ -1,7 +1,7 @@
 """Messages between the simulated processes of a session: the runtime's connections and reactors, without sockets and threads.
 
-A message is a word to the baton: it is dispatched at the next decision, in the order in which messages were sent, by whoever chooses. So
-the runtime above sees what it sees natively: messages that arrive later, never in the middle of something.
+A message is a callback of the run token: it is dispatched at the next decision, in the order in which messages were sent, by the thread
+that chooses. So the runtime above sees what it sees natively: messages that arrive later, never in the middle of something.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from mray._backends.local.baton import Baton, here
+from mray._backends.local.run_token import RunToken, here
 from mray._common.log import logger
 from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
 from mray._ipc.interrupts import InterruptGuard
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 class LocalConnection(Connection):
     """One end of a conversation between two of our processes."""
 
-    __slots__ = ("_baton", "home", "other")
+    __slots__ = ("_run_token", "home", "other")
 
-    def __init__(self, baton: Baton, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
-        self._baton = baton
+    def __init__(self, run_token: RunToken, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
+        self._run_token = run_token
         self.other: LocalConnection | None = None
         #: The process at this end; None for the node.
         self.home: Any = None
@@ -52,11 +52,11 @@ class LocalConnection(Connection):
 
     def post(self, message: Message) -> None:
         if not self.closed:
-            self._baton.words.append((_deliver, (self.other, message)))
+            self._run_token.callbacks.append((_deliver, (self.other, message)))
 
     def send(self, message: Message) -> None:
         if not self.closed:
-            self._baton.tell(_deliver, self.other, message)
+            self._run_token.call_soon(_deliver, self.other, message)
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -68,7 +68,7 @@ class LocalConnection(Connection):
         if not self.closed:
             self.closed = True
             if self.other is not None:
-                self._baton.tell(self.other.hang_up)
+                self._run_token.call_soon(self.other.hang_up)
 
     def is_cut(self) -> bool:
         return self.closed
@@ -90,30 +90,30 @@ def _deliver(connection: LocalConnection, message: Message) -> None:
     try:
         connection.on_message(connection, message)
     except Exception:
-        # A bug of ours: what stands behind this message must not be lost with it.
+        # A bug of ours: the messages behind this one must not be lost with it.
         logger.exception("message %s from %r failed", message[:1], connection)
     finally:
         here.process = was
 
 
-#: What is called with messages for a process and when somebody hangs up, and the process (None: the node).
+#: Called with messages for a process, called when a peer hangs up, and the process (None: the node).
 End = tuple[MessageCallback, HangupCallback, Any]
 
 
-def connect(baton: Baton, here: End, there: End) -> LocalConnection:
+def connect(run_token: RunToken, here: End, there: End) -> LocalConnection:
     """A conversation; returns this end of it."""
-    mine, others = LocalConnection(baton, *here[:2]), LocalConnection(baton, *there[:2])
+    mine, others = LocalConnection(run_token, *here[:2]), LocalConnection(run_token, *there[:2])
     mine.other, others.other = others, mine
     mine.home, others.home = here[2], there[2]
     return mine
 
 
 class LocalReactor(Reactor):
-    """Where a process waits: the baton's waiting place."""
+    """The waiting place of a simulated process: all of them wait at the run token."""
 
-    def __init__(self, baton: Baton) -> None:
-        self.baton = baton
-        #: Whose it is; set once there is one.
+    def __init__(self, run_token: RunToken) -> None:
+        self.run_token = run_token
+        #: The process that it belongs to; set once there is one.
         self.process: Any = None
         self.asleep = False
         self.activity = 0
@@ -125,7 +125,7 @@ class LocalReactor(Reactor):
         self.spinner = None
         self.bell_fd = -1
         self.bells = ()
-        #: Descriptor -> what looks whether there is something to read.
+        #: Descriptor -> the poller that looks whether there is something to read.
         self._watched: dict[int, Callable[[], None]] = {}
 
     def _call(self, callback: Callable[[], None]) -> None:
@@ -137,10 +137,10 @@ class LocalReactor(Reactor):
             here.process = was
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.baton.call_later(seconds, lambda: self._call(callback))
+        self.run_token.call_later(seconds, lambda: self._call(callback))
 
     def defer(self, callback: Callable[[], None]) -> None:
-        self.baton.tell(self._call, callback)
+        self.run_token.call_soon(self._call, callback)
 
     def post_later(self, held: Flushable) -> None:
         held.flush()
@@ -153,33 +153,33 @@ class LocalReactor(Reactor):
         return False
 
     def want_relief(self) -> None:
-        """Whoever chooses reads."""
+        """Messages are delivered at each decision: nothing to do."""
 
     def want_tick(self) -> None:
         """Nothing is held back."""
 
     def wake(self) -> None:
-        """Whoever waits is asked at each decision."""
-        self.baton.tell(_nothing)
+        """Make a decision, at which every predicate is asked."""
+        self.run_token.call_soon(_nothing)
 
     def turn(self, timeout: float | None = None) -> None:
-        self.baton.pause()
+        self.run_token.pause()
 
     def run_deferred(self) -> None:
-        self.baton.hear()
+        self.run_token.run_callbacks()
 
     def wait_until(self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True) -> bool:
-        return self.baton.wait_until(predicate, timeout)
+        return self.run_token.wait_until(predicate, timeout)
 
     def is_amidst(self) -> bool:
-        return self.baton.hears or self.guard.owns_lock()
+        return self.run_token.is_in_callbacks or self.guard.owns_lock()
 
     def attend(self, attendant: Callable[[], None]) -> None:
-        self.baton.attendants.append(attendant)
+        self.run_token.pollers.append(attendant)
 
     def unattend(self, attendant: Callable[[], None]) -> None:
-        if attendant in self.baton.attendants:
-            self.baton.attendants.remove(attendant)
+        if attendant in self.run_token.pollers:
+            self.run_token.pollers.remove(attendant)
 
     def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
         poll = select.poll()
@@ -198,7 +198,7 @@ class LocalReactor(Reactor):
             self.unattend(look)
 
     def look(self) -> bool:
-        self.baton.pause()
+        self.run_token.pause()
         return True
 
     def start_relief(self) -> None:

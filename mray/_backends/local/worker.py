@@ -1,6 +1,6 @@
-"""`LocalWorker`: the worker of one simulated process, on its strand: what in the native one touches the operating system's process.
+"""`LocalWorker`: the worker of one simulated process, which replaces the parts of the native one that touch the operating system's process.
 
-The native worker and executor run unchanged otherwise: what is raised where, retried, wrapped, streamed and cancelled is theirs.
+The native worker and executor run unchanged otherwise: errors, retries, streams and cancelling are theirs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mray._backends.local.baton import Ended
-from mray._backends.local.lanes import LocalLanes
+from mray._backends.local.concurrency_groups import LocalConcurrencyGroups
+from mray._backends.local.run_token import Ended
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.accelerators import KINDS, variables_of, visible
@@ -47,7 +47,7 @@ class _NoTitle(Title):
 
 
 class LocalInterrupts(Interrupts):
-    """Cancels what runs on a worker's strand."""
+    """Cancels the call that runs on a worker's simulated thread."""
 
     worker: LocalWorker
 
@@ -99,12 +99,12 @@ class LocalExecutor(Executor):
 class LocalWorker(Worker):
     """A worker's state and main loop."""
 
-    place: Process
-    lanes: LocalLanes
+    simulated: Process
+    lanes: LocalConcurrencyGroups
 
     interrupts_class = LocalInterrupts
     executor_class = LocalExecutor
-    lanes_class = LocalLanes
+    lanes_class = LocalConcurrencyGroups
 
     def __init__(self, client: LocalClient, node: LocalNode) -> None:
         super().__init__(client)
@@ -115,31 +115,31 @@ class LocalWorker(Worker):
 
     # ------------------------------------------------------------------------------------ from outside
     def interrupt(self) -> None:
-        """KeyboardInterrupt in what runs, at its next scheduling point."""
-        for strand in self.place.strands[:1]:
-            self._node.baton.throw(strand, KeyboardInterrupt())
+        """Raise KeyboardInterrupt in the running call, at its next scheduling point."""
+        for sim_thread in self.simulated.sim_threads[:1]:
+            self._node.run_token.throw(sim_thread, KeyboardInterrupt())
 
     def end(self, status: int) -> None:
-        """The process dies now."""
-        self._node.bury(self.place, status)
+        """Kill the process now."""
+        self._node.bury(self.simulated, status)
 
     def exit_here(self, status: int) -> None:
-        """User code on the strand that calls ends its process. Does not return."""
-        self._node.bury(self.place, status)
+        """End the process from the user code on the calling simulated thread. Does not return."""
+        self._node.bury(self.simulated, status)
         raise ProcessExit(status)
 
     def doing(self) -> str:
-        """The calls that run, in words; "" when there is none."""
+        """A description of the running calls; "" when there is none."""
         if self.lanes.running:
             return ", ".join(call.task_name for call in self.lanes.running.values())
-        context = vars(self.context)  # not what it says to the strand that asks
+        context = vars(self.context)  # its attributes answer for the calling simulated thread
         return str(context["task_name"] or self.executor.shown) if context.get("task_id") is not None else ""
 
-    # ------------------------------------------------------------------------------------ its strand
+    # ------------------------------------------------------------------------------------ its simulated thread
     def _serve(self, connection: Connection, message: Message) -> None:
-        for strand in self.place.strands[:1]:
-            if not strand.final:
-                strand.urgent = None  # it was meant for what is over
+        for sim_thread in self.simulated.sim_threads[:1]:
+            if not sim_thread.final:
+                sim_thread.urgent = None  # it was meant for a call that is over
         super()._serve(connection, message)
 
     def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
@@ -151,7 +151,7 @@ class LocalWorker(Worker):
         if placement != context.placement:
             context.placement = placement
         self._lease_cpus = bool(resources.get("CPU"))
-        self._dress_up((options or {}).get("accelerators") or {})
+        self._set_device_variables((options or {}).get("accelerators") or {})
 
     def _start_actor(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> None:
         context = self.context
@@ -159,8 +159,8 @@ class LocalWorker(Worker):
         context.resources = dict(spec.get("resources") or {})
         context.runtime_env = spec.get("runtime_env") or {}
         context.placement = spec.get("current_group")
-        self.place.strands[0].name = f"{spec['class_name']} {spec['number']}" if "number" in spec else spec["class_name"]
-        self._dress_up(spec.get("accelerators") or {})
+        self.simulated.sim_threads[0].name = f"{spec['class_name']} {spec['number']}" if "number" in spec else spec["class_name"]
+        self._set_device_variables(spec.get("accelerators") or {})
         failure = self.executor.become(actor_id, spec, incarnation)
         node = self.client.node
         if failure is None:
@@ -170,23 +170,23 @@ class LocalWorker(Worker):
             node.send((m.ACTOR_FAILED, actor_id, failure))
             self.executor.end = (m.CAUSE_INIT, "its constructor raised")
 
-    def _dress_up(self, accelerators: dict[str, list[int]]) -> None:
-        """The variables that follow from what the task or actor has."""
-        dress = self.place.dress
-        assert dress is not None
+    def _set_device_variables(self, accelerators: dict[str, list[int]]) -> None:
+        """Set the variables that follow from the devices of the task or actor."""
+        env_vars = self.simulated.env_vars
+        assert env_vars is not None
         gpus = self.context.gpu_ids
         hides = settings.ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.get()
         if (gpus or hides) and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
-            dress.set("CUDA_VISIBLE_DEVICES", ",".join(str(gpu) for gpu in gpus))
+            env_vars.set("CUDA_VISIBLE_DEVICES", ",".join(str(gpu) for gpu in gpus))
         before, self._devices_before = self._devices_before, {}
         for name, value in before.items():
-            dress.restore(name, value)
+            env_vars.restore(name, value)
         shown = {kind: visible(kind, indices, os.environ.get(KINDS[kind].variable)) for kind, indices in accelerators.items()}
         self.context.accelerators = shown
         for kind in KINDS if hides else shown:
             for name, value in variables_of(kind, shown.get(kind, ())).items():
                 self._devices_before[name] = os.environ.get(name)
-                dress.set(name, value)
+                env_vars.set(name, value)
 
     def _leave(self, kind: str, text: str) -> NoReturn:
         """End in order: calls that run, user hooks, then the process."""
@@ -197,7 +197,7 @@ class LocalWorker(Worker):
         client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
         if kind != m.CAUSE_INIT:
             self._survive(self.executor.shut_down_instance)
-        hooks = self.place.at_exit
+        hooks = self.simulated.at_exit
         while hooks:
             function, args, kwargs = hooks.pop()
             self._survive(functools.partial(function, *args, **kwargs))

@@ -1,6 +1,6 @@
-"""Lanes of a simulated process: each thread of a lane is a strand, each loop waits in turns.
+"""Concurrency groups of a simulated process: each of their threads is a simulated thread, each loop waits cooperatively.
 
-The native lanes (`mray._runtime.worker.groups`) run unchanged otherwise: which call runs where, and in which order calls begin, is theirs.
+The native ones (`mray._runtime.worker.groups`) run unchanged otherwise: they decide where each call runs and in which order calls begin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mray._backends.local.baton import Ended
+from mray._backends.local.run_token import Ended
 from mray._graph.actor.coroutines import own_loop, use_loop
 from mray._runtime.worker.groups import Lanes
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def _number_of(task: Any) -> tuple[int, str]:
-    """Tasks in the order in which they were made, unless somebody has named them."""
+    """Sort tasks in the order in which they were made, unless the user has named them."""
     name = str(task.get_name())
     return len(name), name
 
 
-class LocalLanes(Lanes):
-    """All lanes of one actor."""
+class LocalConcurrencyGroups(Lanes):
+    """All concurrency groups of one actor."""
 
     worker: LocalWorker
 
@@ -40,7 +40,7 @@ class LocalLanes(Lanes):
         return construct
 
     def start_thread(self, target: Callable[[], None], name: str) -> None:
-        place = self.worker.place
+        process = self.worker.simulated
 
         def run() -> None:
             try:
@@ -48,10 +48,10 @@ class LocalLanes(Lanes):
             finally:
                 self.close_loops()
 
-        place.strands.append(place.client.reactor.baton.spawn(name, run, place))
+        process.sim_threads.append(process.client.reactor.run_token.spawn(name, run, process))
 
     def close_loops(self) -> None:
-        """The strand that calls is over: close its event loops. What has not come to its end in them is thrown away, and nothing said."""
+        """The calling simulated thread is over: close its event loops. Tasks that have not ended are dropped without a message."""
         loops = [own_loop()]
         for lane in (self._lanes or {}).values():
             state = vars(lane)
@@ -60,7 +60,7 @@ class LocalLanes(Lanes):
         for loop in loops:
             if loop is not None and not loop.is_closed() and not loop.is_running():
                 for lane in (self._lanes or {}).values():
-                    lane._queue.clear()  # nothing begins where something ends
+                    lane._queue.clear()  # nothing begins in a loop that ends
                 for task in sorted(sys.modules["asyncio"].all_tasks(loop), key=_number_of):
                     task._log_destroy_pending = False
                     with contextlib.suppress(BaseException):
@@ -69,17 +69,17 @@ class LocalLanes(Lanes):
                 loop.close()
 
     def terminate(self) -> bool:
-        """SIGTERM; False when there are no lanes, which alone wait for what runs."""
+        """Handle SIGTERM; False without groups, which alone wait for running calls."""
         if self.exist:
             self._on_terminate(0, None)
         return self.exist
 
     def crash(self) -> NoReturn:
         error = sys.exc_info()[1]
-        if not isinstance(error, (Ended, GeneratorExit)):  # which is of `close_loops`
+        if not isinstance(error, (Ended, GeneratorExit)):  # GeneratorExit is raised by `close_loops`
             sys.excepthook(*sys.exc_info())
             self.worker.end(1)
         asyncio = sys.modules.get("asyncio")
         if asyncio is not None and asyncio._get_running_loop() is not None:
-            raise asyncio.CancelledError  # a task that ends with anything else says so in the log
+            raise asyncio.CancelledError  # asyncio logs a task that ends with anything else
         raise Ended

@@ -1,0 +1,558 @@
+"""The run token: of all threads of a session in one process, the one that has it runs, and a seed decides which one that is.
+
+A *simulated thread* takes part in the session: the driver's own thread, and one for each task or actor. It has the run token from the
+decision that chooses it until its next *scheduling point* (`pause`, `wait_until`, `sleep`, its end). There it chooses the next one, among
+those that can run, with the session's generator of random numbers, and passes the run token on: one lock released, one acquired.
+
+    simulated thread A: user code -- mray call -- choose --+                    +-- goes on
+    simulated thread B:                                    +-- user code -- ... +
+
+Nothing else in here is concurrent, so that nothing is locked. A thread of the user's that calls mray, or a finalizer, leaves a callback
+(`call_soon`) that is called at the next decision.
+
+Time is the session's own `clock`. A decision takes `STEP` of it, whatever the machine needs for it, and computing takes none; when no
+thread can run it moves on to the next deadline, for which the chooser really sleeps. So the events that a time-out overtakes depend on
+the program alone.
+
+Rejected: to run simulated threads as generators or greenlets on one OS thread, which would save the hand-over (about 10 us) and cost the
+reason for this engine: user code blocks where it likes, and every debugger knows threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import random
+import sys
+import threading
+from _thread import allocate_lock
+from collections import deque
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Any
+
+from mray._common.log import logger
+from mray.exceptions import RaySystemError
+
+#: Seconds of the session's clock that a decision takes. More than zero, so that a program that polls lets time pass.
+STEP = 20e-6
+#: Decisions that are remembered.
+TRACED = 100_000
+#: Real seconds after which a signal that has come for a simulated thread takes the run token from one that does not give it up.
+SEIZE_SECONDS = 1.0
+#: Real seconds between two looks at what only a thread from outside can bring about: at first, and at most.
+_FIRST_LOOK, _LAST_LOOK = 0.0002, 0.01
+#: Real seconds between two looks of a guest whether the driver's thread lives.
+_GUEST_LOOKS = 0.05
+
+_start_thread = threading.Thread.start
+
+
+class _Here(threading.local):
+    """The simulated thread and process of an operating system's thread."""
+
+    sim_thread: SimulatedThread | None = None
+    #: The simulated process that its code belongs to.
+    process: Any = None
+
+
+here = _Here()
+
+
+class SimulatedThread:
+    """A thread that takes part in the session.
+
+    Invariant: it has the run token, or is in `RunToken._ready`, or is parked.
+    """
+
+    def __init__(self, run_token: RunToken, name: str, process: Any = None) -> None:
+        self.run_token = run_token
+        self.name = name
+        self.process = process
+        self.thread = threading.current_thread()
+        #: Released when the run token is passed to this simulated thread.
+        self.wakeup = allocate_lock()
+        self.wakeup.acquire()
+        self.parked = False
+        #: The condition that it waits for, asked at each decision.
+        self.predicate: Callable[[], object] | None = None
+        #: Describes that condition.
+        self.waits_for: Callable[[], str] | None = None
+        #: Its time has passed. And which of its waits this is: a timer of an earlier one is void.
+        self.expired = False
+        self.wait_number = 0
+        #: Raised at its next scheduling point; again and again if it is `final`.
+        self.urgent: BaseException | None = None
+        self.final = False
+        #: It waits in code that must not give the run token up (the start of a thread).
+        self.closed_in = False
+        self.ended = False
+        #: It waits for something to do, which nobody misses.
+        self.serves = False
+        #: A thread of the user's own, for the time of a call.
+        self.is_guest = False
+
+    def __repr__(self) -> str:
+        return f"<Strand {self.name}>"
+
+
+class RunToken:
+    """The run token, the clock and the choice. Methods are for the simulated thread that has it, except where they say otherwise."""
+
+    def __init__(self, seed: int, real_time: bool = True) -> None:
+        self.seed = seed
+        self._random = random.Random(seed).random
+        self._real_time = real_time
+        self.clock = 0.0
+        #: Decisions so far: (number, name of the chosen thread, among how many).
+        self.trace: deque[tuple[int, str, int]] = deque(maxlen=TRACED)
+        self._decisions = 0
+        self._ready: list[SimulatedThread] = []
+        #: Parked simulated threads with a predicate, in the order in which they began to wait.
+        self._polled: dict[SimulatedThread, None] = {}
+        #: Ends of waits, and callbacks: (when, number, simulated thread or None, number of its wait, callback).
+        self._timers: list[tuple[float, int, SimulatedThread | None, int, Callable[[], None] | None]] = []
+        self._numbers = itertools.count()
+        #: Functions to call at the next decision, with their arguments.
+        self.callbacks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        #: Called at each decision, to look whether something has arrived that others wait for.
+        self.pollers: list[Callable[[], None]] = []
+        #: Whether the chooser sleeps; and the lock whose release wakes it.
+        self._asleep = False
+        self._alarm = allocate_lock()
+        self._alarm.acquire()
+        self._look = _FIRST_LOOK
+        #: The chooser runs callbacks, in the middle of its choice: nothing in there gives the run token up.
+        self._in_callbacks = False
+        self.closed = False
+        self.driver = SimulatedThread(self, "driver")
+        self._current = self.driver
+        #: The variables that are set for the simulated thread that runs (see `EnvironmentVariables`).
+        self._applied: Any = None
+        self.sim_threads: dict[SimulatedThread, None] = {self.driver: None}
+        #: Other threads, which may wake a simulated one: those that are older than the session and whose end the program
+        #: awaits among them.
+        self.guests = {thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.current_thread()}
+        self._succession = allocate_lock()
+        #: The debugger that steps through the driver.
+        self._driver_trace: Any = None
+        #: Describes every wait, when all threads wait.
+        self.explain: Callable[[], str] = lambda: ""
+
+    # ------------------------------------------------------------------------------------ taking part
+    def holder(self) -> SimulatedThread | None:
+        """The simulated thread of the calling thread if it has the run token. Any thread."""
+        sim_thread = here.sim_thread
+        if sim_thread is None or self._current is not sim_thread or sim_thread.run_token is not self or self.closed:
+            return None
+        return sim_thread
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the run token for a call. Any thread: one of the user's own waits until it is chosen, as a guest."""
+        if self.closed:
+            raise RaySystemError("Ray has not been started yet. The session was shut down.")
+        sim_thread = here.sim_thread
+        if sim_thread is not None and sim_thread.run_token is self:
+            if self._current is not sim_thread:  # a signal took it away
+                self.call_soon(self._enqueue, sim_thread)
+                self._await(sim_thread)
+                self._resume(sim_thread)
+            yield
+            return
+        guest = SimulatedThread(self, f"thread {threading.current_thread().name}", here.process)
+        guest.is_guest = True
+        self.guests.add(guest.thread)
+        here.sim_thread = guest
+        try:
+            self.sim_threads[guest] = None
+            self.call_soon(self._enqueue, guest)
+            self._await(guest)
+            self._resume(guest)
+            try:
+                yield
+            finally:
+                self._leave(guest)
+        finally:
+            here.sim_thread = None
+
+    def spawn(self, name: str, body: Callable[[], None], process: Any) -> SimulatedThread:
+        """A new simulated thread, on a thread of its own; it may be chosen from now on."""
+        sim_thread = SimulatedThread(self, name, process)
+        self.sim_threads[sim_thread] = None
+        sim_thread.thread = threading.Thread(target=self._run_body, args=(sim_thread, body), name=f"mray-{name}", daemon=True)
+        me = self._current
+        me.closed_in, was = True, me.closed_in
+        try:
+            _start_thread(sim_thread.thread)
+        finally:
+            me.closed_in = was
+        self._ready.append(sim_thread)
+        return sim_thread
+
+    def enlist(self, thread: threading.Thread, process: Any) -> SimulatedThread:
+        """As `spawn`, of a thread that is made already and not started yet."""
+        sim_thread = SimulatedThread(self, thread.name, process)
+        sim_thread.thread = thread
+        self.sim_threads[sim_thread] = None
+        run = thread.run
+        thread.run = lambda: self._run_body(sim_thread, run)  # type: ignore[method-assign]
+        me = self._current
+        me.closed_in, was = True, me.closed_in
+        try:
+            _start_thread(thread)
+        finally:
+            me.closed_in = was
+        self._ready.append(sim_thread)
+        return sim_thread
+
+    def _run_body(self, sim_thread: SimulatedThread, body: Callable[[], None]) -> None:
+        here.sim_thread = sim_thread
+        here.process = sim_thread.process
+        self._await(sim_thread)
+        try:
+            self._resume(sim_thread)
+            body()
+        except BaseException:
+            if not sim_thread.final:
+                logger.exception("%s failed", sim_thread.name)
+        finally:
+            sim_thread.ended = True
+            self._leave(sim_thread)
+            here.sim_thread = None
+
+    def _leave(self, me: SimulatedThread) -> None:
+        """This simulated thread is over: another one goes on, or the driver chooses."""
+        self.sim_threads.pop(me, None)
+        if self._current is me:
+            self._pass_to(self._choose_random() if self._ready else self.driver)
+
+    @property
+    def is_in_callbacks(self) -> bool:
+        """Whether the simulated thread runs callbacks, in the middle of a choice: it must not wait."""
+        return self._in_callbacks
+
+    # ------------------------------------------------------------------------------------ scheduling points
+    def pause(self) -> None:
+        """Others may go first."""
+        if self._in_callbacks:
+            return
+        me = self._current
+        clock = self.clock = self.clock + STEP
+        if not (self._ready or self.callbacks or self._polled or (self._timers and self._timers[0][0] <= clock)):
+            if me.urgent is not None:
+                self._raise(me)
+            return
+        self._ready.append(me)
+        self._switch(me)
+
+    def sleep(self, seconds: float, waits_for: Callable[[], str] | None = None) -> None:
+        """As `time.sleep`, by the session's clock."""
+        self.wait_until(None, seconds, waits_for)
+
+    def wait_until(self, predicate: Callable[[], object] | None, timeout: float | None, waits_for: Callable[[], str] | None = None) -> bool:
+        """Wait until the predicate is true or `timeout` seconds of the clock have passed; its last value.
+
+        The predicate is asked at each decision, and must be quick. Raises the error of `throw` to this simulated thread, and in the driver
+        RaySystemError when all threads wait for ever.
+        """
+        me = self._current
+        if predicate is not None and predicate():
+            return True
+        if timeout is not None and timeout <= 0:
+            self.pause()
+            return bool(predicate is not None and predicate())
+        if self._in_callbacks:
+            raise RuntimeError("a callback that runs between two threads' steps cannot wait")
+        deadline = None if timeout is None else self.clock + timeout
+        me.waits_for = waits_for
+        try:
+            while True:
+                me.wait_number += 1
+                me.expired = False
+                me.parked = True
+                if predicate is not None:
+                    me.predicate = predicate
+                    self._polled[me] = None
+                if deadline is not None:
+                    heapq.heappush(self._timers, (deadline, next(self._numbers), me, me.wait_number, None))
+                self._switch(me)
+                if predicate is not None and predicate():
+                    return True
+                if me.expired:
+                    return False
+        finally:
+            me.waits_for = None
+
+    def _switch(self, me: SimulatedThread) -> None:
+        """Choose a thread, pass the run token to it, return when this one is chosen again."""
+        if me is self.driver:
+            self._driver_trace = sys.gettrace()
+        while True:
+            try:
+                chosen = self._choose()
+            except BaseException as error:  # of a signal's handler, which runs in the main thread
+                self._signalled(me, error)
+                continue
+            if chosen is me:
+                break
+            self._pass_to(chosen)
+            if self._await(me):
+                break
+            # No thread could run when one ended: this one, though it waits itself, is to choose.
+        self._resume(me)
+
+    def _pass_to(self, chosen: SimulatedThread) -> None:
+        self._current = chosen
+        with contextlib.suppress(RuntimeError):  # rung already
+            chosen.wakeup.release()
+
+    def _await(self, me: SimulatedThread) -> bool:
+        """Sleep until this simulated thread has the run token; whether it was chosen, and not only asked to choose."""
+        since = 0.0
+        while self._current is not me:
+            try:
+                me.wakeup.acquire(True, SEIZE_SECONDS if since else _GUEST_LOOKS if me.is_guest else -1)
+                if me.is_guest and self._current is self.driver and not self.driver.thread.is_alive():
+                    self._replace_driver(me)
+                if since and self._current is not me and monotonic() - since >= SEIZE_SECONDS:
+                    self._seize(me)
+            except BaseException as error:
+                since = since or monotonic()
+                me.urgent = error
+                self.call_soon(self.wake, me)
+        return not me.parked
+
+    def _replace_driver(self, me: SimulatedThread) -> None:
+        """The thread that has started the session has ended while it had the run token: take it over."""
+        with self._succession:
+            if self._current is self.driver:
+                self._current = me
+                if not me.parked:
+                    self.run_callbacks()  # one of them adds it to those that can run
+                    if me in self._ready:
+                        self._ready.remove(me)
+
+    def _seize(self, me: SimulatedThread) -> None:
+        """An interrupt must not wait for a task that computes for ever: that one stops at its next call."""
+        robbed, self._current = self._current, me
+        if me in self._ready:
+            self._ready.remove(me)
+        self._unpark(me)
+        if not robbed.parked:
+            logger.warning("%s was interrupted while %s did not come to a call of mray", me.name, robbed.name)
+
+    def _signalled(self, me: SimulatedThread, error: BaseException) -> None:
+        me.urgent = error
+        if me.parked:
+            self.wake(me)
+        elif me not in self._ready:
+            self._ready.append(me)
+
+    def _resume(self, me: SimulatedThread) -> None:
+        """This simulated thread runs from here on."""
+        if self._driver_trace is not None and me is not self.driver:
+            _trace_as(self._driver_trace)
+        env_vars = getattr(me.process, "env_vars", None)
+        if env_vars is not self._applied:
+            if self._applied is not None:
+                self._applied.revert()
+            self._applied = env_vars
+            if env_vars is not None:
+                env_vars.apply()
+        if me.urgent is not None:
+            self._raise(me)
+
+    def _raise(self, me: SimulatedThread) -> None:
+        error = me.urgent
+        assert error is not None
+        if not me.final:
+            me.urgent = None
+        raise error
+
+    # ------------------------------------------------------------------------------------ choosing
+    def _choose(self) -> SimulatedThread:
+        self._in_callbacks = True
+        try:
+            return self._find()
+        finally:
+            self._in_callbacks = False
+
+    def _find(self) -> SimulatedThread:
+        while True:
+            self.run_callbacks()
+            for attendant in tuple(self.pollers):
+                _survive(attendant)
+            for sim_thread in tuple(self._polled):
+                predicate = sim_thread.predicate
+                if predicate is not None and sim_thread.parked and self._is_true(predicate):
+                    self.wake(sim_thread)
+            timers = self._timers
+            while timers and timers[0][0] <= self.clock:
+                _when, _number, sim_thread_or_none, wait_number, callback = heapq.heappop(timers)
+                if callback is not None:
+                    _survive(callback)
+                elif sim_thread_or_none is not None and sim_thread_or_none.parked and sim_thread_or_none.wait_number == wait_number:
+                    sim_thread_or_none.expired = True
+                    self.wake(sim_thread_or_none)
+            if self._ready:
+                if not self.callbacks:
+                    self.clock += STEP
+                    return self._choose_random()
+            elif not self.callbacks:
+                self._idle()
+
+    @staticmethod
+    def _is_true(predicate: Callable[[], object]) -> bool:
+        try:
+            return bool(predicate())
+        except Exception:  # raised again where it is waited for
+            return True
+
+    def _choose_random(self) -> SimulatedThread:
+        self._look = _FIRST_LOOK
+        ready = self._ready
+        count = len(ready)
+        chosen = ready.pop(int(self._random() * count) if count > 1 else 0)
+        self._decisions += 1
+        self.trace.append((self._decisions, chosen.name, count))
+        return chosen
+
+    def _idle(self) -> None:
+        """No thread can run: sleep until the next deadline, or until something comes from outside."""
+        self._drop_void_timers()
+        deadline = self._timers[0][0] if self._timers else None
+        outside = self._outsiders_live()
+        if deadline is None and not outside:
+            self._fail_deadlocked()
+            return
+        left = None if deadline is None else deadline - self.clock
+        if left is not None and not self._real_time and not outside:
+            self.clock = max(self.clock, self.clock + left)
+            return
+        most = left
+        if outside:
+            most = self._look if left is None else min(left, self._look)
+            self._look = min(self._look * 2, _LAST_LOOK)
+        began = monotonic()
+        self._asleep = True
+        try:
+            woken = bool(self.callbacks) or self._alarm.acquire(True, -1 if most is None else max(most, 0.0))
+        finally:
+            self._asleep = False
+        if left is not None:
+            assert deadline is not None
+            slept = monotonic() - began
+            self.clock = deadline if most == left and not woken else min(deadline, self.clock + slept)
+
+    def _drop_void_timers(self) -> None:
+        timers = self._timers
+        while timers and timers[0][4] is None:
+            sim_thread = timers[0][2]
+            if sim_thread is not None and sim_thread.parked and sim_thread.wait_number == timers[0][3]:
+                return
+            heapq.heappop(timers)
+
+    def _outsiders_live(self) -> bool:
+        """Whether a thread that is no simulated thread may yet bring something about."""
+        if self.guests:
+            self.guests = {thread for thread in self.guests if thread.is_alive()}
+        return bool(self.guests)
+
+    def _fail_deadlocked(self) -> None:
+        """Raise in the driver: all threads wait for each other."""
+        text = f"deadlock: everybody waits, and nothing can end it.\n{self.explain()}(MRAY_LOCAL_SEED={self.seed})"
+        self.driver.urgent = RaySystemError(text)
+        if self.driver.parked:
+            self.wake(self.driver)
+        else:
+            raise RuntimeError(text)
+
+    # ------------------------------------------------------------------------------------ waking others
+    def wake(self, sim_thread: SimulatedThread) -> None:
+        """A parked simulated thread can run."""
+        if sim_thread.parked:
+            self._unpark(sim_thread)
+            self._ready.append(sim_thread)
+
+    def _unpark(self, sim_thread: SimulatedThread) -> None:
+        sim_thread.parked = False
+        sim_thread.predicate = None
+        self._polled.pop(sim_thread, None)
+
+    def _enqueue(self, sim_thread: SimulatedThread) -> None:
+        self._ready.append(sim_thread)
+
+    def throw(self, sim_thread: SimulatedThread, error: BaseException, *, final: bool = False) -> None:
+        """Raise this in a simulated thread at its next scheduling point, which is now if it waits; if `final`, at all from now on."""
+        if sim_thread.final or sim_thread.ended:
+            return
+        sim_thread.urgent, sim_thread.final = error, final
+        self.wake(sim_thread)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call the callback at a decision, so many seconds of the clock from now."""
+        heapq.heappush(self._timers, (self.clock + seconds, next(self._numbers), None, 0, callback))
+
+    def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call this at the next decision. Any thread; takes no lock, for finalizers."""
+        self.callbacks.append((function, arguments))
+        if self._asleep:
+            with contextlib.suppress(RuntimeError):
+                self._alarm.release()
+
+    def run_callbacks(self) -> None:
+        """Call everything that `call_soon` was given."""
+        callbacks = self.callbacks
+        while callbacks:
+            function, arguments = callbacks.popleft()
+            try:
+                function(*arguments)
+            except Exception:
+                logger.exception("a callback failed")
+
+    # ------------------------------------------------------------------------------------ ending
+    def close(self) -> None:
+        """End every other simulated thread: each raises `Ended` where it stands. Called by the driver, or a guest.
+
+        Other guests, whose calls fail by now, are waited for.
+        """
+        me = self._current
+        for sim_thread in tuple(self.sim_threads):
+            if sim_thread is not me and sim_thread is not self.driver and not sim_thread.is_guest:
+                self.throw(sim_thread, Ended(), final=True)
+        for _ in range(1000):  # a thread that swallows `Ended` is left behind
+            if not any(sim_thread is not me and sim_thread is not self.driver for sim_thread in self.sim_threads):
+                break
+            self.pause()
+        self.run_callbacks()
+        self.closed = True
+        if self._applied is not None:
+            self._applied.revert()
+            self._applied = None
+        here.sim_thread = None
+        here.process = None
+
+    def abandon(self) -> None:
+        """In a forked child: there are no other threads."""
+        self.closed = True
+
+
+class Ended(BaseException):
+    """Raised in a simulated thread whose process is over. Not for user code to catch: it comes again."""
+
+
+def _survive(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        logger.exception("a callback failed")
+
+
+def _trace_as(driver_trace: Any) -> None:
+    """Show this thread to a debugger that steps through the driver; one that sees all threads does already."""
+    if sys.gettrace() is None:
+        bdb = sys.modules.get("bdb")
+        if bdb is not None and isinstance(getattr(driver_trace, "__self__", None), bdb.Bdb):
+            sys.settrace(driver_trace)
