@@ -1,4 +1,4 @@
-"""Compiled graphs without the runtime: actors are forked processes, bells and requests are inherited descriptors.
+"""Compiled graphs without the runtime: actors are forked processes, doorbells and requests are inherited descriptors.
 
 Shows what graphs themselves cost: ``python bench/bench_graph_ring.py [names...]``.
 """
@@ -23,7 +23,7 @@ from mray._graph.caller.compiled import CompiledGraph, Limits
 from mray._graph.compiler.allocate import allocate
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import INPUT, Argument, Graph, Source, Step
-from mray._ipc.doorbell import Doorbell, new_bell_fd
+from mray._ipc.doorbell import Doorbell, new_wakeup_fd
 from mray._ipc.memory_order import fence
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
@@ -76,13 +76,13 @@ class TinyHost:
     def ask_of(self, process: str) -> None:
         """Names stay."""
 
-    def group_bell(self, key: str, bells: Sequence[Doorbell]) -> None:
+    def group_doorbell(self, key: str, bells: Sequence[Doorbell]) -> None:
         return None
 
-    def join_group_bell(self, writer: str, key: str) -> Callable[[], None]:
+    def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
         return lambda: None
 
-    def end_group_bell(self, key: str) -> None:
+    def end_group_doorbell(self, key: str) -> None:
         pass
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
@@ -111,7 +111,7 @@ class TinyHost:
         sock.send(pickle.dumps((verb, payload)))
         return Answer(sock)
 
-    def bell_of(self, process: str) -> Doorbell:
+    def doorbell_of(self, process: str) -> Doorbell:
         return Doorbell(self.bells[process], self.table, self.rows[process])
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None], _doing: str = "") -> Callable[[], None]:
@@ -168,7 +168,7 @@ class Cluster:
         self.prefix = f"/mray-bench{os.getpid()}-"
         self.names = [f"a{number}" for number in range(actors)]
         table = SessionTable.create(self.prefix + "table")
-        bells = {name: new_bell_fd() for name in ["driver", *self.names]}
+        bells = {name: new_wakeup_fd() for name in ["driver", *self.names]}
         self.pids = []
         sockets = {}
         for row, name in enumerate(self.names, 1):

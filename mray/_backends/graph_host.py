@@ -23,7 +23,7 @@ from mray._graph.caller.remote import RemoteCallers
 from mray._graph.ends import SETTLING, settle_devices
 from mray._graph.messages import AT_ONCE, EXECUTE, RECEIVED, REPORT
 from mray._ipc.connection import Connection
-from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted
 from mray._ipc.segment import Ask
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
@@ -78,7 +78,7 @@ class Host:
         self.spinner = client.reactor.spinner
         self.service: GraphService | None = self.service_kind(self) if worker is not None else None
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
-        self._own_bell: Doorbell | None = None
+        self._own_doorbell: Doorbell | None = None
         #: By process: the actor in it, and whom to tell when it is gone.
         self._watches: dict[str, list[tuple[ActorCaller | None, Callable[[Exception], None]]]] = {}
         client.on_peer_gone = self._on_peer_gone
@@ -95,14 +95,14 @@ class Host:
         client.sections[SECTION] = lambda: trace_of(client, worker)
 
     @property
-    def bells(self) -> tuple[int, ...]:
-        return self._client.reactor.bells
+    def wakeup_fds(self) -> tuple[int, ...]:
+        return self._client.reactor.wakeup_fds
 
-    def attend(self, attendant: Callable[[], None]) -> None:
-        self._client.reactor.attend(attendant)
+    def add_poller(self, poller: Callable[[], None]) -> None:
+        self._client.reactor.add_poller(poller)
 
-    def unattend(self, attendant: Callable[[], None]) -> None:
-        self._client.reactor.unattend(attendant)
+    def remove_poller(self, poller: Callable[[], None]) -> None:
+        self._client.reactor.remove_poller(poller)
 
     def wake(self) -> None:
         self._client.reactor.wake()
@@ -204,26 +204,26 @@ class Host:
     def _state(self, payload: bytes) -> bytes:
         return pickle.dumps(None) if self.service is None else self.service.state(payload.decode())
 
-    def bell_of(self, process: str) -> Doorbell:
+    def doorbell_of(self, process: str) -> Doorbell:
         client = self._client
         if process == self.process:
-            if self._own_bell is None:
+            if self._own_doorbell is None:
                 assert client.reactor.table is not None
-                self._own_bell = Doorbell(os.dup(client.reactor.bell_fd), client.reactor.table, client.reactor.row)
-            return self._own_bell
+                self._own_doorbell = Doorbell(os.dup(client.reactor.wakeup_fd), client.reactor.table, client.reactor.row)
+            return self._own_doorbell
         return client.bells.of(process)
 
     def ask_of(self, process: str) -> Ask:
         return self._client.descriptors.ask_of(process)
 
-    def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
-        return GroupBell(self._client.bells.group(key), bells)
+    def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
+        return GroupDoorbell(self._client.bells.group(key), doorbells)
 
-    def join_group_bell(self, writer: str, key: str) -> Callable[[], None]:
+    def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
         fd = self._client.bells.join_group(writer, key)
         return lambda: self._client.bells.leave_group(fd)
 
-    def end_group_bell(self, key: str) -> None:
+    def end_group_doorbell(self, key: str) -> None:
         self._client.bells.end_group(key)
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:
@@ -336,9 +336,9 @@ class Host:
             graph.abandon()
         for watcher in list(self.loop_watchers.values()):
             watcher.close()
-        if self._own_bell is not None:
-            self._own_bell.close()
-            self._own_bell = None
+        if self._own_doorbell is not None:
+            self._own_doorbell.close()
+            self._own_doorbell = None
 
     def settle(self) -> None:
         """All processes of the session are gone: nobody has device memory of this one open any more."""

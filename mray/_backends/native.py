@@ -114,7 +114,7 @@ class NativeBackend(PlacementCalls, Backend):
             client.from_node.on({m.OUTPUT: backend._printer.on_output})
         else:
             client.from_node.on({m.OUTPUT: lambda *_fields: None})
-        session.or_end(client.reactor.start_relief)
+        session.or_end(client.reactor.start_background_reader)
         return backend
 
     _printer: OutputPrinter | None = None
@@ -185,7 +185,7 @@ class NativeBackend(PlacementCalls, Backend):
         return True
 
     def read_along(self) -> None:
-        self.client.reactor.want_relief()
+        self.client.reactor.wake_background_reader()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.client.reactor.call_later(seconds, lambda: self.client.reactor.defer(callback))

@@ -53,7 +53,7 @@ def worker_main(start: dict[str, Any]) -> int:
     backend = NativeBackend(client, None, worker)
     set_backend(backend)
     open_door(backend, worker)
-    client.reactor.start_relief()
+    client.reactor.start_background_reader()
     client.reactor.guard.install()
     worker.run()
     return 0

@@ -9,6 +9,19 @@ A channel has one writing end and a reading end for each reader; nothing in it b
 between any two instructions. `base` is the contract, each mechanism is one file, `select` alone names them all, and one suite
 (``tests/conformance/test_channel.py``) has a row for each.
 
+====================  ====================================================================================================
+writer, reader        the ends of a channel; each belongs to one process
+transport             a mechanism of channels: shared memory, CUDA IPC, a communicator, in-process
+form                  how an array or a tensor lies in a message: header and bytes (`array_form`, `tensor_form`)
+group, member, rank   processes that call collectives together, one of them, its number
+board                 the memory of one member that all others of its group read: its step, its call, its payload
+signature             the call of a member in a step, in a word, by which members that disagree are found
+lease                 device memory that a writer lends its readers, until each has let go of it
+site                  the devices of one end of an edge, as far as `select` needs them
+checked writer        a writer that checks the user's promises about shapes before it writes
+placed reader         a reader that puts tensors on the device that the edge names
+====================  ====================================================================================================
+
 Collectives are beside channels, not on them: each member of a group has a board that all others read (`board`, `group`, `rendezvous`),
 and `cpu_communicator` reduces straight out of the others' boards what `collective_ops` says. The same boards bring the members of a group
 of NCCL together and tell them of deaths (`stream_group`, `nccl_member`, `nccl`), and of one of torch.distributed (`torch_distributed`).

@@ -30,7 +30,7 @@ _facts: dict[bytes, tuple[Any, tuple[int, ...], bool, int]] = {}
 
 
 def encode_array(value: Any) -> tuple[bytes, Any] | None:
-    """What precedes an array's memory, and its memory as bytes; None when it is not for this file."""
+    """The header of an array's memory, and the memory as bytes; None when it is not for this file."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray:
         return None

@@ -10,8 +10,8 @@ any two instructions and leave the others with a consistent channel.
 Guarantees of every mechanism:
 
 * Each reader gets every message once, in the order of writing.
-* Nothing here blocks: `try_write` is False when there is no room, `try_read` is `NOTHING` when there is no message. Who waits does
-  so at its process's reactor (`ready`, `has_room`), and the other end's doorbell has it look again.
+* Nothing here blocks: `try_write` is False when there is no room, `try_read` is `NOTHING` when there is no message. An end waits at its
+  process's reactor (`ready`, `has_room`), and the other end's doorbell wakes it to look again.
 * A value that was read is the reader's: nothing overwrites it, and holding it blocks nobody.
 * A failure (`Failed`) is a message like any other.
 
@@ -53,7 +53,7 @@ class _Nothing:
         return "NOTHING"
 
 
-#: What `try_read` returns when no message waits.
+#: The result of `try_read` when no message waits.
 NOTHING: Final = _Nothing()
 
 
@@ -69,7 +69,7 @@ class ChannelWriter(ABC):
     def try_give(self, box: list[Any]) -> bool:
         """`try_write` the only item of `box`, and take it out when it is sent (or raises): whoever gives it keeps no other reference.
 
-        What is given, and is nobody else's, some mechanisms send without a copy.
+        Some mechanisms send a value without a copy that is given away, and belongs to nobody else.
         """
         sent = self.try_write(box[0])
         if sent:
@@ -96,7 +96,8 @@ class ChannelWriter(ABC):
     def close(self) -> None:
         """Let go of the end. Idempotent.
 
-        What was sent is read as long as it is small; a large value that a reader has not taken yet may have gone, and reads as `Failed`.
+        Messages that were sent stay readable as long as they are small; a large value that a reader has not taken yet may have gone, and
+        reads as `Failed`.
         """
 
 
@@ -131,7 +132,7 @@ class ChannelReader(ABC):
 
     @abstractmethod
     def try_read(self) -> Any:
-        """The next message: a value, a `Failed`, or `NOTHING`. What cannot be deserialized is a `Failed`."""
+        """The next message: a value, a `Failed`, or `NOTHING`. A value that cannot be deserialized is a `Failed`."""
 
     @abstractmethod
     def ready(self) -> bool:

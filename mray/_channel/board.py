@@ -11,18 +11,18 @@ The group works in *steps*, which all members take in the same order. A board ha
     A3 ARRIVED = k + 1                             visible
     A4 wait until ARRIVED >= k + 1 of whom it reads from, then read their halves
 
-A member arrives at a step when it is done with reading in the step before. So A1 holds already after a step in which everybody waited
-for everybody, and a member may be a step ahead of the others. Who has nothing to write may leave out A1, and so be two steps ahead of
-somebody who still compares its SIGNATURE: those are kept for four.
+A member arrives at a step when it is done with reading in the step before. So A1 holds already after a step in which everybody waited for
+everybody, and a member may be a step ahead of the others. A member that has nothing to write may leave out A1, and so be two steps ahead of
+one that still compares its SIGNATURE: those are kept for four.
 
 NEED says what a member waits for (before it sleeps), so that a member that arrives rings only those whose wait that ends. The words
 have one writer each, the board's member, except the readers' words of the rings.
 
 REFUSED says that the member was refused a collective before it began (a shape that is wrong, an array that is read-only), and where:
-``after << PLACE | count``, refused `count` times after so many steps (on streams: so many collectives). Who waits for a member that was
-refused more there than it was itself waits for one that comes only if it calls again, and does so for `mray._channel.group.GRACE`; where
-all are refused the same, nothing has happened, and a member that has gone on since is not refused any more. NOT_SENT and NOT_RECEIVED say
-so of messages for, or from, one of the others: after so many (SENT, RECEIVED). The reason is the text of the last error.
+``after << PLACE | count``, refused `count` times after so many steps (on streams: so many collectives). A member that waits for one that
+was refused more often than itself waits for one that comes only if it calls again, and does so for `mray._channel.group.GRACE`; where all
+are refused the same, nothing has happened, and a member that has gone on since is not refused any more. NOT_SENT and NOT_RECEIVED say so of
+messages for, or from, one of the others: after so many (SENT, RECEIVED). The reason is the text of the last error.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ NONCE = 2
 # ---------------------------------------------------------------------------------------- the moving line
 #: Steps arrived at.
 ARRIVED = LINE_WORDS
-#: What the member waits for: step << 16 | rank + 1, rank + 1 being 0 for "everybody"; 0 when it does not wait.
+#: The wait of the member: step << 16 | rank + 1, rank + 1 being 0 for "everybody"; 0 when it does not wait.
 NEED = LINE_WORDS + 1
 #: How the member left, see below.
 LEFT = LINE_WORDS + 2
-#: What the member calls in step k, for ``k % SIGNATURES``.
+#: The call of the member in step k, for ``k % SIGNATURES``.
 SIGNATURE = LINE_WORDS + 3
 SIGNATURES = 4
 #: The last collective that the member was refused, see above.
@@ -150,7 +150,7 @@ class Board:
         self.segment.memory[start : start + REASON_BYTES] = text.encode("utf-8", "replace")[:REASON_BYTES].ljust(REASON_BYTES, b"\0")
 
     def reason(self) -> str:
-        """What `tell_reason` has written; "" when it has not."""
+        """The reason that `tell_reason` has written; "" when it has not."""
         start = _reason(self.world_size)
         return bytes(self.segment.memory[start : start + REASON_BYTES]).rstrip(b"\0").decode("utf-8", "ignore")
 

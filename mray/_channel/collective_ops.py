@@ -1,4 +1,4 @@
-"""What collectives compute: pure functions of the tensors of all ranks.
+"""The results of collectives: pure functions of the tensors of all ranks.
 
 For whoever has them at hand: the steps of a compiled graph, where they arrive as views of shared memory, and the communicator over
 shared memory, which reduces a part of them. Torch tensors and numpy arrays alike; neither library is imported for its own sake, since

@@ -36,7 +36,7 @@ class Gap:
 
 
 class EdgeRules:
-    """What the user has promised about the tensors of an edge: one shape for ever, nothing but a tensor."""
+    """The user's promises about the tensors of an edge: one shape for ever, nothing but a tensor."""
 
     def __init__(self, static_shape: bool, direct_return: bool) -> None:
         self._static_shape = static_shape
@@ -116,7 +116,7 @@ class CommunicatorReader(WrappedReader):
         self._failure = failure
         #: None: the communicator knows best.
         self._allocate = _allocate if platform is None else None
-        #: What has begun and `settle` waits for.
+        #: Sends that have begun, which `settle` waits for.
         self._later: Any = None
 
     def settle(self) -> None:

@@ -11,7 +11,7 @@ less. Larger tensors go block by block, so that blocks stay in the cores' caches
 brings the next block in. `mray._channel.board` has the steps and the words, `mray._channel.collective_ops` what is computed, and
 `mray._channel.group` who the members are, how they wait, and how they end.
 
-Each collective is a generator that yields what it waits for and blocks nowhere; `Group._run` waits. What one member sends to another goes
+Each collective is a generator that yields what it waits for and blocks nowhere; `Group._run` waits. Messages from one member to another go
 through a ring of their own, as on the edges of graphs.
 
 Rejected: a ring around the members, each adding to what its neighbour passes on. It moves the same bytes and waits world size times
@@ -86,7 +86,7 @@ def _bytes_of(flat: Any) -> Any:
 def _claimed(array: Any) -> Any:
     """A read-only array as one that can be written to, in the same memory: that of a received value, if this process reads it just once.
 
-    What was sent stays as it is. ValueError for any other array.
+    Elements that were sent stay as they are. ValueError for any other array.
     """
     base = array.base
     while library_of(base) == "numpy":
@@ -121,10 +121,10 @@ class _Output:
 class SharedMemoryGroup(Group):
     """The collectives of a group, for one of its members. One at a time; from any thread.
 
-    What is received or reduced is written into the tensors given. A wait has no time limit: it ends with RayChannelError when a member dies
-    or leaves, or this one does, and when a member is refused the call (its ValueError is in the text) and does not call again. After an
-    error in the middle of a collective the group cannot be used any more, for its members no longer agree on what comes next; what all are
-    refused breaks nothing.
+    Received and reduced elements are written into the given tensors. A wait has no time limit: it ends with RayChannelError when a member
+    dies or leaves, or this one does, and when a member is refused the call (its ValueError is in the text) and does not call again. After
+    an error in the middle of a collective the group cannot be used any more, for its members no longer agree on what comes next; what all
+    are refused breaks nothing.
     """
 
     def __init__(self, host: GroupHost, name: str, own: Member) -> None:
@@ -145,7 +145,7 @@ class SharedMemoryGroup(Group):
         """Whether those whose halves are about to be read called the same as this member. After the wait for them (A4)."""
         # SYNC POINT block: write the half, fence, ARRIVED | read ARRIVED, fence, read the half.
         index = SIGNATURE + (self._step - 1) % SIGNATURES
-        for peer, words, _bell in self._peers:
+        for peer, words, _doorbell in self._peers:
             if rank in (ALL, peer) and words[index] != signature:
                 raise ValueError(
                     f"The members of the group '{self.name}' call different collectives: {self._own} calls {_describe(signature)}, "
@@ -357,7 +357,7 @@ class SharedMemoryGroup(Group):
             if writer is None:
                 board = self._board
                 prefix = f"{self._own.board}p{peer:x}-"
-                writer = self._senders[peer] = ShmWriter(board.segment, board.ring(peer), RING, prefix, [self._bells[peer]])
+                writer = self._senders[peer] = ShmWriter(board.segment, board.ring(peer), RING, prefix, [self._doorbells[peer]])
             # numpy arrays are the quickest message; what numpy has no name for goes as bytes.
             message = flat if library_of(flat) == "numpy" else (dtype_name(flat), _bytes_of(flat))
             while not writer.try_write(message):
@@ -377,7 +377,7 @@ class SharedMemoryGroup(Group):
             if reader is None:
                 board, host = self._boards[peer], self._host
                 prefix = f"{self._members[peer].board}p{self.rank:x}-"
-                where = board.segment, board.ring(self.rank), RING, 0, prefix, self._bells[peer]
+                where = board.segment, board.ring(self.rank), RING, 0, prefix, self._doorbells[peer]
                 ask = host.ask_of(self._members[peer].process)
                 reader = self._receivers[peer] = ShmReader(*where, lambda error: host.failure(error, "recv"), ask)
             message = self._receive(reader, peer)
@@ -398,7 +398,7 @@ class SharedMemoryGroup(Group):
             self._wait_for_half(reader.ready, received=peer)
         self._board.words[self._board.queued_for(peer) + RECEIVED] += 1
         if message.__class__ is Failed:
-            raise RayChannelError(f"What {self._members[peer]} sent in the group '{self.name}' is lost: it has left.")
+            raise RayChannelError(f"A message of {self._members[peer]} in the group '{self.name}' is lost: that member has left.")
         return message
 
     def _wait_for_half(self, ready: Callable[[], bool], sent: int = -1, received: int = -1) -> None:
@@ -478,7 +478,7 @@ def _count(tensor: Any) -> int:
 
 # -------------------------------------------------------------------------------------------- signatures
 def _signature(kind: int, tensor: Any = None, op: ReduceOp | None = None, *, root: int = 0, size: int | None = None) -> int:
-    """What a member calls, in a word: kind, operation, dtype, root, bytes."""
+    """The call of a member, packed into a word: kind, operation, dtype, root, bytes."""
     dtype = 0
     if tensor is not None:
         name = dtype_name(tensor)

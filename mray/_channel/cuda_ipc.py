@@ -6,8 +6,8 @@
     the writer's stream marks an event  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─▶ the reader's stream waits for it
     the writer's stream waits for it  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: the reader's stream marks an event
 
-Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. What is copied, and when, say
-`mray._device.departures` and `mray._device.arrivals`; what is lent, `mray._channel.leases`.
+Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.departures` and
+`mray._device.arrivals` say which tensors are copied, and when; what is lent, `mray._channel.leases`.
 
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
@@ -32,7 +32,7 @@ from mray._device.arrivals import Arrivals, sweep_retired
 from mray._device.base import DeviceOutOfMemoryError, Event, Platform
 from mray._device.departures import DepartureFacts, Departures, Shipment
 from mray._device.pool import all_pools
-from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import MOST_NOTE, RingLayout
 from mray._ipc.segment import Ask, Segment
@@ -70,13 +70,13 @@ class CudaIpcWriter(ShmWriter):
         offset: int,
         layout: RingLayout,
         prefix: str,
-        bells: Sequence[Doorbell],
-        group: GroupBell | None = None,
+        doorbells: Sequence[Doorbell],
+        group: GroupDoorbell | None = None,
         *,
         platform: Platform,
         name: str,
     ) -> None:
-        super().__init__(segment, offset, layout, prefix, bells, group)
+        super().__init__(segment, offset, layout, prefix, doorbells, group)
         self._platform = platform
         self._name = name
         self._lender = Lender(segment, offset, layout)
@@ -129,7 +129,7 @@ class CudaIpcWriter(ShmWriter):
             if self._unsent:
                 self._departures.abandon()
                 for lease in self._unsent:
-                    self._lender.unlend(lease)
+                    self._lender.cancel_loan(lease)
                 self._unsent.clear()
 
     def _serialize(self, value: Any) -> Serialized:
@@ -207,7 +207,7 @@ class CudaIpcReader(ShmReader):
         layout: RingLayout,
         reader: int,
         prefix: str,
-        bell: Doorbell,
+        doorbell: Doorbell,
         failure: Callable[[BaseException], bytes],
         ask: Ask | None = None,
         *,
@@ -222,7 +222,7 @@ class CudaIpcReader(ShmReader):
                 self._is_cut_off = True
             return failure(error)
 
-        super().__init__(segment, offset, layout, reader, prefix, bell, explain, ask)
+        super().__init__(segment, offset, layout, reader, prefix, doorbell, explain, ask)
 
         def release(lease: int, use: int, event: Event) -> None:
             assert len(event.handle) <= MOST_NOTE

@@ -5,7 +5,7 @@
     destroy    LEFT on the own board, a ring for everybody; the memory goes with the last member's mapping
 
 A wait ends with the step it waits for, with a death that the runtime reports, with LEFT on a board that will never arrive there, or with
-REFUSED on one that does not within `GRACE`: never by itself. What is computed is `mray._channel.cpu_communicator`'s.
+REFUSED on one that does not within `GRACE`: never by itself. The computation is `mray._channel.cpu_communicator`'s.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from mray._ipc.doorbell import Doorbell
     from mray._ipc.segment import Ask
 
-#: What a collective waits for: that this rank (`ALL` others) has arrived at this step.
+#: The wait of a collective: until this rank (`ALL` others) has arrived at this step.
 Wait = tuple[int, int]
 Machine = Generator[Wait, None, None]
 ALL = -1
 
 #: Seconds after which a member that waits for others to join says so; then after twice as many, and so on.
-PATIENCE = 30.0
+WARN_SECONDS = 30.0
 #: ... and after which it looks again though nobody has rung: files that say who waits may have been removed.
 LOOK = 1.0
 #: Seconds that a member that was refused its half of what others wait for has to call again, with what fits.
@@ -58,7 +58,7 @@ GRACE = 2.0
 
 
 class GroupHost(Protocol):
-    """What a group uses of its process; `mray._graph.host.GraphHost` and more."""
+    """The part of a process that a group uses; `mray._graph.host.GraphHost` and more."""
 
     process: str
     prefix: str
@@ -67,7 +67,7 @@ class GroupHost(Protocol):
 
     def wake(self) -> None: ...
 
-    def bell_of(self, process: str) -> Doorbell: ...
+    def doorbell_of(self, process: str) -> Doorbell: ...
 
     def ask_of(self, process: str) -> Ask: ...
 
@@ -118,15 +118,15 @@ class Group:
         #: By rank.
         self._boards: dict[int, Board] = {self.rank: self._board}
         self._members: dict[int, Member] = {self.rank: own}
-        self._bells: dict[int, Doorbell] = {}
+        self._doorbells: dict[int, Doorbell] = {}
         self._watches: dict[int, Callable[[], None]] = {}
-        #: Rank, words and bell of all others; complete once the group is.
+        #: Rank, words and doorbell of all others; complete once the group is.
         self._peers: list[tuple[int, memoryview, Doorbell]] = []
         #: Steps that this member has arrived at.
         self._step = 0
         self._refusing = Refusing(self, -1, -1)
         self._lock = threading.Lock()
-        #: What threads are doing in the group right now; memory is let go of when nobody does anything.
+        #: Operations of threads in the group right now; memory is let go of when nobody does anything.
         self._doing: set[str] = set()
         self._closed = False
         #: Why the group cannot go on.
@@ -155,11 +155,11 @@ class Group:
         # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
         meeting.withdraw(self._own)
         self._board.segment.unlink()
-        self._peers = [(rank, board.words, self._bells[rank]) for rank, board in sorted(self._boards.items()) if rank != self.rank]
+        self._peers = [(rank, board.words, self._doorbells[rank]) for rank, board in sorted(self._boards.items()) if rank != self.rank]
 
     def _meet(self, meeting: Meeting, timeout: float | None) -> None:
         start = now()
-        patience = PATIENCE
+        warn_after = WARN_SECONDS
         while True:
             meeting.announce(self._own)
             for name in self._announced(meeting):
@@ -173,10 +173,10 @@ class Group:
                     f"Timed out after {waited:.1f} s waiting for {self._missing()} of the group '{self.name}' "
                     f"(world size {self.world_size}; this is {self._own})."
                 )
-            if waited >= patience:
+            if waited >= warn_after:
                 logger.warning("%s has waited %d s for %s of the group '%s' and waits on", self._own, waited, self._missing(), self.name)
-                patience *= 2
-            pause = patience - waited if timeout is None else min(patience, timeout) - waited
+                warn_after *= 2
+            pause = warn_after - waited if timeout is None else min(warn_after, timeout) - waited
             self._host.wait_until(lambda: self._ended() or self._complete() or bool(self._announced(meeting)), min(pause, LOOK))
             self._check()
 
@@ -197,7 +197,9 @@ class Group:
         return f"an answer of {', '.join(late)}"
 
     def _adopt(self, meeting: Meeting, name: str) -> None:
-        """Somebody has announced itself: open its board and say so. Who died while it waited, or has left by now, is passed over."""
+        """Somebody has announced itself: open its board and say so. Members that died while they waited, or have left by now, are passed
+        over.
+        """
         member = meeting.read(name)
         if member is None:
             return
@@ -205,7 +207,7 @@ class Group:
         self._drop(rank)
         self._members[rank] = member
         try:
-            bell = self._host.bell_of(member.process)
+            doorbell = self._host.doorbell_of(member.process)
             self._watches[rank] = self._host.watch_process(member.process, member.actor, lambda error: self._on_death(member, error))
             if member.world_size == self.world_size and rank < self.world_size:
                 self._boards[rank] = Board.open(member.board, self.world_size, member.nonce, self._host.ask_of(member.process))
@@ -219,10 +221,10 @@ class Group:
             raise ValueError(
                 f"{member} joins the group '{self.name}' with world size {member.world_size}, and {self._own} with {self.world_size}."
             )
-        self._bells[rank] = bell
+        self._doorbells[rank] = doorbell
         # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
         self._board.words[PARTNER + rank] = member.nonce
-        bell.ring()
+        doorbell.ring()
 
     def _joined(self, rank: int) -> bool:
         return bool(self._boards[rank].words[PARTNER + self.rank] == self._own.nonce)
@@ -244,7 +246,7 @@ class Group:
             self._members.pop(rank, None)
         if rank in self._watches:
             self._watches.pop(rank)()
-        self._bells.pop(rank, None)
+        self._doorbells.pop(rank, None)
         if rank in self._boards:
             self._board.words[PARTNER + rank] = 0
             self._boards.pop(rank).close()
@@ -278,7 +280,7 @@ class Group:
         """Whether the wait for this can never end, or ends only if who was refused it calls again."""
         if self._ended():
             return True
-        for peer, words, _bell in self._peers:
+        for peer, words, _doorbell in self._peers:
             if rank in (ALL, peer) and (words[LEFT] or (refusals and self.is_refused_collective(peer))):
                 # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
                 # SYNC POINT left: ARRIVED and PARTNER, fence, LEFT | read LEFT, fence, read ARRIVED or PARTNER.
@@ -289,7 +291,7 @@ class Group:
 
     def _check_members(self) -> None:
         self._check()
-        gone = [rank for rank, words, _bell in self._peers if words[LEFT]]
+        gone = [rank for rank, words, _doorbell in self._peers if words[LEFT]]
         if not gone:
             return
         broken = [rank for rank in gone if self._boards[rank].words[LEFT] == BROKEN]
@@ -313,13 +315,13 @@ class Group:
             peers = {sent, received} - {-1}
             if not peers:
                 _count_refusal(board.words, REFUSED, self._collectives(board))
-            if sent in self._bells:
+            if sent in self._doorbells:
                 _count_refusal(board.words, board.queued_for(sent) + NOT_SENT, board.words[board.queued_for(sent) + SENT])
-            if received in self._bells:
+            if received in self._doorbells:
                 _count_refusal(board.words, board.queued_for(received) + NOT_RECEIVED, board.words[board.queued_for(received) + RECEIVED])
-            for rank, bell in self._bells.items():
+            for rank, doorbell in self._doorbells.items():
                 if not peers or rank in peers:
-                    bell.ring()
+                    doorbell.ring()
 
     def _collectives(self, board: Board) -> int:
         """How far a member is in the collectives that it may be refused."""
@@ -364,7 +366,7 @@ class Group:
     def destroy(self) -> None:
         """Leave the group: whoever waits for this member, and threads of this process that wait, get RayChannelError. Idempotent.
 
-        What this member has sent and nobody has received is lost.
+        Messages that this member has sent and nobody has received are lost.
         """
         with self._lock:
             if self._closed:
@@ -376,14 +378,14 @@ class Group:
         if idle:
             self._release()
         else:
-            self._host.bell_of(self._host.process).ring()
+            self._host.doorbell_of(self._host.process).ring()
 
     def _leave(self, how: int) -> None:
         # SYNC POINT left: ARRIVED and PARTNER, fence, LEFT | read LEFT, fence, read ARRIVED or PARTNER.
         publish_fence()
         self._board.words[LEFT] = how
-        for bell in self._bells.values():
-            bell.ring()
+        for doorbell in self._doorbells.values():
+            doorbell.ring()
 
     def _release(self) -> None:
         """Let go of everything; nobody uses the group any more."""
@@ -391,7 +393,7 @@ class Group:
         for cancel in self._watches.values():
             cancel()
         self._watches.clear()
-        self._bells.clear()
+        self._doorbells.clear()
         self._board.segment.unlink()
         for board in self._boards.values():
             board.close()
@@ -402,7 +404,7 @@ class Group:
         with self._lock:
             self._check()
             # Those who broke off because of a refusal stand at the step that this member comes to only now.
-            if self._board.words[REFUSED] and any(words[LEFT] == BROKEN for _rank, words, _bell in self._peers):
+            if self._board.words[REFUSED] and any(words[LEFT] == BROKEN for _rank, words, _doorbell in self._peers):
                 self._check_members()
             if what in self._doing:
                 raise RuntimeError(f"Another thread of {self._own} is in a {what} of the group '{self.name}'.")
@@ -431,7 +433,7 @@ class Group:
             raise
 
     def _met(self, step: int, rank: int) -> bool:
-        for peer, words, _bell in self._peers:
+        for peer, words, _doorbell in self._peers:
             if words[ARRIVED] < step and rank in (ALL, peer):
                 return False
         return True
@@ -451,9 +453,9 @@ class Group:
             words[NEED] = 0
 
     def _wait_for_refused(self, step: int, rank: int) -> None:
-        """Who was refused what this member waits for may call again; RayChannelError when it does not."""
+        """A member that was refused the awaited call may make it again; RayChannelError when it does not."""
         if not self._host.wait_until(lambda: not self._lost(step, rank) or self._lost(step, rank, refusals=False), GRACE):
-            refused = [peer for peer in self._bells if self.is_refused_collective(peer)]
+            refused = [peer for peer in self._doorbells if self.is_refused_collective(peer)]
             if refused:
                 raise self.refused_by(refused)
 
@@ -474,10 +476,10 @@ class Group:
         # SYNC POINT need: NEED, fence before sleeping, look at ARRIVED again | ARRIVED, fence, look at NEED.
         fence()
         lowest = step
-        for _peer, theirs, _bell in self._peers:
+        for _peer, theirs, _doorbell in self._peers:
             lowest = min(lowest, theirs[ARRIVED])
-        for _peer, theirs, bell in self._peers:
+        for _peer, theirs, doorbell in self._peers:
             need = theirs[NEED]
-            # Who waits for everybody is rung by the last to arrive: of two that arrive at once, one sees the other.
+            # A member that waits for all others is rung by the last to arrive: of two that arrive at once, one sees the other.
             if need and need >> 16 <= (step if need & 0xFFFF == self.rank + 1 else lowest if not need & 0xFFFF else -1):
-                bell.ring()
+                doorbell.ring()

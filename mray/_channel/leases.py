@@ -1,4 +1,4 @@
-"""Leases: what a writer lends its readers beside the ring's slots, until each of them has let go and says how.
+"""Leases: memory that a writer lends its readers beside the ring's slots, until each of them has let go, with a note.
 
     writer                                                 reader r
     Lender.lend(thing) -> (lease, use) --- a message --->  Borrower
@@ -25,7 +25,7 @@ from mray._ipc.segment import Segment
 
 
 class Lent(Protocol):
-    """What is lent."""
+    """Something that is lent to the readers."""
 
     def returned(self, notes: list[tuple[int, bytes]]) -> None:
         """Every reader has let go: (reader, note) of those that left one."""
@@ -73,7 +73,7 @@ class Lender:
         self._lent[lease] = self._uses, thing
         return lease, self._uses
 
-    def unlend(self, lease: int) -> None:
+    def cancel_loan(self, lease: int) -> None:
         """The message was not sent: nobody will end the lease."""
         _use, thing = self._lent.pop(lease)
         self._free.append(lease)
@@ -120,7 +120,7 @@ class Lender:
         gone = [reader in dead or not self._words[board.is_open] for reader, board in enumerate(self._boards)]
         for lease, (use, thing) in list(self._lent.items()):
             if all(left or self._words[board.ended[lease]] == use for left, board in zip(gone, self._boards, strict=True)):
-                # What the dead had queued is not done any more, and its mark need not be waited for.
+                # Work that a dead reader had queued is not done any more: there is no need to wait for its mark.
                 self._end(lease, use, thing, dead)
         if self._lent or not all(gone):
             return False
@@ -135,7 +135,7 @@ class Lender:
         return frozenset([reader for reader, board in enumerate(self._boards) if words[board.is_open] and _is_dead(words, board.signature)])
 
     def close(self, then: Callable[[], None] = lambda: None) -> None:
-        """Lend no more. What is lent stays so until `sweep_orphans` finds it ended, and calls `then`. Idempotent."""
+        """Lend no more. Loans that are out stay so until `sweep_orphans` finds them ended, and calls `then`. Idempotent."""
         if not self._closed:
             self._closed = True
             self._then = then
@@ -197,7 +197,7 @@ _lock = threading.Lock()
 
 
 def sweep_orphans() -> bool:
-    """End what readers have let go of since their lenders were closed; whether nothing of that kind is left. Any thread, no finalizers."""
+    """End the loans of closed lenders that readers have let go of; whether none is left. Any thread, no finalizers."""
     with _lock:
         _orphans[:] = [lender for lender in _orphans if not lender.is_settled()]
         return not _orphans

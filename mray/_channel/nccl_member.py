@@ -45,8 +45,8 @@ from mray.exceptions import RayChannelError
 
 #: Seconds between two looks of the watching thread, while work is on the streams.
 TICK = 0.02
-#: Pieces of work of a member that are queued and not done. Who is that far ahead of its GPU waits, as for room in any channel: what is sent
-#: takes memory until then. A program that could not wait there could not use NCCL, which may make it wait at each piece.
+#: Pieces of work of a member that are queued and not done. A member that is that far ahead of its GPU waits, as for room in any channel:
+#: what is sent takes memory until then. A program that could not wait there could not use NCCL, which may make it wait at each piece.
 MOST_QUEUED = 64
 #: Seconds that an abort waits for a call that is about to return.
 _GRACE = 1.0
@@ -67,7 +67,7 @@ def _lend_streams(device: Device) -> tuple[int, int]:
 
 
 class Later:
-    """What calls inside `NcclMember.deferring` have begun: for the streams that need the results."""
+    """Work that calls inside `NcclMember.deferring` have begun: for the streams that need the results."""
 
     def __init__(self, member: NcclMember) -> None:
         self._member = member
@@ -129,12 +129,12 @@ class NcclMember:
 
     @property
     def send_stream(self) -> int:
-        """What is sent is sent on it: the thread's current stream, unless there are streams for communication."""
+        """The stream of sends: the thread's current stream, unless there are streams for communication."""
         return self.device.current_stream() if self._streams is None else self._streams[0]
 
     @property
     def receive_stream(self) -> int:
-        """What is received is received on it."""
+        """The stream of receives."""
         return self.device.current_stream() if self._streams is None else self._streams[1]
 
     # ------------------------------------------------------------------------------------ messages
@@ -241,7 +241,7 @@ class NcclMember:
             tensor.record_stream(current)
 
     def _follow_current(self, stream: int) -> None:
-        """What the current stream has to do comes first."""
+        """The work of the current stream comes first."""
         if self._streams is not None:
             event = lend_event(self.device)
             event.record(self.device.current_stream())
@@ -398,7 +398,7 @@ class NcclMember:
         self.group.give_up()
 
     def destroy(self) -> None:
-        """Leave the group. What all who take part have queued is done before; what is left is lost. Idempotent."""
+        """Leave the group. Work that all members have queued is done before; what is left is lost. Idempotent."""
         with self._books:
             if self._closed:
                 return
@@ -406,8 +406,8 @@ class NcclMember:
         group = self.group
         group.begin_to_leave()
         pause = 0.0005
-        # What is done is looked at before who waits, and not once more after that: another one may queue its half in between, and would
-        # wait for ever for a member that has gone without a word.
+        # Look at the finished work before the waiting members, and not once more after that: another one may queue its half in between, and
+        # would wait for ever for a member that has gone without a word.
         while True:
             is_done = self._tidy()
             if group.has_failed or not ((not is_done and group.may_be_done()) or group.is_awaited()):

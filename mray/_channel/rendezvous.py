@@ -9,8 +9,9 @@
 A nonce belongs to one attempt of one process to join. So a group may be destroyed and made again under its name, while another member is
 still leaving (or still joining) the old one: their boards name other partners, and whoever waits goes on waiting for the new ones.
 
-What the dead leave is found out when it is looked at: their boards' names go with them, and nobody answers at their door. What somebody
-else removes is announced again: who waits looks once in a while (`mray._channel.group.LOOK`) whether its file is there, and for others'.
+Files of the dead are recognised when they are read: their boards' names go with them, and nobody answers at their socket. A file that
+another program removes is written again: a waiting member looks once in a while (`mray._channel.group.LOOK`) whether its file is there, and
+for others'.
 """
 
 from __future__ import annotations

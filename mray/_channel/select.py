@@ -16,7 +16,7 @@ the program that the actor runs, and no copy is made. Between two endpoints it d
 
 * An edge whose values have no device tensors costs the same by SHM, CUDA_IPC and PINNED: all three are the same ring. So those are chosen
   without being asked for. NCCL is not: its writer waits for its readers, which takes the pipeline out of a graph, perhaps for values that
-  turn out to be text. Who says ``with_tensor_transport()`` has tensors, and gets it.
+  turn out to be text. An edge with ``with_tensor_transport()`` has tensors, and gets it.
 * An actor with ``num_gpus`` uses the GPUs that it sees; one without sees all of them, and takes part only when asked to. The driver takes
   part where the other end has GPUs of its own and it sees one itself: its results are then tensors on its GPU, as with Ray. Looking makes
   no CUDA context; the first tensor does.
@@ -49,10 +49,10 @@ BLOCKING = frozenset({COMMUNICATOR, NCCL})
 DEVICE = frozenset({CUDA_IPC, PINNED})
 
 AUTO, ACCELERATOR = "auto", "accelerator"
-#: What the user may ask for that needs a device at both ends.
+#: Transports that need a device at both ends.
 DEMANDS_DEVICE = frozenset({ACCELERATOR, CUDA_IPC, NCCL})
 
-#: What Ray says when the driver is an end of what it cannot be an end of.
+#: Ray's text for an edge that cannot end in the driver.
 NO_DRIVER = "Driver cannot participate in the communicator group."
 NO_INPUT = "DAG inputs cannot be transferred via accelerator because the driver cannot participate in the communicator group"
 
@@ -85,7 +85,7 @@ def remote_readers(writer: str, readers: Iterable[str]) -> tuple[str, ...]:
 
 
 def why_no_nccl(members: Iterable[Site]) -> str | None:
-    """What keeps these endpoints from being ranks of one NCCL communicator, as a clause; None: nothing."""
+    """The reason that these endpoints cannot be ranks of one NCCL communicator, as a clause; None: they can."""
     sites = list(members)
     ranks: dict[str, Site] = {}
     for site in sites:
@@ -173,7 +173,7 @@ _NAMES = {
 
 
 def _subject(writer: Site, reader: Site, asked: str) -> str:
-    """What could not be done, and where."""
+    """The transport that failed, and where."""
     return f"The edge from {writer.name}, on {_gpus(writer)}, to {reader.name}, on {_gpus(reader)}, cannot have transport={asked!r}"
 
 

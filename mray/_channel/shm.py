@@ -29,7 +29,7 @@ from mray._channel.array_form import decode_array, encode_array
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.tensor_form import decode_tensor, encode_tensor
 from mray._common.messages import FAILED, PACKED, PICKLED
-from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import WORD, RingLayout
 from mray._ipc.mapped import Origin, address_of, find, origin_of
@@ -64,7 +64,7 @@ _loads = pickle.loads
 class ShmWriter(ChannelWriter):
     """Any one process; the only one that writes this ring."""
 
-    __slots__ = ("_bells", "_inline", "_only_bell", "_passed", "_put", "_refs", "_ring", "_slots", "_wanting")
+    __slots__ = ("_doorbells", "_inline", "_only_doorbell", "_passed", "_put", "_refs", "_ring", "_slots", "_wanting")
 
     def __init__(
         self,
@@ -72,16 +72,18 @@ class ShmWriter(ChannelWriter):
         offset: int,
         layout: RingLayout,
         prefix: str,
-        bells: Sequence[Doorbell],
-        group: GroupBell | None = None,
+        doorbells: Sequence[Doorbell],
+        group: GroupDoorbell | None = None,
     ) -> None:
         self._ring = ring = RingWriter(segment, offset, layout)
         self._put = ring.put
         self._inline = layout.inline
         released = [offset // WORD + layout.released(reader) for reader in range(layout.readers)]
         self._slots = SlotWriter(prefix, ring, segment.words(), released, layout.slots)
-        self._bells = tuple(bells)
-        self._only_bell: Callable[[], None] = bells[0].ring if len(bells) == 1 else self._ring_all if group is None else group.ring
+        self._doorbells = tuple(doorbells)
+        self._only_doorbell: Callable[[], None] = (
+            doorbells[0].ring if len(doorbells) == 1 else self._ring_all if group is None else group.ring
+        )
         #: Refs inside values on their way, with the number of the message; they live until everyone has read it.
         self._refs: deque[tuple[int, list[Any]]] = deque()
         self._wanting = False
@@ -111,13 +113,13 @@ class ShmWriter(ChannelWriter):
             form = FAILED
         else:
             self._write_any(value)
-            self._only_bell()
+            self._only_doorbell()
             return True
         if len(payload) <= self._inline:
             self._put(form, payload)
         else:
             self._put_large(form, payload)
-        self._only_bell()
+        self._only_doorbell()
         return True
 
     def _write_any(self, value: Any) -> None:
@@ -249,8 +251,8 @@ class ShmWriter(ChannelWriter):
             self._refs.append((self._ring.next, refs))
 
     def _ring_all(self) -> None:
-        for bell in self._bells:
-            bell.ring()
+        for doorbell in self._doorbells:
+            doorbell.ring()
 
     def has_room(self) -> bool:
         ring = self._ring
@@ -298,7 +300,7 @@ class ShmReader(ChannelReader):
     When the writer leaves, or dies, before what it sent could be mapped, nothing comes any more: the news of its end will.
     """
 
-    __slots__ = ("_bell", "_failure", "_ring", "_slots", "_take")
+    __slots__ = ("_doorbell", "_failure", "_ring", "_slots", "_take")
 
     def __init__(
         self,
@@ -307,7 +309,7 @@ class ShmReader(ChannelReader):
         layout: RingLayout,
         reader: int,
         prefix: str,
-        bell: Doorbell,
+        doorbell: Doorbell,
         failure: Callable[[BaseException], bytes],
         ask: Ask | None = None,
     ) -> None:
@@ -315,8 +317,8 @@ class ShmReader(ChannelReader):
         self._ring = ring = RingReader(segment, offset, layout, reader)
         self._take = ring.take
         self._slots = SlotReader(prefix, segment.words(), offset // WORD + layout.released(reader), layout.slots, ask)
-        #: The writer's bell.
-        self._bell = bell
+        #: The writer's doorbell.
+        self._doorbell = doorbell
         self._failure = failure
 
     def try_read(self) -> Any:
@@ -343,7 +345,7 @@ class ShmReader(ChannelReader):
         finally:
             ring = self._ring
             if not ring.next & 3 and ring.room_wanted():
-                self._bell.ring()
+                self._doorbell.ring()
 
     def _decode(self, form: int, payload: bytes) -> Any:
         if form < STAYS:
@@ -403,7 +405,7 @@ class ShmReader(ChannelReader):
         # SYNC POINT room: WANTED, fence, look at CONSUMED again | CONSUMED, fence before sleeping, look at WANTED.
         # (The fence is the reactor's: it calls this once more between saying that the process sleeps and sleeping.)
         if ring.room_wanted():
-            self._bell.ring()
+            self._doorbell.ring()
         return False
 
     def position(self) -> int:

@@ -1,4 +1,5 @@
-"""What one end of an edge has to offer to a transport: its devices, whom they reach, its NCCL. Plain data, for `mray._channel.select`.
+"""The offer of one end of an edge to a transport: its devices, the devices that they reach, its NCCL. Plain data, for
+`mray._channel.select`.
 
 Each process tells its own (`mray._graph.sites`); who compiles a graph puts the name and the part in the graph to it.
 """
@@ -37,7 +38,7 @@ class Site:
     #: Whether several ranks of its NCCL may share a GPU.
     shares_gpus: bool = False
     pid: int = 0
-    #: What messages call it: ``Worker(0123abcd)``.
+    #: Its name in messages: ``Worker(0123abcd)``.
     name: str = "an actor"
     is_driver: bool = False
     #: Whether it was given GPUs of its own (``num_gpus``).

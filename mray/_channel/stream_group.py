@@ -38,7 +38,7 @@ from mray.exceptions import RayChannelError
 #: Most bytes that a member tells the others.
 _MOST = 4096
 #: Seconds that a member who finds another one to have broken off waits to hear of the death that it broke off for.
-PATIENCE = 1.0
+ABORT_GRACE = 1.0
 
 
 class StreamGroup(SharedMemoryGroup):
@@ -69,7 +69,7 @@ class StreamGroup(SharedMemoryGroup):
 
     # ------------------------------------------------------------------------------------ before the library
     def tell_all(self, facts: Any) -> list[Any]:
-        """What every member tells, by rank; a collective, small."""
+        """The words of every member, by rank; a collective, small."""
         import numpy  # noqa: PLC0415
 
         message = pickle.dumps(facts)
@@ -120,14 +120,14 @@ class StreamGroup(SharedMemoryGroup):
         self._check()
         words, board = self._board.words, self._board
         peers = {sent, received} - {-1}
-        for rank, theirs, _bell in self._peers:
+        for rank, theirs, _doorbell in self._peers:
             if theirs[LEFT] != HERE and (not peers or rank in peers) and not self._has_half(rank, sent, received):
                 if theirs[LEFT] == BROKEN and not self._boards[rank].reason():
-                    self._host.wait_until(lambda: self.has_failed, PATIENCE)
+                    self._host.wait_until(lambda: self.has_failed, ABORT_GRACE)
                     self._check()
                 raise self._ended_by(self._who_left([rank]))
         self.queued = number = self.queued + 1
-        for rank, _theirs, _bell in self._peers:
+        for rank, _theirs, _doorbell in self._peers:
             if not peers or rank in peers:
                 words[board.queued_for(rank) + LAST] = number
         if sent >= 0:
@@ -184,12 +184,12 @@ class StreamGroup(SharedMemoryGroup):
         )
 
     def blocker(self) -> str | None:
-        """Who keeps this member's work from ever being done, as a clause; None: nobody."""
+        """The member that keeps this one's work from ever being done, as a clause; None: there is none."""
         done = self._board.words[self._base + DONE]
         gone = []
         refusing = []
         broken = False
-        for rank, theirs, _bell in self._peers:
+        for rank, theirs, _doorbell in self._peers:
             left = theirs[LEFT]
             # SYNC POINT queued: write what was queued, fence, LEFT | read LEFT, fence, read what was queued.
             trust_fence()
@@ -209,7 +209,7 @@ class StreamGroup(SharedMemoryGroup):
             return self._refusal
         if broken and self._broken_at is None:
             self._broken_at = monotonic()
-        if broken and self._broken_at is not None and monotonic() < self._broken_at + PATIENCE:
+        if broken and self._broken_at is not None and monotonic() < self._broken_at + ABORT_GRACE:
             return None
         return self._who_left(gone) if gone else None
 
@@ -221,11 +221,11 @@ class StreamGroup(SharedMemoryGroup):
     @property
     def has_lost_members(self) -> bool:
         """Whether another member has left of its own accord."""
-        return any(theirs[LEFT] in (DESTROYED, LOST) for _rank, theirs, _bell in self._peers)
+        return any(theirs[LEFT] in (DESTROYED, LOST) for _rank, theirs, _doorbell in self._peers)
 
     def lost_members(self) -> str:
-        """Who has left, as a clause; empty: nobody."""
-        gone = [rank for rank, theirs, _bell in self._peers if theirs[LEFT] != HERE]
+        """The members that have left, as a clause; empty: none has."""
+        gone = [rank for rank, theirs, _doorbell in self._peers if theirs[LEFT] != HERE]
         return self._who_left(gone) if gone else ""
 
     # ------------------------------------------------------------------------------------ leaving
@@ -238,14 +238,14 @@ class StreamGroup(SharedMemoryGroup):
     def may_be_done(self) -> bool:
         """L2: whether all that this member has queued is matched, so that it ends by itself."""
         return self._failure is None and all(
-            theirs[LEFT] in (HERE, DESTROYED) and self._is_matched(rank) for rank, theirs, _bell in self._peers
+            theirs[LEFT] in (HERE, DESTROYED) and self._is_matched(rank) for rank, theirs, _doorbell in self._peers
         )
 
     def is_awaited(self) -> bool:
         """L2: whether others have work with this member that is not done, but will be."""
         if self._failure is not None:
             return False
-        for rank, theirs, _bell in self._peers:
+        for rank, theirs, _doorbell in self._peers:
             if theirs[LEFT] not in (HERE, DESTROYED):
                 continue
             last = theirs[self._boards[rank].queued_for(self.rank) + LAST]

@@ -7,10 +7,10 @@ For the shared-memory transport, beside `mray._channel.array_form`, whose layout
 Exact `torch.Tensor` only, on the CPU, strided (`mray._objects.tensors`); everything else goes through the serializer. A tensor in a graph
 is mostly followed by others of its shape, so heads are remembered.
 
-torch has no read-only tensors. A received tensor is its reader's own: it lies in a copy-on-write mapping of the slot
-(`mray._ipc.mapped`), so writing to it changes it for nobody else, whether the channel has other readers or the value was passed on before.
-Rejected: a copy for each of several readers (they would pay for what hardly anyone does), and tensors that may not be written to (nothing
-would enforce it but a crash). Who writes pays, three microseconds and more for each page of 4 KiB that it touches; so who has written gets
+torch has no read-only tensors. A received tensor is its reader's own: it lies in a copy-on-write mapping of the slot (`mray._ipc.mapped`),
+so writing to it changes it for nobody else, whether the channel has other readers or the value was passed on before. Rejected: a copy for
+each of several readers (they would pay for what hardly anyone does), and tensors that may not be written to (nothing would enforce it but a
+crash). A reader that writes pays three microseconds and more for each page of 4 KiB that it touches; so a reader that has written gets
 copies for a while, and then is tried again.
 """
 
@@ -36,7 +36,7 @@ _facts: dict[bytes, tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]] = 
 
 
 def encode_tensor(value: Any) -> tuple[bytes, memoryview] | None:
-    """What precedes a tensor's memory, and its memory as bytes; None when it is not for this file.
+    """The header of a tensor's memory, and the memory as bytes; None when it is not for this file.
 
     Raises RuntimeError when the tensor requires grad.
     """
@@ -66,7 +66,7 @@ def encode_tensor(value: Any) -> tuple[bytes, memoryview] | None:
 def decode_tensor(source: Any, memory: Any = None, start: int = 0) -> Any:
     """The tensor whose head begins `source`; its memory follows there, or lies in `memory` from `start` on. It keeps what it lies in.
 
-    What it lies in must be writable, and the reader's own.
+    The memory must be writable, and the reader's own.
     """
     begin, size = _PREFIX.unpack_from(source)
     facts = bytes(memoryview(source)[_PREFIX.size : _PREFIX.size + size])

@@ -23,7 +23,7 @@ from typing import Any
 from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
 from mray._api.current import current_backend
 from mray._channel.membership import join
-from mray._channel.stream_group import PATIENCE, StreamGroup
+from mray._channel.stream_group import ABORT_GRACE, StreamGroup
 from mray._common import settings
 from mray._common.own import is_simulated
 from mray.exceptions import RayChannelError
@@ -191,7 +191,7 @@ class TorchDistributedCommunicator(Communicator):
                 problem = str(error)
         # Out of the handler, so that nothing keeps the ProcessGroup, whose connections others wait for.
         if problem:
-            group.host.wait_until(lambda: group.has_failed or group.has_lost_members, PATIENCE)
+            group.host.wait_until(lambda: group.has_failed or group.has_lost_members, ABORT_GRACE)
             if not group.has_failed:
                 group.fail(group.lost_members() or f"torch.distributed failed in rank {group.rank}: {problem}")
             self._abort()
@@ -232,7 +232,7 @@ class TorchDistributedCommunicator(Communicator):
         if processes is not None and self._backend == "nccl" and not group.has_failed:
             import torch  # noqa: PLC0415
 
-            # What this member has queued is done before its communicators end.
+            # Work that this member has queued is done before its communicators end.
             torch.cuda.current_stream().synchronize()
         del processes
         group.begin_to_leave()

@@ -12,11 +12,11 @@ from time import monotonic, sleep
 
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, ChannelWriter
+from mray._channel.checked_writer import CheckedWriter
 from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, EdgeRules
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._channel.placed import DEVICES, PlacedReader
-from mray._channel.ruled import RuledWriter
 from mray._channel.select import BLOCKING, CUDA_IPC, DEVICE, NCCL
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._common import settings
@@ -49,7 +49,7 @@ class Ends:
         self.communicators = communicators if communicators is not None else {}
         self.readers: dict[int, ChannelReader] = {}
         self.writers: dict[int, ChannelWriter] = {}
-        #: Ended with them: bells that groups of readers share, and the files of `mray._graph.caller.liveness`.
+        #: Ended with them: doorbells that groups of readers share, and the files of `mray._graph.caller.liveness`.
         self.leave: list[Callable[[], None]] = []
 
     def close(self) -> None:
@@ -125,11 +125,11 @@ class _Opener:
     def writer(self, channel: Channel) -> ChannelWriter:
         """The writing end of a channel."""
         host, own = self._host, self._own_prefix(channel)
-        bells = [host.bell_of(self._processes[reader]) for reader in channel.readers]
-        group = host.group_bell(own, bells) if len(bells) > 1 else None
+        doorbells = [host.doorbell_of(self._processes[reader]) for reader in channel.readers]
+        group = host.group_doorbell(own, doorbells) if len(doorbells) > 1 else None
         if group is not None:
-            self._ends.leave.append(partial(host.end_group_bell, own))
-        where = self._segment, channel.offset, channel.layout, own, bells, group
+            self._ends.leave.append(partial(host.end_group_doorbell, own))
+        where = self._segment, channel.offset, channel.layout, own, doorbells, group
         rules = EdgeRules(channel.transfer.static_shape, channel.transfer.direct_return)
         if channel.transport in BLOCKING:
             ranks = self._ranks[channel.communicator]
@@ -143,16 +143,25 @@ class _Opener:
         owned = _platform_for(channel)
         writer: ChannelWriter = make(*where, platform=owned, name=channel.name)
         promised = channel.transfer.static_shape or channel.transfer.direct_return
-        return RuledWriter(writer, rules, owned.tensor_types(), self._failure) if promised else writer
+        return CheckedWriter(writer, rules, owned.tensor_types(), self._failure) if promised else writer
 
     def reader(self, channel: Channel) -> ChannelReader:
         """The endpoint's reading end of a channel."""
         host, own = self._host, self._own_prefix(channel)
-        bell = host.bell_of(self._processes[channel.writer])
+        doorbell = host.doorbell_of(self._processes[channel.writer])
         if len(channel.readers) > 1:
-            self._ends.leave.append(host.join_group_bell(self._processes[channel.writer], own))
+            self._ends.leave.append(host.join_group_doorbell(self._processes[channel.writer], own))
         place = channel.readers.index(self._endpoint)
-        where = self._segment, channel.offset, channel.layout, place, own, bell, self._failure, host.ask_of(self._processes[channel.writer])
+        where = (
+            self._segment,
+            channel.offset,
+            channel.layout,
+            place,
+            own,
+            doorbell,
+            self._failure,
+            host.ask_of(self._processes[channel.writer]),
+        )
         if channel.transport in DEVICE:
             make = CudaIpcReader if channel.transport == CUDA_IPC else PinnedReader
             reader: ChannelReader = make(*where, platform=_platform_for(channel))

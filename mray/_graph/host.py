@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
-    from mray._ipc.doorbell import Doorbell, GroupBell
+    from mray._ipc.doorbell import Doorbell, GroupDoorbell
     from mray._ipc.segment import Ask
     from mray._ipc.spin import Spinner
 
@@ -61,10 +61,10 @@ class GraphHost(Protocol):
         """Runs the programs of the actor in this process; None in a driver."""
 
     @property
-    def bells(self) -> tuple[int, ...]:
+    def wakeup_fds(self) -> tuple[int, ...]:
         """The descriptors of this process's doorbells, for event loops that watch them; another tuple when they change.
 
-        None where one process is the whole session: no bell rings, and attendants are called.
+        None where one process is the whole session: no doorbell rings, and pollers are called.
         """
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
@@ -72,14 +72,14 @@ class GraphHost(Protocol):
         predicate's last value.
         """
 
-    def attend(self, attendant: Callable[[], None]) -> None:
-        """Wait without a thread: peers ring, and the thread that reads calls `attendant`, until `unattend`.
+    def add_poller(self, poller: Callable[[], None]) -> None:
+        """Wait without a thread: peers ring, and the thread that reads calls `poller`, until `remove_poller`.
 
         The caller looks once itself after this.
         """
 
-    def unattend(self, attendant: Callable[[], None]) -> None:
-        """Undo `attend`. Safe when it is not attended."""
+    def remove_poller(self, poller: Callable[[], None]) -> None:
+        """Undo `add_poller`. Safe when it was not added."""
 
     def wake(self) -> None:
         """Have the threads in `wait_until` look again: another thread has changed something."""
@@ -105,19 +105,19 @@ class GraphHost(Protocol):
     def request(self, process: str, verb: str, payload: bytes) -> Pending:
         """Have the service of a process `handle` something; returns at once. In this process, it is handled before returning."""
 
-    def bell_of(self, process: str) -> Doorbell:
+    def doorbell_of(self, process: str) -> Doorbell:
         """The doorbell of a process, this one included; asks for it if it is not known yet."""
 
     def ask_of(self, process: str) -> Ask:
         """How a process, this one included, is asked for the segments that it offers."""
 
-    def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
-        """One bell for all readers of a ring that this process writes; None: ring them one by one. Ended by `end_group_bell`."""
+    def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
+        """One doorbell for all readers of a ring that this process writes; None: ring them one by one. Ended by `end_group_doorbell`."""
 
-    def join_group_bell(self, writer: str, key: str) -> Callable[[], None]:
-        """As a reader of such a ring: wait for its bell too, until what is returned is called."""
+    def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
+        """As a reader of such a ring: wait for its doorbell too, until what is returned is called."""
 
-    def end_group_bell(self, key: str) -> None:
+    def end_group_doorbell(self, key: str) -> None:
         """The ring is closed."""
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:

@@ -4,11 +4,25 @@
     mapped                  what others wrote, mapped copy-on-write: whose memory a value lies in, and how to pass it on
     layout, ring, slots     rings of slots in a segment: how graphs pass values
     connection, reactor     framed messages over unix sockets; the one place where a process waits
-    frames                  what is asked of a frame before it is read, as long as nobody knows who has sent it
-    doorbell, spin          how a sleeper is woken, and when not to sleep
-    memory_order            what makes all of it safe on processors that reorder
+    listener, introductions acceptors of connections; connections that the node makes for two processes
+    frames                  the checks of a frame before it is read, as long as its sender is not known
+    doorbell, spin          wake-ups of a process that sleeps, and the decision not to sleep
+    memory_order            the fences that make all of it safe on processors that reorder
     process, reaper         titles, parents, ends; cleaning after the dead
 
-Nothing here knows tasks, actors or objects. Law: every word in shared memory has one writer, and a bell is a hint to look again, so a
+Nothing here knows tasks, actors or objects. Law: every word in shared memory has one writer, and a doorbell is a hint to look again, so a
 process may die between any two instructions.
+
+====================  ====================================================================================================
+word                  eight aligned bytes in shared memory, with one writer
+reader                the thread that polls and dispatches at the moment; the others sleep until it wakes them
+background reader     the thread that reads while no other thread of a busy process waits
+doorbell              an eventfd and a word that says whether its process sleeps; rung after publishing
+wake-up descriptor    an eventfd as its own process sees it (`wakeup_fd`), which its reactor watches
+poller                a callback that is called after each iteration of the reactor
+acceptor              takes in connections at a listening socket, or from the node
+spinner               decides whether a wait spins before it sleeps, by its recent success
+slot, loan            memory of one large message, given to readers until they release it; memory of others that is passed on
+stretch               code of the main thread that no interrupt may cut
+====================  ====================================================================================================
 """

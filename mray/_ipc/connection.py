@@ -1,13 +1,13 @@
 """Connections: framed messages over a unix stream socket between two processes of a session.
 
-Whichever thread holds the reactor's reading turn reads; any thread writes. A frame is a little-endian u32 length and a
+The thread that reads for the reactor reads; any thread writes. A frame is a little-endian u32 length and a
 ``marshal`` of the message tuple: builtin values only, so reading one builds no object of the user and runs no code.
 
-Writing is in two halves, so that many small messages share a system call: `post` queues, `flush` sends. What the kernel does
-not take at once stays queued and goes out when the socket is writable; a slow reader never blocks the writer's thread.
+Writing is in two halves, so that many small messages share a system call: `post` queues, `flush` sends. Bytes that the kernel does not take
+at once stay queued and go out when the socket is writable; a slow reader never blocks the writer's thread.
 
 The peer's user id is checked before a byte is read. A connection that ends, by hang-up or by a broken frame, calls `on_hangup`
-exactly once, in the reading thread. What was wrong with the frame is logged at this end, and told to the other (NONSENSE). So is an
+exactly once, in the reading thread. The fault of the frame is logged at this end, and told to the other (PROTOCOL_ERROR). So is an
 exception of this process's own while it acts on a message (FAULT, see `mray._ipc.faults`): `refused` then says at both ends why nothing
 that was said over this connection will be answered.
 """
@@ -28,11 +28,11 @@ from functools import partial
 from typing import Any
 
 from mray._common.log import logger
-from mray._common.messages import FAULT, NONSENSE
+from mray._common.messages import FAULT, PROTOCOL_ERROR
 from mray._common.protocol import misfit
+from mray._ipc.closed_descriptors import is_closed
 from mray._ipc.faults import fault_line, fault_text, word_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
-from mray._ipc.torn import is_taken
 from mray._ipc.watching import Watching
 
 Message = tuple[Any, ...]
@@ -58,8 +58,8 @@ def encode(message: Message) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
-class NonsenseError(ValueError):
-    """What a peer says can be no message to this process; raised by an owner, it ends the conversation. Its text says why."""
+class ProtocolViolationError(ValueError):
+    """A peer's message is none that this process can take; raised by an owner, it ends the conversation. Its text says why."""
 
 
 class Connection:
@@ -95,13 +95,13 @@ class Connection:
         self.socket = sock
         self.fd = sock.fileno()
         self.closed = False
-        #: Who is at the other end, from its HELLO.
+        #: The role of the other end, from its HELLO.
         self.process = ""
         self.role = ""
         self.pid = 0
         #: Calls sent and not yet answered, by task id, in the order sent.
         self.calls: dict[bytes, Any] = {}
-        #: Whatever else the owner of this end wants to remember of the peer.
+        #: Further facts that the owner of this end remembers of the peer.
         self.facts: dict[str, Any] = {}
         self.on_message = on_message
         self.on_hangup = on_hangup
@@ -117,7 +117,7 @@ class Connection:
         self.reads = 0
         #: Why one end does not listen to the other any more; "" as long as it does.
         self.refused = ""
-        #: What this process has raised, if that is why.
+        #: The error of this process, if that is the reason.
         self.cause: Exception | None = None
         #: The owner does not know yet who is at the other end (see `mray._ipc.frames`).
         self.wary = False
@@ -185,7 +185,7 @@ class Connection:
             except OSError as error:
                 # Broken pipe or reset: the reading side sees the hang-up and reports it with what had arrived before.
                 sent = len(chunk)
-                if is_taken(error) and not self.closed:  # (another thread may just have closed it here)
+                if is_closed(error) and not self.closed:  # (another thread may just have closed it here)
                     self._reactor.defer(partial(self._torn, error))
             self._out_bytes -= sent
             if sent < len(chunk):
@@ -198,7 +198,7 @@ class Connection:
         guard.leave(held)
 
     def _torn(self, error: OSError) -> None:
-        self._reactor.tear.found(error)
+        self._reactor.closed_descriptors.found(error)
 
     def _next_chunk(self) -> bytes | memoryview:
         """Take out what is offered to the kernel next."""
@@ -286,7 +286,7 @@ class Connection:
             try:
                 on_message(self, message)
             except Exception as error:
-                # What stands behind this message was said in the belief that it had its effect.
+                # The messages behind this one were sent in the belief that it had its effect.
                 broken = self.give_up(message, error)
                 break
         if broken:
@@ -303,12 +303,12 @@ class Connection:
         """Say why this conversation ends."""
         logger.warning("%r said what makes no sense to process %d, and is not listened to any more: %s", self, os.getpid(), why)
         self.refused = f"it said what makes no sense: {why}"
-        self._say_last((NONSENSE, why))
+        self._say_last((PROTOCOL_ERROR, why))
         return True
 
     def give_up(self, message: Message, error: Exception) -> bool:
         """The owner has raised this while it acted on a message: tell the peer why nothing follows. The caller hangs up."""
-        wrong = str(error) if isinstance(error, NonsenseError) else misfit(message)
+        wrong = str(error) if isinstance(error, ProtocolViolationError) else misfit(message)
         if wrong:
             return self._refuse(wrong)
         what = f"The handler of {word_name(message[0])}"
@@ -340,7 +340,7 @@ class Connection:
                 message = decode_unknown(bytes(buffer[4 : min(end, 5 + MOST_BYTES)]))
                 self.on_message(self, message)
             except Exception as error:
-                if message is None or isinstance(error, NonsenseError) or misfit(message):
+                if message is None or isinstance(error, ProtocolViolationError) or misfit(message):
                     logger.warning("a peer of process %d, not known yet, said what makes no sense: %r", os.getpid(), error)
                 else:
                     what = f"The handler of {word_name(message[0])}"
@@ -364,7 +364,7 @@ class Connection:
             return
         self.closed = True
         self._reactor.forget(self.fd)
-        if self._reactor.tear.error is None:
+        if self._reactor.closed_descriptors.error is None:
             self.socket.close()
         else:
             self.socket.detach()
@@ -419,7 +419,7 @@ def peer_is_ours(sock: socket.socket) -> bool:
 
 
 def peer_pid(sock: socket.socket) -> int:
-    """Who has connected this socket to us, as the kernel says."""
+    """The process that has connected this socket, as the kernel says."""
     return _credentials(sock)[0]
 
 
@@ -430,7 +430,7 @@ def _credentials(sock: socket.socket) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def socket_name(path: str) -> Iterator[str]:
-    """What the kernel takes for the path of a socket, which may be no longer than 107 bytes: if need be, by way of the open directory.
+    """A path that the kernel takes for a socket, which may be no longer than 107 bytes: if need be, by way of the open directory.
 
     So a session lies where its user wants it, whatever the length, and not in another place without a word. Any thread.
     """

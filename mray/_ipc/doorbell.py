@@ -1,9 +1,8 @@
 """Doorbells: how a process that sleeps is told to look again.
 
-Each process has one, made by itself: an eventfd that its reactor watches beside its sockets (edge-triggered, so that a
-wake-up costs no read), and the STATE word of its row in the session's table. Whoever publishes something for it calls
-`Doorbell.ring`, which costs no system call while the process is awake. A bell is a hint to look again and never the
-state itself; a ring too many is harmless.
+Each process has one, made by itself: an eventfd that its reactor watches beside its sockets (edge-triggered, so that a wake-up costs no
+read), and the STATE word of its row in the session's table. A process that publishes something for it calls `Doorbell.ring`, which costs no
+system call while the process is awake. A doorbell is a hint to look again and never the state itself; ringing once too often is harmless.
 
 Rejected: named POSIX semaphores. Measured parked, they cost the same (55 µs a round trip, 75 µs through a chain of four on
 two cores), but a thread that waits on one cannot wait for its sockets as well, so each ordinary call to an actor in a graph and
@@ -24,7 +23,7 @@ from mray._ipc.table import PARKED, ROW_WORDS, STATE, SessionTable
 
 
 class Doorbell:
-    """The bell of one process, as it or a peer holds it."""
+    """The doorbell of one process, as it or a peer holds it."""
 
     __slots__ = ("_index", "_words", "fd")
 
@@ -52,19 +51,19 @@ class Doorbell:
         self.close()
 
 
-class GroupBell:
-    """One bell for all readers of a ring, as its writer holds it.
+class GroupDoorbell:
+    """One doorbell for all readers of a ring, as its writer holds it.
 
     An eventfd that every reader watches beside its own: one system call wakes them all, and the writer is not put aside by the first of
-    them before it has woken the last. (Four readers that sleep, on two cores: 50 µs until all have answered, 61 µs with a bell each.)
+    them before it has woken the last. (Four readers that sleep, on two cores: 50 µs until all have answered, 61 µs with a doorbell each.)
     """
 
     __slots__ = ("_indices", "_words", "fd")
 
-    def __init__(self, fd: int, bells: Sequence[Doorbell]) -> None:
+    def __init__(self, fd: int, doorbells: Sequence[Doorbell]) -> None:
         self.fd = fd
-        self._words = bells[0]._words
-        self._indices = tuple(bell._index for bell in bells)
+        self._words = doorbells[0]._words
+        self._indices = tuple(doorbell._index for doorbell in doorbells)
 
     def ring(self) -> None:
         """Wake the readers if one of them sleeps. Call after publishing."""
@@ -80,10 +79,10 @@ class GroupBell:
 def _write(fd: int) -> None:
     try:
         os.eventfd_write(fd, 1)
-    except OSError:  # the program has closed it; its reactor says so to whoever waits (`mray._ipc.torn`)
+    except OSError:  # the program has closed it; its reactor tells the waiting threads (`mray._ipc.closed_descriptors`)
         pass
 
 
-def new_bell_fd() -> int:
+def new_wakeup_fd() -> int:
     """A fresh eventfd."""
     return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

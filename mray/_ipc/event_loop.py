@@ -1,9 +1,9 @@
 """An asyncio event loop on the thread that reads: its selector waits in the reactor.
 
-    main thread of an async actor:  run ─▶ loop ─▶ LoopSelector.select ─▶ Reactor.wait_until ─▶ sockets, bells, timers
+    main thread of an async actor:  run ─▶ loop ─▶ LoopSelector.select ─▶ Reactor.wait_until ─▶ sockets, doorbells, timers
                                                                  ▲                             and the loop's own descriptors
 
-So a message wakes the thread that will answer it, and no other; and while a coroutine computes, the relief thread reads as it does
+So a message wakes the thread that will answer it, and no other; and while a coroutine computes, the background reader reads as it does
 everywhere. The epoll that has the descriptors of the user's sockets lies inside the reactor's own, and reports when something new comes.
 
 Imports asyncio: for processes that have a loop.
@@ -40,13 +40,13 @@ class LoopSelector(selectors.EpollSelector):
         #: Whether something has come for the loop since it last looked; and whether that may be descriptors of the user.
         self.woken = False
         self._readable = False
-        #: Called in each turn of the loop, after reading.
-        self.turn: Callable[[], object] = _nothing
+        #: Called in each iteration of the loop, after reading.
+        self.after_read: Callable[[], object] = _nothing
         #: Whether somebody else wants the thread.
         self.wanted: Callable[[], object] = _never
         self.spins = True
         self.stop: Callable[[], None] = _nothing
-        #: What the loop is going to call: reading may add to it (the future that somebody awaits is done), and nothing else tells.
+        #: Callbacks that the loop is going to call: reading may add one (of a future that is done), and nothing else tells.
         self.ready: Sized = ()
         reactor.watch_edge(self.fileno(), self._on_readable)
 
@@ -74,7 +74,7 @@ class LoopSelector(selectors.EpollSelector):
             events = super().select(0)
             if events:
                 self._readable = True  # they are reported for as long as they are not read
-        self.turn()
+        self.after_read()
         if self.wanted():
             self.stop()
         return events
@@ -98,9 +98,9 @@ class MainLoop:
         asyncio.set_event_loop(self.loop)
         _main = self
 
-    def each_turn(self, turn: Callable[[], object]) -> None:
-        """Have `turn` called in every turn of the loop, after reading; it may start tasks."""
-        self._selector.turn = turn
+    def on_each_iteration(self, callback: Callable[[], object]) -> None:
+        """Call `callback` in every iteration of the loop, after reading; it may start tasks."""
+        self._selector.after_read = callback
 
     def run_while_idle(self, wanted: Callable[[], object], *, spin: bool = True) -> None:
         """Run the loop until `wanted()`; one turn at least. Without `spin` it sleeps at once, for callers that have spun themselves."""

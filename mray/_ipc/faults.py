@@ -1,7 +1,7 @@
 """Faults: exceptions in what a process does about a message, a timer or an event of the kernel, which user code did not raise.
 
 In every process. Such an exception ends something, with itself as the cause of the error that the waiting side gets; a line in a log beside
-somebody who waits for ever helps nobody. What ends is the least that can be named:
+somebody who waits for ever helps nobody. The smallest thing that can be named ends:
 
     a request, a call                its asker is answered with the error (`mray._runtime.client.faults`, `mray._runtime.node.node`)
     the conversation                 FAULT tells the peer why; whatever waits at either end fails (`mray._ipc.connection`)
@@ -21,7 +21,7 @@ _NAMES = {code: name for name, code in vars(messages).items() if name.isupper() 
 
 
 def word_name(code: object) -> str:
-    """What a message is called, for texts."""
+    """The name of a message, for texts."""
     return _NAMES.get(code, repr(code)) if isinstance(code, int) else repr(code)
 
 

@@ -1,4 +1,4 @@
-"""What others have marshalled: checked before `marshal` reads it.
+"""Frames that other processes have marshalled: checked before `marshal` reads them.
 
 `marshal` believes the counts that it reads: five bytes that announce a tuple of two thousand million items make it allocate, and touch,
 sixteen gigabytes. So what comes from elsewhere is looked through first: everything announced must be there, nothing may be nested deeply,
@@ -7,8 +7,8 @@ and only values that messages are made of may occur. That takes some microsecond
 * by who has accepted a connection, until its owner knows the peer, and by the node always (`Connection.wary`, `Connection.careful`);
 * for everything else that is read rarely: packets of the zygote, answers to observers, variables of workers, descriptions of arrays.
 
-Between a driver and its workers, calls would feel it. What they say to each other is not changed on the way: a stream that is damaged has
-lost its place, since somebody has written to a descriptor that is not his. That is seen at once, because every message begins as a
+Between a driver and its workers, calls would feel it. Their messages are not changed on the way: a stream that is damaged has
+lost its place, since some code has written to a descriptor that is not its own. That is seen at once, because every message begins as a
 short tuple does (`MESSAGE_STARTS`), and its code and fields are looked at when it fails (`mray._common.protocol`).
 """
 
@@ -58,7 +58,7 @@ def decode_message(body: bytes) -> tuple[Any, ...]:
 
 
 def decode(body: bytes) -> Any:
-    """What somebody has marshalled: builtin values; ValueError if it is damaged. Takes no more memory than some times its length."""
+    """Unmarshal builtin values; ValueError if it is damaged. Takes no more memory than some times its length."""
     end = _check(body)
     if end != len(body):
         raise ValueError(f"{len(body) - end} bytes follow the value")
@@ -84,7 +84,7 @@ def to_text(value: Any) -> str:
 
 
 def from_text(name: str, text: str, kind: type | tuple[type, ...]) -> Any:
-    """What `to_text` made: of this type, or a tuple with items of these types. ValueError if the variable `name` is damaged."""
+    """Read a text of `to_text`: of this type, or a tuple with items of these types. ValueError if the variable `name` is damaged."""
     try:
         value = decode(base64.b85decode(text))
     except ValueError as error:

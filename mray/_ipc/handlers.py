@@ -7,7 +7,8 @@ at a SIGTERM) between any two byte codes. Raised while a message is half dispatc
     signal ──▶ Python ──▶ what `signal.signal` was given, wrapped ──raises──▶ the guard: now, or when the stretch ends
 
 So handlers are wrapped where they are installed, those that are there when a session begins and those that come later: the two functions of
-the module `_signal`, which those of `signal` call, are replaced for so long. Whoever asks for a handler gets the one that was installed.
+the module `_signal`, which those of `signal` call, are replaced for so long. A caller of `signal.getsignal` gets the handler that was
+installed.
 
 Rejected: to block signals during a dispatch. That is two system calls for each, and Python hears of a signal through any other thread.
 """

@@ -45,7 +45,7 @@ class InterruptGuard:
         self._main = threading.main_thread().ident
         self._held = False
         self._open = False
-        #: What is raised when the stretch ends: KeyboardInterrupt, or the error of a handler of the user's.
+        #: Raised when the stretch ends: KeyboardInterrupt, or the error of a handler of the user's.
         self._put_off: type[KeyboardInterrupt] | BaseException | None = None
         self._installed = False
         #: An interrupt has come that is to come again.

@@ -5,7 +5,7 @@ the node, which makes a pair of sockets and gives an end to each.
 
 ::
 
-    A ──INTRODUCE (X)──▶ node ──an end──▶ X, where it is taken in as if X had been called by name (`mray._ipc.listener.ChannelDoor`)
+    A ──INTRODUCE (X)──▶ node ──an end──▶ X, where it is taken in as if X had been called by name (`mray._ipc.listener.ChannelAcceptor`)
       ◀──INTRODUCED, an end──
 
 Each process has two channels to the node for this, beside their conversation: one on which it asks, and one through which others come. They
@@ -15,7 +15,7 @@ takes: it runs no user code and answers at once, and if it dies the channel hang
 No lock is held meanwhile: a handler of a signal, or a finalizer, runs in the thread that asks, and may ask as well or want a lock of one
 who does. Each thread takes its own answer; one that stays in front belongs to a thread that is held up so, and is laid aside for it.
 
-Who has no channels (an observer) is handed over instead: it connects to the node by name, says PASS_ON, and the node gives its very
+An observer, which has no channels, is handed over instead: it connects to the node by name, says PASS_ON, and the node gives its very
 connection to the process that it names.
 
 Rejected: listeners without names, reached through ``/proc/<pid>/fd`` (a process that has given up rights may not be looked into), and
@@ -55,10 +55,14 @@ _MOMENT = 0.001
 class Introductions:
     """The channels of this process, and how it asks for the others. Thread-safe."""
 
-    def __init__(self, channel: socket.socket, door: socket.socket, guard: InterruptGuard, find: Callable[[OSError], Exception]) -> None:
-        """`door` is the other channel, which a reactor watches; `find`: what to raise when this one fails (see `mray._ipc.torn`)."""
+    def __init__(
+        self, channel: socket.socket, incoming: socket.socket, guard: InterruptGuard, find: Callable[[OSError], Exception]
+    ) -> None:
+        """`incoming` is the other channel, which a reactor watches; `find`: the error to raise when this one fails (see
+        `mray._ipc.closed_descriptors`).
+        """
         self._channel = channel
-        self._door = door
+        self._incoming = incoming
         self._find = find
         self._guard = guard
         self._left = False
@@ -160,17 +164,17 @@ class Introductions:
         """The process leaves its session. Closing twice is safe."""
         self._left = True
         self._channel.close()
-        self._door.close()
+        self._incoming.close()
 
     def abandon(self) -> None:
         """In a forked child, whose reactor has closed what it watched."""
         self._left = True
         self._channel.close()
-        self._door.detach()
+        self._incoming.detach()
 
 
 def receive_welcome(sock: socket.socket) -> tuple[Message, list[int]]:
-    """What the node says first, and the descriptors that come with it. Blocks; EOFError when it hangs up.
+    """The first message of the node, and the descriptors that come with it. Blocks; EOFError when it hangs up.
 
     OSError when this process has no descriptors for them.
     """

@@ -11,7 +11,7 @@ eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two write
                             a line PID | STARTED | OPEN | ..., then for each lease two lines
                             ENDED | NOTE_LENGTH (with the use, above eight bits) | NOTE (112 bytes)
 
-Who writes what (law: every word has exactly one writer):
+The writer of each word (law: every word has exactly one):
 
     PUBLISHED, WANTED, WRITER_CLOSED, the facts, the entries, the first line of the boards    the writer
     the first line and RELEASED of block r, board r              reader r

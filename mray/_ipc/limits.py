@@ -1,4 +1,4 @@
-"""What a process has run out of, in words that say what to do. Any process of a session."""
+"""Limits that a process has reached, in texts that say what to do. Any process of a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from mray.exceptions import RaySystemError
 
-#: What a process gets that may open no more files, or send no more of them, or for which the system has no room for more.
+#: Error numbers of a process that may open no more files, or send no more of them, or for which the system has no room for more.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
 
 
@@ -30,7 +30,7 @@ def is_passing(error: OSError) -> bool:
 
 
 def advice(error: OSError) -> str:
-    """What there is too little of, and how there may be more; of other errors, what they say."""
+    """The resource that is exhausted, and how to get more of it; of other errors, their text."""
     text = os.strerror(error.errno or 0)
     if error.errno == errno.EMFILE:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,11 +1,11 @@
-"""Doors: where connections come in, at a listening socket or through a channel from the node. In any process of a session.
+"""Acceptors: they take connections in, at a listening socket or through a channel from the node. In any process of a session.
 
-Whoever connects waits in the socket until it is taken in, which takes a descriptor. A process that has none left must not keep it
+A peer that connects waits in the socket until it is accepted, which takes a descriptor. A process that has none left must not keep it
 waiting for as long as that lasts: it says so, and hangs up.
 
 ::
 
-    connects ──────────────────────────▶ door: EMFILE
+    connects ──────────────────────────▶ acceptor: EMFILE
                                           the spare descriptor is closed, and the connection takes its place
     OSError: process X (pid) has none ◀── REFUSED, hang-up; the spare is taken again
 """
@@ -26,7 +26,7 @@ from mray._ipc.watching import Watching
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 4096
-#: When a door looks again that could not even send somebody away, in seconds.
+#: Pause of an acceptor that could not even refuse a peer, in seconds.
 REST_SECONDS = 0.05
 
 
@@ -44,11 +44,11 @@ def listen_at(path: str, backlog: int = _BACKLOG) -> socket.socket:
     return listener
 
 
-class Door(ABC):
-    """What a reactor watches for those who come, and the descriptor that is kept for the moment when there is no other."""
+class Acceptor(ABC):
+    """Accepts connections for a reactor; keeps a spare descriptor for the moment when there is no other."""
 
     def __init__(self, reactor: Watching, source: socket.socket, welcome: Callable[[socket.socket], None], who: str) -> None:
-        """`welcome` takes each connection of our own user; `who` is at home. Whoever owns the source closes it."""
+        """`welcome` takes each connection of our own user; `who` is the name of this process. The owner of the source closes it."""
         self._reactor = reactor
         self._source = source
         self._welcome = welcome
@@ -60,7 +60,7 @@ class Door(ABC):
 
     @abstractmethod
     def _take(self) -> socket.socket:
-        """Who is next. BlockingIOError: nobody is there; EOFError: nor will be; another OSError: he waits on, for want of a descriptor."""
+        """The next peer. BlockingIOError: there is none; EOFError: nor will be; another OSError: it waits on, for want of a descriptor."""
 
     def _ready(self, _events: int) -> None:
         self._take_spare()
@@ -73,7 +73,7 @@ class Door(ABC):
                 self._reactor.remove_fd(self._source.fileno())
                 return
             except OSError:
-                # Nobody else could be told either. Do not look all the time.
+                # No other peer could be refused either. Do not look all the time.
                 self._rest()
                 return
             if sock is None:
@@ -84,7 +84,7 @@ class Door(ABC):
                 sock.close()
 
     def _take_or_refuse(self) -> socket.socket | None:
-        """Who waits; None when it had to be sent away. BlockingIOError when nobody waits, OSError when somebody has to go on waiting."""
+        """The next peer; None when it had to be refused. BlockingIOError when none waits, OSError when one has to go on waiting."""
         try:
             return self._take()
         except OSError as error:
@@ -95,7 +95,7 @@ class Door(ABC):
         with self._take_somehow() as sock:
             if peer_is_ours(sock):
                 sock.setblocking(False)
-                with contextlib.suppress(OSError):  # who has gone need not be told
+                with contextlib.suppress(OSError):  # a peer that has gone need not be told
                     sock.send(encode((REFUSED, want.errno, self._why(want))))
         self._take_spare()
         return None
@@ -133,14 +133,14 @@ class Door(ABC):
         self._let_spare_go()
 
 
-class ListenerDoor(Door):
-    """A listening socket: who knows its name may come."""
+class ListenerAcceptor(Acceptor):
+    """A listening socket: a peer that knows its name may connect."""
 
     def _take(self) -> socket.socket:
         return self._source.accept()[0]
 
 
-class ChannelDoor(Door):
+class ChannelAcceptor(Acceptor):
     """The channel through which the node passes on connections to this process (see `mray._ipc.introductions`)."""
 
     def _take(self) -> socket.socket:

@@ -6,14 +6,14 @@
                                                        find(address) -> Region --- (key, pid, fd, inode) --- in a message
 
 *Copy-on-write.* Whoever is handed a value may do with it what it likes: torch has no read-only tensors, and libraries look past numpy's
-flag. What a process writes lands in pages of its own; the writer and all other readers go on seeing what was sent. Nobody pays for
+flag. The writes of a process land in pages of its own; the writer and all other readers go on seeing what was sent. Nobody pays for
 this but who writes. Two questions follow, and both are answered by `Region`:
 
 * Before a mapping shows the next message, pages of its own must go (`refresh`), or they would hide it.
 * What was written to is not what was sent, and must be copied to be passed on (`is_clean`).
 
-*Claimed.* Readings of one object in one process share a mapping, and hold read-only views of it. Who is to write into such a view, as a
-collective that works in place is, claims its memory first (`claim`): it is had where there is one reading, and later ones map the object
+*Claimed.* Readings of one object in one process share a mapping, and hold read-only views of it. Code that is to write into such a view, as
+a collective that works in place is, claims its memory first (`claim`): it is had where there is one reading, and later ones map the object
 anew.
 
 Such pages come only from page faults, so a process that has had no fault since the value was handed out has written nothing (0.8
@@ -22,9 +22,9 @@ written to after use: values are then copied to be passed on.
 
 *Known by address.* A tensor does not say whose memory it lies in; `find` knows by where it lies.
 
-*By descriptor.* A segment's name is gone as soon as its readers have mapped it. Who passes a value on keeps a descriptor, and the next
-process opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the right one.
-Where the kernel does not grant it, to a process that has changed its user for instance, the next one asks for the descriptor.
+*By descriptor.* A segment's name is gone as soon as its readers have mapped it. A process that passes a value on keeps a descriptor, and
+the next one opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the right
+one. Where the kernel does not grant it, to a process that has changed its user for instance, the next one asks for the descriptor.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Mapped(Claimable, mmap.mmap):
     """A private mapping of a segment. Views keep it alive."""
 
     region: Region
-    #: What else the views keep alive; may know the mapping for later readings, by a weak reference called `mapping`.
+    #: A further object that the views keep alive; may know the mapping for later readings, by a weak reference called `mapping`.
     holder: Any = None
 
     @classmethod
@@ -208,7 +208,7 @@ Origin = tuple[str, int, int, int]
 
 
 def _lent(inode: int) -> str:
-    """What memory that is passed on is offered as."""
+    """The name under which memory that is passed on is offered."""
     return f"inode {inode}"
 
 
@@ -222,7 +222,7 @@ def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
 
 
 def open_origin(pid: int, fd: int, inode: int, ask: Ask | None) -> Descriptor:
-    """What process `pid` has open as `fd`; `ask` it if the kernel does not let this one look into it."""
+    """The file that process `pid` has open as `fd`; `ask` it if the kernel does not let this process look into it."""
     try:
         opened = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError:
@@ -259,7 +259,7 @@ def _has_own_pages(address: int, length: int) -> bool:
 
 
 class _Probe:
-    """What this kernel tells about page faults; tried out once."""
+    """The file in which this kernel counts page faults; tried out once."""
 
     def __init__(self) -> None:
         #: Whether writing to a private mapping counts as a fault, and whether the page table shows it.

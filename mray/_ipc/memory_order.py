@@ -3,8 +3,8 @@
 Python has no memory model, so the rules of shared memory live in this one file; everything else cites it with
 comments ``# SYNC POINT <name>: <words>`` that stand with the same words at both ends.
 
-What we rely on
----------------
+Assumptions
+-----------
 1. *One writer.* Every word in shared memory has exactly one writing process.
 2. *No torn words.* A word is eight aligned bytes behind ``memoryview.cast("Q")``; CPython stores and loads an item with
    one eight-byte move (a ``memcpy`` of constant size eight), which is single-copy atomic on x86-64 and aarch64.
@@ -37,10 +37,10 @@ ring:     publish; ``fence()``; read the peer's parked word; ring its doorbell i
 ``park`` and ``ring`` are Dekker's pattern: of the two processes at least one sees the other's store, so either the
 sleeper sees the message or the writer sees the sleeper. It is the one pattern that needs an instruction on x86-64 too, on both sides.
 
-What has been shown
--------------------
+Evidence
+--------
 *Explored*: ``tests/interleavings`` runs the real code in every order of its steps, with a crash of either side after any step; its package
-says which protocol is explored by what, and within which bounds. Rings (full ones too), slots (also while they grow), bells and the
+says which protocol is explored by what, and within which bounds. Rings (full ones too), slots (also while they grow), doorbells and the
 reactor's parking and spinning, with one writer and up to three readers; values that are passed on (three processes); leases; rings that
 processes join; groups of two that find each other, meet in collectives, queue work on streams, and part: in three orders of memory. One
 thing after another; stores held back in queues, which is x86-64; and, for the smallest shapes (no spinning), stores that leave and loads

@@ -1,4 +1,4 @@
-"""What workers print: bytes from a pipe to lines with the name of who printed them.
+"""Output of workers: bytes from a pipe become lines with the name of the task or actor that printed them.
 
 The node reads; workers write. The name changes inside a worker (a task, then another one, then an actor with a ``repr``), so the
 worker says it in the stream itself: a marker, the name, a line end (`name_marker`), which are taken out. A marker may stand in the
@@ -16,18 +16,18 @@ _NOTE = _START + b"note:"
 LONGEST_LINE = 1 << 20
 #: Bytes of the longest note: with its marker it is written in one piece (PIPE_BUF).
 LONGEST_NOTE = 4000
-#: What is kept of a worker's output for whoever waits for it when it crashes: bytes, and of them lines.
+#: The part of a worker's output that is kept for the error of its crash: bytes, and of them lines.
 TAIL_BYTES = 4096
 _TAIL_LINES = 20
 
 
 def name_marker(name: str) -> bytes:
-    """What a worker writes, in one piece, before its first output under a new name."""
+    """The mark that a worker writes, in one piece, before its first output under a new name."""
     return MARKER + name.replace("\n", " ").encode("utf-8", "replace")[:3000] + b"\n"
 
 
 def note(text: str) -> bytes:
-    """What a worker writes, in one piece, to tell the driver something; ValueError when it is too long or has several lines."""
+    """The mark that a worker writes, in one piece, to send the driver a text; ValueError when it is too long or has several lines."""
     raw = text.encode("utf-8", "replace")
     if len(raw) > LONGEST_NOTE or b"\n" in raw:
         raise ValueError(f"a note is one line of at most {LONGEST_NOTE} bytes")
@@ -107,7 +107,7 @@ class LineSplitter:
                 start = at + 1
 
     def finish(self) -> list[tuple[str, bytes]]:
-        """What is left at the end of the stream: a line without an end, without the piece of a mark that may stand behind it."""
+        """The rest at the end of the stream: a line without an end, without the piece of a mark that may stand behind it."""
         rest, self._rest = self._rest[: _mark_at(self._rest)], b""
         is_open, self._is_open = self._is_open, False
         return [(self.name, rest + b"\n")] if rest or is_open else []

@@ -37,14 +37,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 #: Bytes of argument that a process is started with so that its title has room.
 TITLE_ROOM = 256
-#: What is shown of a worker that runs nothing and is no actor.
+#: The title of a worker that runs nothing and is no actor.
 IDLE_TITLE = "IDLE"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Title:
-    """What `ps` shows for this process: argv[0], and in 15 bytes the name of the main thread.
+    """The title of this process in `ps`: argv[0], and in 15 bytes the name of the main thread.
 
     Make one per process, after the fork. Main thread only.
     """
@@ -87,7 +87,7 @@ def shown_title(pid: int) -> str:
 
 
 def show_variable(name: str, value: str) -> None:
-    """What others read as this variable of this process, where its value was as long when the program was started.
+    """Change a variable of this process as others read it, where its value was as long when the program was started.
 
     The kernel shows the environment as it was then, whatever `os.environ` says since. OSError when there is no room for the value.
     """
@@ -191,7 +191,7 @@ def start_of(pid: int) -> int:
 
 
 def command_line(pid: int) -> str:
-    """What a process was started with, or calls itself; "" when it has ended, reaped or not."""
+    """The command that a process was started with, or its title; "" when it has ended, reaped or not."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return " ".join(file.read().decode("utf-8", "replace").split("\0")).strip()

@@ -3,15 +3,15 @@
 Every process of a session has one. It watches the sockets, the doorbell and the timers with a single epoll, and is built so
 that *the thread that waits is the thread that reads*: no call pays for a hand-over between threads.
 
-    thread that waits          other threads that wait         relief thread
+    thread that waits          other threads that wait         background reader
     -----------------          -----------------------         ---------------------------------
-    holds the reading turn     sleep on a lock each; the       holds the turn only while nobody waits:
+        holds the reading lock     sleep on a lock each; the       holds the lock only while nobody waits:
     polls, dispatches,         reader wakes those whose        user code computes, yet peers want answers
     checks its predicate       predicate holds
 
-The reading turn is a lock. Who leaves `wait_until` gives it to another waiter, if there is one. The relief thread looks every few
-milliseconds whether nobody reads (then it reads itself, until a waiter asks for the turn) and sleeps without a tick while a
-waiter reads. The node uses none of this: it has one thread and calls `turn` in a loop.
+The right to read is a lock. A thread that leaves `wait_until` gives it to another waiter, if there is one. The background reader looks
+every few milliseconds whether nobody reads (then it reads itself, until a waiter asks for the lock) and sleeps without a tick while a
+waiter reads. The node uses none of this: it has one thread and calls `run_once` in a loop.
 
 Dispatch runs callbacks in the reading thread, one at a time. A callback must not wait, unless it was deferred.
 
@@ -32,21 +32,21 @@ from time import monotonic
 from typing import Protocol
 
 from mray._common.log import logger
+from mray._ipc.closed_descriptors import ClosedDescriptors
 from mray._ipc.connection import Connection, HangupCallback, MessageCallback
-from mray._ipc.doorbell import new_bell_fd
+from mray._ipc.doorbell import new_wakeup_fd
 from mray._ipc.interrupts import LOOK_SECONDS, InterruptGuard
-from mray._ipc.listener import ChannelDoor, Door, ListenerDoor
+from mray._ipc.listener import Acceptor, ChannelAcceptor, ListenerAcceptor
 from mray._ipc.memory_order import fence
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
-from mray._ipc.torn import Tear
 from mray._ipc.waiting import Predicate, Timers, Waiter
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _READ_WRITE = _READ | select.EPOLLOUT
 _BUFFER_BYTES = 256 * 1024
 
-#: How often the relief thread looks whether anybody reads, in seconds, while the process is active.
+#: How often the background reader looks whether anybody reads, in seconds, while the process is active.
 TICK = 0.004
 
 
@@ -65,31 +65,32 @@ class Reactor:
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._timers = Timers()
         self._deferred: deque[Callable[[], None]] = deque()
-        #: What holds messages back that nobody has flushed; a dict for its order and its `popitem`.
+        #: Holders of messages that nobody has flushed; a dict for its order and its `popitem`.
         self._dirty: dict[Flushable, None] = {}
 
-        #: The reading turn. Invariant: only its holder polls and dispatches.
-        self._turn = threading.Lock()
+        #: The right to read. Invariant: only its holder polls and dispatches.
+        self._reading = threading.Lock()
         #: The thread that holds it.
         self._reader = 0
         self._waiters: list[Waiter] = []
-        #: True while the holder of the turn is inside epoll and may sleep long.
+        #: True while the reader is inside epoll and may sleep long.
         self.asleep = False
-        #: Counts API activity, so that the relief thread keeps out of the way of a busy thread.
+        #: Counts API activity, so that the background reader keeps out of the way of a busy thread.
         self.activity = 0
 
-        self._relief: threading.Thread | None = None
-        self._relief_alarm = threading.Lock()
-        self._relief_alarm.acquire()
-        self._relief_reads = False
-        self._relief_dormant = False
-        self._relief_wanted = False
+        self._background_reader: threading.Thread | None = None
+        self._background_alarm = threading.Lock()
+        self._background_alarm.acquire()
+        self._background_reads = False
+        self._background_dormant = False
+        self._background_wanted = False
         #: `activity` when the last poll returned, before callbacks added to it.
         self._polled = 0
         self.closed = False
-        self.tear = Tear()
+        self.closed_descriptors = ClosedDescriptors()
         self.guard = InterruptGuard()
-        #: Told what of this process has failed, and how, that belongs to no conversation: whoever owns the reactor ends what cannot go on.
+        #: Called with the part of this process that has failed, and its error, when that belongs to no conversation: the owner of the
+        #: reactor ends whatever cannot go on.
         self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None
 
         self.table: SessionTable | None = None
@@ -97,13 +98,13 @@ class Reactor:
         self._state_index = STATE
         self.spinner: Spinner | None = None
         #: The doorbell of this process (see `mray._ipc.doorbell`); also how its own threads wake its reader.
-        self.bell_fd = new_bell_fd()
-        self._epoll.register(self.bell_fd, select.EPOLLIN | select.EPOLLET)
-        #: It and what else rings for this process.
-        self.bells: tuple[int, ...] = (self.bell_fd,)
-        self._attendants: tuple[Callable[[], None], ...] = ()
+        self.wakeup_fd = new_wakeup_fd()
+        self._epoll.register(self.wakeup_fd, select.EPOLLIN | select.EPOLLET)
+        #: That one, and further eventfds that wake this process.
+        self.wakeup_fds: tuple[int, ...] = (self.wakeup_fd,)
+        self._pollers: tuple[Callable[[], None], ...] = ()
         #: One for each listener.
-        self._doors: list[Door] = []
+        self._acceptors: list[Acceptor] = []
 
     def join_table(self, table: SessionTable, row: int) -> None:
         """From now on this process says in its row of the table whether it sleeps."""
@@ -121,21 +122,21 @@ class Reactor:
             self._epoll.register(fd, _READ)
         except OSError as error:
             del self._callbacks[fd]
-            raise self.tear.found(error) from error
+            raise self.closed_descriptors.found(error) from error
 
-    def watch_bell(self, fd: int) -> None:
+    def watch_wakeup(self, fd: int) -> None:
         """Wake up whenever this eventfd is written to; there is nothing to dispatch."""
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
-        self.bells = (*self.bells, fd)
+        self.wakeup_fds = (*self.wakeup_fds, fd)
 
     def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
         """Call `callback(events)` in the reading thread once whenever something new comes at `fd`; undone by `forget`."""
         self._callbacks[fd] = callback
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
 
-    def unwatch_bell(self, fd: int) -> None:
-        """Undo `watch_bell`, before the descriptor is closed."""
-        self.bells = tuple(bell for bell in self.bells if bell != fd)
+    def unwatch_wakeup(self, fd: int) -> None:
+        """Undo `watch_wakeup`, before the descriptor is closed."""
+        self.wakeup_fds = tuple(each for each in self.wakeup_fds if each != fd)
         with contextlib.suppress(OSError, ValueError):
             self._epoll.unregister(fd)
 
@@ -179,14 +180,14 @@ class Reactor:
     ) -> None:
         """Take in connections of our own user, at a listener or a channel from the node; each is read.
 
-        Who comes when no descriptor is left is told so; `who` is this process in that text.
+        A peer that connects when no descriptor is left is told so; `who` is this process in that text.
         """
 
         def welcome(sock: socket.socket) -> None:
             self.meet(sock, on_message, on_hangup, careful=careful)
 
-        kind = ListenerDoor if source.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) else ChannelDoor
-        self._doors.append(kind(self, source, welcome, who))
+        kind = ListenerAcceptor if source.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) else ChannelAcceptor
+        self._acceptors.append(kind(self, source, welcome, who))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` in the reading thread after `seconds`."""
@@ -219,46 +220,46 @@ class Reactor:
         """Whether there are posts that nobody has flushed."""
         return bool(self._dirty)
 
-    def want_relief(self) -> None:
-        """Somebody waits outside `wait_until` (a callback, a future): let the relief thread read at once."""
-        self._relief_wanted = True
-        if self._relief_dormant or not self.asleep:
+    def wake_background_reader(self) -> None:
+        """Let the background reader read at once: something waits outside `wait_until` (a callback, a future)."""
+        self._background_wanted = True
+        if self._background_dormant or not self.asleep:
             with contextlib.suppress(RuntimeError):
-                self._relief_alarm.release()
+                self._background_alarm.release()
 
-    def want_tick(self) -> None:
-        """Something is held back by a thread that goes on with user code: have the relief thread tick, though somebody sleeps."""
-        if self._relief_reads:
+    def keep_background_ticking(self) -> None:
+        """Keep the background reader ticking, though another thread sleeps: a thread that goes on with user code holds messages back."""
+        if self._background_reads:
             self.wake()
-        elif self._relief_dormant:
+        elif self._background_dormant:
             with contextlib.suppress(RuntimeError):
-                self._relief_alarm.release()
+                self._background_alarm.release()
 
     def wake(self) -> None:
         """Make the reader look again; from any thread."""
         if not self.closed:
-            self.tear.ring(self.bell_fd)
+            self.closed_descriptors.ring(self.wakeup_fd)
 
-    # ------------------------------------------------------------------------------------ one turn
-    def turn(self, timeout: float | None = None) -> None:
+    # ------------------------------------------------------------------------------------ one iteration
+    def run_once(self, timeout: float | None = None) -> None:
         """Poll once, `timeout` seconds at most (``None``: until something happens, mostly), and dispatch.
 
-        Only for the holder of the reading turn, or in a process with one thread.
+        Only for the reader, or in a process with one thread.
         """
         if self._deferred:
             self.run_deferred()
-            timeout = 0  # it may have been what somebody waits for
+            timeout = 0  # a waiter's predicate may have become true
         if self._timers:
             timeout = self._timers.shorten(timeout)
-        if self.tear.error is not None:
-            raise self.tear.error
+        if self.closed_descriptors.error is not None:
+            raise self.closed_descriptors.error
         guard = self.guard
         held = guard.enter()
         try:
             try:
                 events = self._epoll.poll(0) if timeout == 0 else self._sleep(timeout)
             except OSError as error:
-                if self.tear.found(error) is error:
+                if self.closed_descriptors.found(error) is error:
                     raise
                 return
             self._polled = self.activity
@@ -270,11 +271,11 @@ class Reactor:
                         callback(mask)
                     except Exception as error:
                         self.failed("A callback of the reactor", error)
-            for attendant in self._attendants:
-                self._survive(attendant)
+            for poller in self._pollers:
+                self._call_safely(poller)
             if self._timers:
                 for due in self._timers.take_due():
-                    self._survive(due)
+                    self._call_safely(due)
             if self._deferred:
                 self.run_deferred()
         finally:
@@ -282,29 +283,29 @@ class Reactor:
 
     def _sleep(self, timeout: float | None) -> list[tuple[int, int]]:
         if self._dirty:
-            self.flush()  # what was posted here may be what others wait for
+            self.flush()  # peers may wait for these messages
         guard = self.guard
         if guard.looks and (timeout is None or timeout > LOOK_SECONDS):
             timeout = LOOK_SECONDS
         with guard:
             events = self._epoll.poll(timeout)
         if not events and guard.looks:
-            self.tear.look(self._callbacks)
-            self.tear.look((self.bell_fd,))
+            self.closed_descriptors.look(self._callbacks)
+            self.closed_descriptors.look((self.wakeup_fd,))
         return events
 
     def run_deferred(self) -> None:
-        """Do what finalizers have left to do; from any thread that holds no lock of its own."""
+        """Call what finalizers have deferred; from any thread that holds no lock of its own."""
         deferred = self._deferred
         while deferred:
             try:
                 callback = deferred.popleft()
             except IndexError:
                 return
-            self._survive(callback)
+            self._call_safely(callback)
 
-    def _survive(self, callback: Callable[[], None], what: str = "A callback") -> None:
-        """Call; what it raises does not reach whoever happens to read."""
+    def _call_safely(self, callback: Callable[[], None], what: str = "A callback") -> None:
+        """Call; its error does not reach the thread that happens to read."""
         try:
             # POINT callback due
             callback()
@@ -312,8 +313,8 @@ class Reactor:
             self.failed(what, error)
 
     def failed(self, what: str, error: Exception) -> None:
-        """Something of this process has raised; it must not end the thread that everybody's answers come through. Any thread."""
-        if not self.closed and self.tear.error is None:
+        """Report an error of this process, which must not end the thread that reads all answers. Any thread."""
+        if not self.closed and self.closed_descriptors.error is None:
             logger.error("%s failed in process %d", what, os.getpid(), exc_info=error)
             self.on_fault(what, error)
 
@@ -330,15 +331,15 @@ class Reactor:
             if self._dirty:
                 self.flush()
             if self._reader == threading.get_ident():
-                self._turn_and_tell(0)
+                self._run_once_and_notify(0)
                 return True
-            if not self._turn.acquire(False):
+            if not self._reading.acquire(False):
                 return False
             self._reader = threading.get_ident()
             try:
-                self._turn_and_tell(0)
+                self._run_once_and_notify(0)
             finally:
-                self._give_turn()
+                self._release_reading()
             return True
         finally:
             self.guard.leave(held)
@@ -361,15 +362,15 @@ class Reactor:
             deadline = None if timeout is None else monotonic() + timeout
             if self._reader == threading.get_ident():
                 return self._read_until(predicate, deadline, spin)  # a deferred callback of the user waits: nobody else reads
-            if not self._take_turn(predicate, deadline):
+            if not self._become_reader(predicate, deadline):
                 return bool(predicate())
             self._reader = threading.get_ident()
             try:
                 if self.closed and predicate():
-                    return True  # the end came before the turn did, and has been told
+                    return True  # the session ended before this thread became the reader, and the waiter was told
                 return self._read_until(predicate, deadline, spin)
             finally:
-                self._give_turn()
+                self._release_reading()
         finally:
             self.guard.leave(held)
 
@@ -380,22 +381,22 @@ class Reactor:
         """
         return self._reader == threading.get_ident() or self.guard.owns_lock()
 
-    def _take_turn(self, predicate: Predicate, deadline: float | None) -> bool:
+    def _become_reader(self, predicate: Predicate, deadline: float | None) -> bool:
         """Become the reader (True), or sleep as a waiter until the predicate holds or the deadline has passed (False)."""
-        turn = self._turn
-        if turn.acquire(False):
+        reading = self._reading
+        if reading.acquire(False):
             return True
         waiter = Waiter(predicate)
         self._waiters.append(waiter)
         try:
             while True:
-                if turn.acquire(False):
+                if reading.acquire(False):
                     return True
                 if predicate():
                     return False
-                # The relief thread leaves as soon as somebody waits, and nudges a waiter.
-                if self._relief_reads and self.asleep and not self.closed and not self.tear.ring(self.bell_fd):
-                    raise self.tear.found(OSError(errno.EBADF, ""))
+                # The background reader leaves as soon as somebody waits, and wakes a waiter.
+                if self._background_reads and self.asleep and not self.closed and not self.closed_descriptors.ring(self.wakeup_fd):
+                    raise self.closed_descriptors.found(OSError(errno.EBADF, ""))
                 remaining = None if deadline is None else deadline - monotonic()
                 if remaining is not None and remaining <= 0:
                     return False
@@ -403,24 +404,24 @@ class Reactor:
                     waiter.lock.acquire(True, self.guard.longest(remaining))
         finally:
             self._waiters.remove(waiter)
-            # Whoever gave the turn away meanwhile may have counted on this thread.
-            if not turn.locked():
-                self._offer_turn()
+            # The thread that stopped reading meanwhile may have counted on this one.
+            if not reading.locked():
+                self._offer_reading()
 
-    def _give_turn(self) -> None:
+    def _release_reading(self) -> None:
         self._reader = 0
-        self._turn.release()
-        self._offer_turn()
+        self._reading.release()
+        self._offer_reading()
 
-    def _offer_turn(self) -> None:
-        """Nobody reads: tell a waiter, or else the relief thread."""
+    def _offer_reading(self) -> None:
+        """Wake a waiter, or else the background reader: no thread reads."""
         for waiter in self._waiters:
-            waiter.nudge()
+            waiter.wake()
             return
-        if self._relief_dormant:
-            self._relief_dormant = False
+        if self._background_dormant:
+            self._background_dormant = False
             with contextlib.suppress(RuntimeError):
-                self._relief_alarm.release()
+                self._background_alarm.release()
 
     def _read_until(self, predicate: Predicate, deadline: float | None, spin: bool) -> bool:
         spinner = self.spinner
@@ -429,7 +430,7 @@ class Reactor:
             if deadline is not None and deadline < until:
                 until = deadline
             while True:
-                self._turn_and_tell(0)
+                self._run_once_and_notify(0)
                 if predicate():
                     spinner.succeeded()
                     return True
@@ -442,20 +443,20 @@ class Reactor:
             if deadline is not None:
                 remaining = deadline - monotonic()
                 if remaining <= 0:
-                    self._turn_and_tell(0)
+                    self._run_once_and_notify(0)
                     return bool(predicate())
             self._park(predicate, remaining)
             if predicate():
                 return True
 
     def _park(self, predicate: Predicate, timeout: float | None) -> None:
-        """One turn that may sleep."""
+        """One iteration that may sleep."""
         table = self.table
         self.asleep = True
         try:
             if table is None:
                 if not predicate():
-                    self._turn_and_tell(timeout)
+                    self._run_once_and_notify(timeout)
                 return
             # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
             table.words[self._state_index] = PARKED
@@ -463,141 +464,145 @@ class Reactor:
             # POINT sleep announced
             if self._deferred or predicate() or (self._waiters and self._any_waiter_ready()):
                 timeout = 0
-            self._turn_and_tell(timeout)
+            self._run_once_and_notify(timeout)
         finally:
             self.asleep = False
             if table is not None and not self.closed:
-                self._say(table, AWAKE)
+                self._set_state(table, AWAKE)
 
     def _any_waiter_ready(self) -> bool:
         return any(waiter.predicate() for waiter in tuple(self._waiters))
 
-    def _turn_and_tell(self, timeout: float | None) -> None:
-        """A turn, and the other waiters are told whose time has come."""
-        self.turn(timeout)
+    def _run_once_and_notify(self, timeout: float | None) -> None:
+        """One iteration, after which the waiters are woken whose predicates hold."""
+        self.run_once(timeout)
         if self._waiters:
             for waiter in tuple(self._waiters):
                 if waiter.predicate():
-                    waiter.nudge()
+                    waiter.wake()
 
-    # ------------------------------------------------------------------------------------ attending
-    def attend(self, attendant: Callable[[], None]) -> None:
-        """Wait without a thread: from now on peers ring, and whoever reads calls `attendant` after each turn.
+    # ------------------------------------------------------------------------------------ pollers
+    def add_poller(self, poller: Callable[[], None]) -> None:
+        """Wait without a thread: from now on peers ring, and the reader calls `poller` after each iteration.
 
-        It must be quick, runs in any thread, and is to look itself at whatever it waits for: once more after this call, too.
+        It must be quick, runs in any thread, and looks itself at its condition: once more after this call, too.
         """
-        self._attendants = (*self._attendants, attendant)
+        self._pollers = (*self._pollers, poller)
         if self.table is not None and not self.closed:
             # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
             self.table.words[self._state_index] = PARKED
             fence()
 
-    def unattend(self, attendant: Callable[[], None]) -> None:
-        """Undo `attend`; safe when it is not attended."""
-        self._attendants = tuple(each for each in self._attendants if each != attendant)
-        # Only the holder of the turn knows that nobody sleeps; otherwise peers ring for nothing until somebody wakes up.
-        if not self._attendants and self._turn.acquire(False):
+    def remove_poller(self, poller: Callable[[], None]) -> None:
+        """Undo `add_poller`; safe when it was not added."""
+        self._pollers = tuple(each for each in self._pollers if each != poller)
+        # Only the reader knows that no thread sleeps; otherwise peers ring for nothing until one wakes up.
+        if not self._pollers and self._reading.acquire(False):
             if self.table is not None and not self.closed:
-                self._say(self.table, AWAKE)
-            self._give_turn()
+                self._set_state(self.table, AWAKE)
+            self._release_reading()
 
-    def _say(self, table: SessionTable, state: int) -> None:
-        """The reader is AWAKE, or DOZING: peers need not ring, unless somebody waits without a thread."""
+    def _set_state(self, table: SessionTable, state: int) -> None:
+        """Set the state to AWAKE or DOZING: peers need not ring, unless there are pollers."""
         table.words[self._state_index] = state
-        # Invariant: the word is PARKED while anybody is attended. It was not, for a moment, so they look again. (Who begins to be
-        # attended after this writes the word after us.)
-        if self._attendants:
+        # Invariant: the word is PARKED while there are pollers. It was not, for a moment, so they look again. (A poller that is added after
+        # this has the word written after us.)
+        if self._pollers:
             table.words[self._state_index] = PARKED
             fence()
-            for attendant in self._attendants:
-                self._survive(attendant)
+            for poller in self._pollers:
+                self._call_safely(poller)
 
-    # ------------------------------------------------------------------------------------ relief
-    def start_relief(self) -> None:
+    # ------------------------------------------------------------------------------------ reading in the background
+    def start_background_reader(self) -> None:
         """Start the thread that reads while no other thread waits."""
-        relief = threading.Thread(target=lambda: self._survive(self._relieve, "The relief thread"), name="mray-relief", daemon=True)
-        relief.start()
-        self._relief = relief
+        thread = threading.Thread(
+            target=lambda: self._call_safely(self._run_background_reader, "The background reader"), name="mray-reader", daemon=True
+        )
+        thread.start()
+        self._background_reader = thread
 
-    def _relieve(self) -> None:
+    def _run_background_reader(self) -> None:
         seen = -1
         active = True
-        alarm = self._relief_alarm
-        while not self.closed and self.tear.error is None:
-            # A reader that has slept for a tick needs no relief until it leaves; it sees the flag then, or we see that it has left. One
+        alarm = self._background_alarm
+        while not self.closed and self.closed_descriptors.error is None:
+            # A reader that has slept for a tick needs no help until it leaves; it sees the flag then, or we see that it has left. One
             # that comes and goes is not worth the wake-up that each of its leavings would cost.
-            self._relief_dormant = not active
+            self._background_dormant = not active
             if not (self.asleep and seen == self.activity):
-                self._relief_dormant = False
-            alarm.acquire(True, -1 if self._relief_dormant else TICK)
-            self._relief_dormant = False
+                self._background_dormant = False
+            alarm.acquire(True, -1 if self._background_dormant else TICK)
+            self._background_dormant = False
             if self._dirty:
                 self.flush()
             active = seen != self.activity
             seen = self.activity
-            wanted, self._relief_wanted = self._relief_wanted, False
-            if self._waiters or not self._turn.acquire(False):
+            wanted, self._background_wanted = self._background_wanted, False
+            if self._waiters or not self._reading.acquire(False):
                 continue
-            self._relief_reads = True
+            self._background_reads = True
             self._reader = threading.get_ident()
             try:
-                self._relief_turns(0 if active and not wanted else None)
+                self._read_in_background(0 if active and not wanted else None)
             finally:
-                self._relief_reads = False
-                self._give_turn()
+                self._background_reads = False
+                self._release_reading()
 
-    def _relief_turns(self, timeout: float | None) -> None:
+    def _read_in_background(self, timeout: float | None) -> None:
         """Read until a thread waits, or the process becomes active again."""
         seen = self.activity
         table = self.table
-        while not self.closed and not self._waiters and self.tear.error is None:
+        while not self.closed and not self._waiters and self.closed_descriptors.error is None:
             self.asleep = timeout != 0
-            if table is not None and not self._attendants:
-                self._say(table, DOZING)
+            if table is not None and not self._pollers:
+                self._set_state(table, DOZING)
             try:
-                self.turn(0 if self._deferred or self._waiters else timeout)
+                self.run_once(0 if self._deferred or self._waiters else timeout)
             finally:
                 self.asleep = False
                 if table is not None and not self.closed:
-                    self._say(table, AWAKE)
-            # What its own callbacks do, sending the next of a queue perhaps, is no sign that another thread is about to read.
+                    self._set_state(table, AWAKE)
+            # The activity of its own callbacks, sending the next of a queue perhaps, is no sign that another thread is about to read.
             if timeout == 0 or seen != self._polled:
                 return
             seen = self.activity
 
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
-        """Stop everything; the thread that calls must not hold the reading turn. Closing twice is safe."""
+        """Stop everything; the calling thread must not be the reader. Closing twice is safe."""
         if self.closed:
             return
         self.wake()
         self.closed = True
         with contextlib.suppress(RuntimeError):
-            self._relief_alarm.release()
-        torn = not self.tear.ring(self.bell_fd) or self.tear.error is not None
-        relief = self._relief
-        if relief is not None and relief is not threading.current_thread() and not torn:
-            relief.join()
+            self._background_alarm.release()
+        is_broken = not self.closed_descriptors.ring(self.wakeup_fd) or self.closed_descriptors.error is not None
+        thread = self._background_reader
+        if thread is not None and thread is not threading.current_thread() and not is_broken:
+            thread.join()
         for waiter in tuple(self._waiters):
-            waiter.nudge()
+            waiter.wake()
         # A thread that reads has been woken and told that nothing follows; give it the time to leave.
-        if self._turn.acquire(True, 5.0):
-            self._turn.release()
-        if torn:
+        if self._reading.acquire(True, 5.0):
+            self._reading.release()
+        if is_broken:
             return
         self._epoll.close()
-        os.close(self.bell_fd)
-        for door in self._doors:
-            door.close()
+        os.close(self.wakeup_fd)
+        for acceptor in self._acceptors:
+            acceptor.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's descriptors without a word to anybody."""
+        """In a forked child: close the parent's descriptors without a message to anybody."""
         self.closed = True
-        if self._epoll.closed or self.tear.error is not None:  # the session had ended: the numbers may be somebody else's by now
+        if (
+            self._epoll.closed or self.closed_descriptors.error is not None
+        ):  # the session had ended: the numbers may be somebody else's by now
             return
-        for door in self._doors:
-            door.close()
-        for fd in [*self._callbacks, self.bell_fd, self._epoll.fileno()]:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for fd in [*self._callbacks, self.wakeup_fd, self._epoll.fileno()]:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._callbacks.clear()

@@ -1,6 +1,6 @@
 """Removing what carries a session's name.
 
-Whoever survives calls this: the node at an orderly end, the zygote when the node is gone, the driver when both are, and the next
+A survivor calls this: the node at an orderly end, the zygote when the node is gone, the driver when both are, and the next
 `init` for sessions that nobody lives to clean (their lock is free). Calling it twice, or from two processes at once, is safe.
 """
 
@@ -24,7 +24,7 @@ ADDRESS = "address"
 SESSION_VARIABLE = "MRAY_SESSION_DIR"
 #: Folder of a session's directory with the objects that memory had no room for; a link if the user wants them elsewhere.
 SPILLED = "spilled"
-#: What such an elsewhere is called, before the session's name, and the link in it that leads back to the session.
+#: The prefix of such a folder elsewhere, before the session's name, and the link in it that leads back to the session.
 _SPILL_PREFIX = "mray_spilled_objects_"
 _SESSION_LINK = ".session"
 #: How often it is looked whether those that were killed are gone, and the seconds in between: some cannot be, while a disk hangs.
@@ -37,7 +37,7 @@ KEPT_LOGS = ("nsight", "profiles")
 
 
 def segment_prefix(session: str) -> str:
-    """What the names of a session's shared memory begin with (as `mray._ipc.segment` wants them, with the slash)."""
+    """The prefix of the names of a session's shared memory (as `mray._ipc.segment` wants them, with the slash)."""
     return f"/mray-{session}-"
 
 
@@ -152,7 +152,7 @@ def address_lock(parent: str) -> Iterator[None]:
 
 
 def _keep_profiles(directory: str) -> str | None:
-    """What a profiler has written is what its user is waiting for: it outlives the session, beside the sessions."""
+    """A profiler's file is the one that its user waits for: it outlives the session, beside the sessions."""
     parent, name = os.path.split(directory.rstrip("/"))
     target = os.path.join(parent, "profiles", name.removeprefix("session_"))
     kept = None

@@ -13,7 +13,7 @@ consistent ring, because each step is one word or lies where nobody looks yet:
             R2 copy the entry out
             R3 CONSUMED[r] = n + 1                        the writer may reuse the entry
 
-What a reader takes is its own copy: an entry is small. Large values lie in slots (`mray._ipc.slots`) and an entry only names
+A message that a reader takes is its own copy: an entry is small. Large values lie in slots (`mray._ipc.slots`) and an entry only names
 the slot. The ring knows neither doorbells nor what the payloads mean.
 
 Not thread-safe: at most one thread of a process uses a writer or a reader at a time.

@@ -36,7 +36,7 @@ SHM = "/dev/shm"
 
 _NO_ROOM = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
 
-#: What opening a name gives that somebody else has put something in the place of, or has taken rights from.
+#: Errors of opening a name whose file somebody else has replaced, or has taken rights from.
 _NOT_FOR_US = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR)
 
 #: A mapping needs no descriptor once it is made; before Python 3.13 each keeps one.
@@ -69,7 +69,8 @@ class Descriptor:
         os.close(self.fd)
 
 
-#: What this process offers, by name. Without a lock: a finalizer may let go of a segment while another thread answers who asks for it.
+#: The files that this process offers, by name. Without a lock: a finalizer may let go of a segment while another thread answers who asks
+#: for it.
 _offered: weakref.WeakValueDictionary[str, Descriptor] = weakref.WeakValueDictionary()
 
 

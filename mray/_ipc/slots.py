@@ -12,9 +12,9 @@ name and the writer's mapping go, so its memory lives exactly as long as the vie
 So no reader, however long it holds an array, ever blocks the writer. Readers map slots copy-on-write (`mray._ipc.mapped`): what a
 reader does to its value nobody else sees.
 
-A segment's name is needed until every reader has mapped it: the writer unlinks it when all of them have consumed the first
-message that lay in it. Until then it offers the segment to readers that do not find the name. What a crash leaves carries the ring's
-prefix and is swept with it.
+A segment's name is needed until every reader has mapped it: the writer unlinks it when all of them have consumed the first message that lay
+in it. Until then it offers the segment to readers that do not find the name. Segments that a crash leaves carry the ring's prefix and are
+swept with it.
 
 *Passing on.* A value that lies in memory of somebody else (a slot of another ring, an object of the store) is not copied into a slot:
 SlotWriter.lend takes a slot's number without any memory, for the sake of its RELEASED words, and keeps the value alive until every reader
@@ -26,9 +26,9 @@ finds none left copies.
     A's RELEASED[slot] of B <- the pin dies <- B lets go of the value <---- B's RELEASED[number] of C <- the last pin dies
 
 A loan outlives the ends of its ring, for a value that was read stays valid: what readers have not released when the writer closes becomes
-an *orphan*, kept until they have, or are dead; and what a reader holds it releases after its own close, too. Who has closed and holds
-nothing says so by HOLDS, for what it never took it will never release. Orphans are looked at when other ends are made, lend or close, and
-when all members of a graph have left it.
+an *orphan*, kept until they have, or are dead; and what a reader holds it releases after its own close, too. A reader that has closed and
+holds nothing says so by HOLDS, for it will never release messages that it never took. Orphans are looked at when other ends are made, lend
+or close, and when all members of a graph have left it.
 
 Releases come from finalizers, which may run between any two byte codes of any thread: all they do is write one word of
 their own.
@@ -70,7 +70,7 @@ _SHM = "/dev/shm"
 
 
 class WriterGoneError(FileNotFoundError):
-    """What was sent cannot be mapped any more: the writer has left the ring, or is dead, and has taken it along."""
+    """The message cannot be mapped any more: the writer has left the ring, or is dead, and has taken it along."""
 
 
 def slot_name(prefix: str, slot: int, generation: int) -> str:
@@ -79,7 +79,7 @@ def slot_name(prefix: str, slot: int, generation: int) -> str:
 
 
 def _next_generation(_generation: int) -> int:
-    """What the next segment of a slot is called by: no number that follows, or another user who sees the name could take the next."""
+    """The name of the next segment of a slot: no number that follows, or another user who sees the name could take the next."""
     return new_nonce()
 
 
@@ -106,7 +106,7 @@ class Slot:
         self.view = memoryview(b"")
         #: The number of the latest message in it; never repeats, also across generations.
         self.use = 0
-        #: What a loan keeps alive.
+        #: The object that a loan keeps alive.
         self.keep: object = None
 
     def fill(self, segment: Segment, generation: int) -> None:
@@ -152,7 +152,7 @@ class SlotWriter:
         return slot
 
     def place(self, slot: Slot, length: int) -> bytes:
-        """What the ring's entry says of a filled slot."""
+        """The part of the ring's entry that names a filled slot."""
         return PLACE.pack(slot.index, slot.generation, slot.use, length)
 
     def unclaim(self, slot: Slot) -> None:
@@ -300,7 +300,7 @@ class SlotWriter:
 
 
 class _Orphans:
-    """What a writer that has closed had passed on, and readers have not released."""
+    """Loans of closed writers that readers have not released."""
 
     __slots__ = ("_loans", "_released", "_words")
 

@@ -8,11 +8,11 @@ that somebody else may need: with more awake processes than cores, spinning make
   a number of waits that doubles with each further failed trial, so that an actor in the middle of a long chain stops spinning
   and one that answers at once goes on.
 
-Whoever spins for more than `SELFISH` yields its core between looks. Mostly nobody wants it; but the kernel may have put both processes on
-one core (whoever is woken often lands beside who woke it), and then the spinner would wait for a message that it keeps its peer from
-sending, learn that spinning brings nothing, and the two would stay where they are: 25 to 50 µs a round trip instead of 3. Yielding after 3
-µs and not after 10, the two on one core take 25 instead of 32 to 57, and the kernel parts them within some milliseconds if the other
-core is idle.
+A process that spins for more than `YIELD_AFTER` yields its core between looks. Mostly no other one wants it; but the kernel may have put
+both processes on one core (a process that is woken often lands beside its waker), and then the spinner would wait for a message that it
+keeps its peer from sending, learn that spinning brings nothing, and the two would stay where they are: 25 to 50 µs a round trip instead of
+3. Yielding after 3 µs and not after 10, the two on one core take 25 instead of 32 to 57, and the kernel parts them within some milliseconds
+if the other core is idle.
 
 A graph with more processes than cores has one spinner all the same: its caller, for somewhat longer, by the second rule alone. Measured on
 two cores with four actors: the caller takes its results without being woken, its core does not fall asleep (in a virtual machine that is
@@ -22,9 +22,9 @@ second against 58,000 to 132,000.
 
 The actors of such a graph spin too, if they yield their core at every look and wait for a message that is for them alone: in a chain one
 actor computes at a time, and the others leave it the cores that they do not need (chain of four 36 to 58 µs against 59 to 108; two actors
-with eight in flight 73,000 to 201,000 a second against 76,000 to 128,000). They do not spin for what several wait for, because then all
-of them compute at once (fan-out 79 µs against 59, 10 KB to four actors 299 against 239), nor where there are more than `MOST_CROWDED`
-processes for each core (chain of sixteen 609 µs against 489). A caller that waits for several outputs stops spinning when it sees more
+with eight in flight 73,000 to 201,000 a second against 76,000 to 128,000). They do not spin for what several wait for, because then all of
+them compute at once (fan-out 79 µs against 59, 10 KB to four actors 299 against 239), nor where there are more than
+`MAX_PROCESSES_PER_CORE` (chain of sixteen 609 µs against 489). A caller that waits for several outputs stops spinning when it sees more
 processes awake than cores, for then its actors compute side by side and one of them lacks the caller's core (10 KB to four actors: 333 µs
 against 365).
 
@@ -41,14 +41,14 @@ from mray._ipc.table import SessionTable, usable_cores
 #: Seconds a wait spins at most.
 WINDOW = 100e-6
 #: Seconds after which it yields between looks.
-SELFISH = 3e-6
+YIELD_AFTER = 3e-6
 #: Seconds a wait spins when it is the caller of a graph with more processes than cores. (A chain of 16 takes 0.3 to 0.4 ms. With a window
 #: that it does not fit into, its caller gives up spinning, and an actor of it costs half as much again as one of a chain of 8.)
 CALLER_WINDOW = 1e-3
 #: Processes of a graph for each core above which its actors do not spin.
-MOST_CROWDED = 3
+MAX_PROCESSES_PER_CORE = 3
 #: Failures in a row before spinning pauses.
-PATIENCE = 3
+FAILURES_BEFORE_PAUSE = 3
 #: Waits without spinning after the first such series, and at most.
 PAUSE = 16
 LONGEST_PAUSE = 64
@@ -56,8 +56,8 @@ LONGEST_PAUSE = 64
 RECOUNT = 32
 
 
-class Patience:
-    """The second rule alone."""
+class AdaptiveSpinner:
+    """A spinner that goes by the second rule alone."""
 
     __slots__ = ("_failures", "_pause", "_waits", "window")
 
@@ -76,21 +76,21 @@ class Patience:
         return True
 
     def succeeded(self) -> None:
-        """What was waited for came within the window."""
+        """The wait ended within the window."""
         self._failures = 0
         self._pause = PAUSE
 
     def failed(self) -> None:
-        """It did not."""
+        """The wait did not end within the window."""
         self._failures += 1
-        if self._failures >= PATIENCE:
-            self._failures = PATIENCE - 1
+        if self._failures >= FAILURES_BEFORE_PAUSE:
+            self._failures = FAILURES_BEFORE_PAUSE - 1
             self._waits = self._pause
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
 
-class Spinner(Patience):
-    """Both rules: what a process decides by."""
+class Spinner(AdaptiveSpinner):
+    """A spinner that goes by both rules: that of a process."""
 
     __slots__ = ("_allowed", "_cores", "_rows", "_table", "_until_count")
 
@@ -109,10 +109,10 @@ class Spinner(Patience):
         self._until_count -= 1
         if self._until_count < 0:
             self._until_count = RECOUNT
-            self._allowed = self._cores > 1 and not self.is_crowded()
+            self._allowed = self._cores > 1 and not self.is_oversubscribed()
         return self._allowed
 
-    def is_crowded(self) -> bool:
+    def is_oversubscribed(self) -> bool:
         """Whether more processes are awake now than there are cores."""
         return self._table.awake(self._rows()) > self._cores
 

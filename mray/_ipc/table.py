@@ -5,8 +5,8 @@ process is dead (it is the row's writer from then on). Every process of the sess
 
     row = [ STATE | BYTES | POOLED | ... ]       eight words
 
-STATE says whether the process sleeps: who publishes something for it reads the word to learn whether to ring its doorbell,
-and whoever would like to spin counts the awake ones first (spinning with more of them than cores makes everybody slower).
+STATE says whether the process sleeps: a peer that publishes something for it reads the word to learn whether to ring its doorbell, and a
+process that would like to spin counts the awake ones first (spinning with more of them than cores makes everybody slower).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SessionTable:
         self.words[HIGHEST] = rows
 
     def clear(self, row: int) -> None:
-        """Node only: the process of this row is dead. What it has done so far is added to the node's own row."""
+        """Node only: the process of this row is dead. Its counts are added to the node's own row."""
         base = row * ROW_WORDS
         for word in (SPILLED_EVER, SPILLED_OBJECTS):
             self.words[word] += self.words[base + word]

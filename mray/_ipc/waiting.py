@@ -1,4 +1,4 @@
-"""What waits for the reactor of its process: other threads, and callbacks whose time comes."""
+"""Waiters for the reactor of their process: other threads, and callbacks whose time comes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Predicate = Callable[[], object]
 
 
 class Waiter:
-    """A thread in `Reactor.wait_until` that does not hold the reading turn."""
+    """A thread in `Reactor.wait_until` that is not the reader."""
 
     __slots__ = ("lock", "predicate")
 
@@ -22,9 +22,9 @@ class Waiter:
         self.lock = threading.Lock()
         self.lock.acquire()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Have it look again."""
-        with contextlib.suppress(RuntimeError):  # nudged twice before it woke: once is enough
+        with contextlib.suppress(RuntimeError):  # waked twice before it woke: once is enough
             self.lock.release()
 
 

@@ -1,6 +1,6 @@
-"""What those need of a reactor that it watches: connections, and the doors that others come to.
+"""The side of the reactor that connections and acceptors need, which it watches.
 
-The reactor makes connections and doors, so they know it by this contract only.
+The reactor makes connections and acceptors, so they know it by this contract only.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from mray._ipc.closed_descriptors import ClosedDescriptors
 from mray._ipc.interrupts import InterruptGuard
-from mray._ipc.torn import Tear
 
 
 class Watching(Protocol):
     """The side of `mray._ipc.reactor.Reactor` that is turned to what it watches."""
 
     guard: InterruptGuard
-    tear: Tear
+    closed_descriptors: ClosedDescriptors
 
     def add_fd(self, fd: int, callback: Callable[[int], None]) -> None:
         """Call `callback(events)` in the reading thread whenever `fd` is readable or hangs up."""

@@ -10,7 +10,7 @@ import pytest
 
 from mray._channel.base import ChannelReader, ChannelWriter
 from mray._channel.shm import ShmReader, ShmWriter
-from mray._ipc.doorbell import Doorbell, new_bell_fd
+from mray._ipc.doorbell import Doorbell, new_wakeup_fd
 from mray._ipc.layout import RingLayout
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment
@@ -30,7 +30,7 @@ class Shared:
         self.prefix = f"/mray-test-channel-{os.getpid()}-{id(self):x}-"
         self.table = SessionTable.create(self.prefix + "table")
         #: Row 0 is the writer's, row r + 1 reader r's.
-        self.bells = [Doorbell(new_bell_fd(), self.table, row) for row in range(8)]
+        self.bells = [Doorbell(new_wakeup_fd(), self.table, row) for row in range(8)]
         self._rings: list[tuple[Segment, ShmWriter, list[ShmReader]]] = []
 
     def make(

@@ -23,7 +23,7 @@ from mray._ipc.introductions import NODE, NODE_SOCKET
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: What unknown peers say first.
-NONSENSE = {
+PROTOCOL_ERROR = {
     "bytes": b"GET / HTTP/1.1\r\n\r\n",
     "too much": b"\xff\xff\xff\xff",
     "a huge tuple": b"\x05\x00\x00\x00(\xff\xff\xff\x7f",
@@ -84,7 +84,7 @@ def test_nonsense_ends_the_conversation_of_who_says_it_alone(capfd: pytest.Captu
         # To the node in two ways, and to two workers. (The zygote and the debugger are reached in ways of their own.)
         assert len(ways) >= 4
         for way in ways:
-            for words in NONSENSE.values():
+            for words in PROTOCOL_ERROR.values():
                 say(way(), words)
                 said += 1
                 assert mray.get(counter.up.remote()) == 1 + said
@@ -108,7 +108,7 @@ def test_drivers_that_are_not_admitted_leave_no_row(tmp_path: Path, eventually: 
             process = f"{number:016x}"
             for name, wishes in ((process, {}), (process, {"namespace": "n", "place": 5}), ("../" + process, {})):
                 answer = say(connect(node), encode((m.HELLO, m.ROLE_DRIVER, name, os.getpid(), wishes)))
-                assert decode_message(answer[4:])[0] == m.NONSENSE
+                assert decode_message(answer[4:])[0] == m.PROTOCOL_ERROR
         row = "import mray; mray.init(address='auto', logging_level='ERROR'); print(mray._api.current.backend_if_started().facts()['row'])"
         assert int(run("-c", row)) == 1
     finally:

@@ -127,7 +127,7 @@ MIDWAY: dict[str, dict[str, str]] = {
 #: Words without a row, and why.
 NOT_HEARD = {
     "REFUSED": "hangs up, whatever happens; comes where no descriptor is left (test_descriptors)",
-    "NONSENSE": "hangs up, whatever happens; comes where a peer is damaged (tests/fuzz)",
+    "PROTOCOL_ERROR": "hangs up, whatever happens; comes where a peer is damaged (tests/fuzz)",
     "FAULT": "hangs up, whatever happens; comes in every row in which a conversation ends",
     "WELCOME": "is read by who joins, where it raises",
     "PASSED": "comes to observers, as TOLD",

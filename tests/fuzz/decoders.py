@@ -103,7 +103,7 @@ def _stream(*, wary: bool, careful: bool) -> Callable[[bytes], object]:
             there.sendall(sent)
             there.shutdown(socket.SHUT_WR)
             while not gone:
-                reactor.turn(None)
+                reactor.run_once(None)
             assert connection.closed
             assert all(type(message) is tuple for message in heard)
             return heard

@@ -73,7 +73,7 @@ def test_a_ring_with_more_messages_than_entries_gives_an_error_once(published: i
 def test_every_word_has_the_shapes_of_its_fields() -> None:
     words = {value for name, value in vars(m).items() if name.isupper() and isinstance(value, int)}
     # (Forms of values and a stream have numbers, too, some the same as those of words.)
-    others = {m.PICKLED, m.PACKED, m.SEGMENT, m.FAILED, m.TENSORS, m.NOTE_STREAM} - {m.HELLO, m.DESCRIPTOR, m.REFUSED, m.NONSENSE}
+    others = {m.PICKLED, m.PACKED, m.SEGMENT, m.FAILED, m.TENSORS, m.NOTE_STREAM} - {m.HELLO, m.DESCRIPTOR, m.REFUSED, m.PROTOCOL_ERROR}
     assert set(protocol.MESSAGES) == words - others
 
 

@@ -29,7 +29,7 @@ BOUNDS = {
     "_backends.native:NativeBackend.call_later": ONCE,
     "_graph.caller.event_loop:LoopWatcher.sleep": ONCE,
     "_ipc.interrupts:InterruptGuard._interrupt": "until the interrupt has landed: while the main thread owns the client's lock",
-    "_ipc.listener:Door._rest": "as long as nobody can be accepted for want of descriptors; each is told so as soon as one is there",
+    "_ipc.listener:Acceptor._rest": "as long as nobody can be accepted for want of descriptors; each is told so as soon as one is there",
     "_runtime.node.stray_workers:Astray._look_after": ONCE,
     "_runtime.node.stray_workers:Astray.hung_up": ONCE,
     "_runtime.client.awaiting:AwaitedRefs._look": "as long as a coroutine waits and another thread reads",

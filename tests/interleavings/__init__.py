@@ -6,8 +6,8 @@ step. Mutants: edits of the real code, each of which some scenario must find.
     message, entry      a ring's entries, one to three readers                                test_rings, crash, x86-64, weak; mutants
     room                a full ring: the writer waits for one to three readers                test_rings, crash, x86-64, weak; mutants
     bell                PARKED: a ringer and a sleeper; one bell for all readers of a ring    test_rings, crash, x86-64, weak; mutants
-    bell, spinning      who spins for any time before it sleeps (`mray._ipc.spin`)            test_rings, crash, x86-64; mutants
-    bell, threads       DOZING, a thread that begins to wait, an event loop that attends      test_threads; mutants
+    bell, spinning      processes that spin for any time before they sleep (`mray._ipc.spin`)  test_rings, crash, x86-64; mutants
+    bell, threads       DOZING, a thread that begins to wait, an event loop's poller          test_threads; mutants
     slot                slots used again, given away, held, that grow; one to three readers   test_slots, crash, x86-64, weak; mutants
     slot, loans         values passed on: the passer's ring closes, anybody dies              test_passing_on, crash, x86-64, weak; mutants
     lease               what is lent beside a ring, also to devices; one or two readers       test_leases, crash, x86-64, weak; mutants
@@ -21,8 +21,8 @@ step. Mutants: edits of the real code, each of which some scenario must find.
 What is explored in the weak order: one writer and one reader, or two members (two readers with MRAY_TEST_FULL=1, which also has two members
 that find each other, work on streams, and all that takes longer than some seconds).
 
-Not explored, only argued where they stand: *null event* (`mray._device.null_event`); the relief thread's ticks, which only take the turn
-when nobody has it.
+Not explored, only argued where they stand: *null event* (`mray._device.null_event`); the background reader's ticks, which only take the
+reading lock when nobody has it.
 
 Bounds: at most so many messages, members and joins as the shapes of the tests say; with three readers, and where a full ring or a growing
 slot is waited for by two, the first message is there from the beginning. Two loads at a time wait for their answers in the weak order.

@@ -9,7 +9,7 @@ from typing import Any
 from mray._channel.base import NOTHING, Failed
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._ipc import layout as at
-from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.layout import RingLayout
 from tests.interleavings import explorer
 from tests.interleavings.explorer import SEQUENTIAL, Explored, Explorer, Outcome, Run
@@ -79,10 +79,10 @@ class Channel:
         """The writer, when it has written what is there before anything happens."""
         process = Process(run, "writer", self.names)
         run.is_early = True
-        bells = [process.bell_of(name) for name in self.readers]
+        bells = [process.doorbell_of(name) for name in self.readers]
         fd: Any = BellFd(run, "group", tuple(f"group of {name}" for name in self.readers))
         segment: Any = Segment(run, "ring", self.layout.size)
-        writer = ShmWriter(segment, 0, self.layout, "slot", bells, GroupBell(fd, bells) if self.grouped else None)
+        writer = ShmWriter(segment, 0, self.layout, "slot", bells, GroupDoorbell(fd, bells) if self.grouped else None)
         for value in self.values[: self.before]:
             assert writer.try_write(value)
         return process, writer, bells
@@ -123,9 +123,9 @@ class Channel:
         run.is_early = True
         if self.grouped:
             fd: Any = BellFd(run, f"group of {process.name}")
-            process.reactor.watch_bell(fd)
+            process.reactor.watch_wakeup(fd)
         segment: Any = Segment(run, "ring", self.layout.size)
-        reader = ShmReader(segment, 0, self.layout, number, "slot", process.bell_of("writer"), failure)
+        reader = ShmReader(segment, 0, self.layout, number, "slot", process.doorbell_of("writer"), failure)
         run.is_early = False
         ring = reader._ring
         got: list[bytes] = []

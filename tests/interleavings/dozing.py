@@ -1,7 +1,7 @@
-"""The threads of one process: the relief thread, which dozes; a thread that begins to wait; an event loop that attends. And a peer that
+"""The threads of one process: the background reader, which dozes; a thread that begins to wait; an event loop that attends. And a peer that
 publishes a word and rings.
 
-    peer ── word, then bell ──▶ process: relief (`Reactor._relief_turns`)  ⇄  waiter (`wait_until`)  or  loop (`attend`)
+    peer ── word, then doorbell ──▶ process: reader (`Reactor._read_in_background`)  ⇄  waiter (`wait_until`)  or  loop (`add_poller`)
 
 What threads share lies in locations that everybody sees at once, for Python's own lock orders them. So the order of memory is SEQUENTIAL
 here: what the fences are for is shown by the other scenarios, and what one thread of a process has announced another one may take back
@@ -111,7 +111,7 @@ def seen() -> bool:
     return bool(_run().access(READ, PUBLISHED))
 
 
-class Attendant:
+class Poller:
     """What the event loop has whoever reads call: looks, and tells the loop."""
 
     def __call__(self) -> None:
@@ -119,17 +119,17 @@ class Attendant:
             _run().access(SET, ("told", "loop"), 1)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Attendant)
+        return isinstance(other, Poller)
 
     def __hash__(self) -> int:
         return 2
 
 
 class _Reactor(Reactor):
-    _attendants = Shared("attendants", ())
+    _pollers = Shared("pollers", ())
     asleep = Shared("asleep", False)
-    _relief_reads = Shared("relief reads", False)
-    _relief_dormant = Shared("relief dormant", False)
+    _background_reads = Shared("background reads", False)
+    _background_dormant = Shared("background dormant", False)
     _reader = Shared("reader", 0)
     closed = False
     activity = 0
@@ -145,15 +145,15 @@ def _reactor(run: Run) -> Any:
     run.is_early = True
     own = _Reactor()
     bell: Any = BellFd(run, "process")
-    own.bell_fd = bell
+    own.wakeup_fd = bell
     epoll: Any = own._epoll
     epoll.watched[:] = []
     epoll.register(bell)
     table: Any = Table(run)
     own.table = table
     own._state_index = STATE[1]
-    turn: Any = Lock("turn")
-    own._turn = turn
+    reading: Any = Lock("reading")
+    own._reading = reading
     waiters: Any = SharedList("waiters")
     own._waiters = waiters
     run.is_early = False
@@ -163,17 +163,17 @@ def _reactor(run: Run) -> Any:
 class Threads:
     """`waiter`, `loop`: whether there is one.
 
-    The relief thread reads once here. With both it may have to come again: when it leaves the turn to a waiter who is just leaving, nobody
-    reads until its next tick, and a turn that is free in the end is good enough.
+    The background reader reads once here. With both it may have to come again: when it hands over to a waiter that is just leaving, nobody
+    reads until its next tick, and a lock that is free in the end is good enough.
     """
 
     def __init__(self, *, waiter: bool = False, loop: bool = False) -> None:
         self._comes_again = waiter and loop
-        self.actors: dict[str, Callable[[Run], Any]] = {"peer": self.publish, "relief": self.relieve}
+        self.actors: dict[str, Callable[[Run], Any]] = {"peer": self.publish, "reader": self.read_in_background}
         if waiter:
             self.actors["waiter"] = self.wait
         if loop:
-            self.actors["loop"] = self.attend
+            self.actors["loop"] = self.add_poller
 
     def publish(self, run: Run) -> None:
         table: Any = Table(run)
@@ -181,34 +181,34 @@ class Threads:
         run.access(WRITE, PUBLISHED, 1)
         Doorbell(bell, table, ROW).ring()
 
-    def relieve(self, run: Run) -> None:
-        """It holds the turn from the beginning."""
+    def read_in_background(self, run: Run) -> None:
+        """It is the reader from the beginning."""
         own = _reactor(run)
-        own._relief_reads = True
+        own._background_reads = True
         try:
-            own._relief_turns(None)
+            own._read_in_background(None)
         finally:
-            own._relief_reads = False
-            own._give_turn()
+            own._background_reads = False
+            own._release_reading()
 
     def wait(self, run: Run) -> None:
         own = _reactor(run)
         own.wait_until(seen, None, spin=False)
 
-    def attend(self, run: Run) -> None:
+    def add_poller(self, run: Run) -> None:
         own = _reactor(run)
-        attendant = Attendant()
-        own.attend(attendant)
+        poller = Poller()
+        own.add_poller(poller)
         if not seen():
             run.access(AWAIT, (("told", "loop"),))
-        own.unattend(attendant)
+        own.remove_poller(poller)
 
     def check(self, outcome: Outcome) -> None:
-        """Who waits is woken. The relief thread may sleep for ever, once nobody waits."""
-        if self._comes_again and outcome.actors["relief"].how == "returned" and outcome.memory.get(("lock", "turn")):
+        """Who waits is woken. The background reader may sleep for ever, once nobody waits."""
+        if self._comes_again and outcome.actors["reader"].how == "returned" and outcome.memory.get(("lock", "reading")):
             return
         for name, end in outcome.actors.items():
-            assert end.how == "returned" or name == "relief", f"{name} sleeps for ever in {end.value}"
+            assert end.how == "returned" or name == "reader", f"{name} sleeps for ever in {end.value}"
 
     def explore(self) -> Explored:
         """Raises Violation."""

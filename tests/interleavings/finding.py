@@ -89,10 +89,10 @@ class _Finder(_Host):
         self._watches: dict[str, list[Callable[[Exception], None]]] = {}
         process.on_death = self._on_death
 
-    def bell_of(self, process: str) -> Any:
+    def doorbell_of(self, process: str) -> Any:
         if process != self.process and _run().access(GET, dead(process)):
             raise OSError(f"{process} is dead")
-        return super().bell_of(process)
+        return super().doorbell_of(process)
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
         self._watches.setdefault(actor, []).append(callback)
@@ -115,7 +115,7 @@ def _knowledge(attempt: int, mine: SharedMemoryGroup, finder: _Finder) -> Any:
     boards = tuple((number, each.segment.name) for number, each in mine._boards.items())
     watches = tuple((name, len(each)) for name, each in finder._watches.items())
     facts = mine._step, mine._closed, mine._failure is None, len(mine._peers)
-    return attempt, members, boards, watches, tuple(mine._bells), tuple(mine._watches), *facts
+    return attempt, members, boards, watches, tuple(mine._doorbells), tuple(mine._watches), *facts
 
 
 class Finding(Together):

@@ -49,10 +49,10 @@ class _Host:
         self._process.wait_until(predicate, self.known())
         return True
 
-    def bell_of(self, process: str) -> Any:
+    def doorbell_of(self, process: str) -> Any:
         if process in self._process.deaths:
             raise OSError(f"{process} is dead")
-        return self._process.bell_of(process)
+        return self._process.doorbell_of(process)
 
     def ask_of(self, _process: str) -> None:
         """Names stay."""

@@ -96,7 +96,7 @@ class Lending:
 
         thing = _Lent(returned)
         process, ring, lender = self._make_writer(run, thing)
-        bells = [process.bell_of(name) for name in self.readers]
+        bells = [process.doorbell_of(name) for name in self.readers]
         run.is_early = False
 
         def is_free() -> bool:
@@ -135,7 +135,7 @@ class Lending:
         segment: Any = Segment(run, "ring", self.layout.size)
         ring = RingReader(segment, 0, self.layout, number)
         borrower = Borrower(segment, 0, self.layout, number)
-        bell = process.bell_of("writer")
+        bell = process.doorbell_of("writer")
         run.is_early = False
         seen = 0
         over = False

@@ -116,8 +116,8 @@ class _Host:
         self._process.wait_until(predicate, self.known())
         return True
 
-    def bell_of(self, process: str) -> Any:
-        return self._process.bell_of(process)
+    def doorbell_of(self, process: str) -> Any:
+        return self._process.doorbell_of(process)
 
     def ask_of(self, _process: str) -> None:
         """Names stay."""
@@ -194,8 +194,8 @@ class Meeting(Together):
             if member.rank != rank:
                 mine._members[member.rank] = member
                 mine._boards[member.rank] = _Board.create(member.board, self.members, 1)
-                mine._bells[member.rank] = process.bell_of(member.process)
-        mine._peers = [(each, board.words, mine._bells[each]) for each, board in sorted(mine._boards.items()) if each != rank]
+                mine._doorbells[member.rank] = process.doorbell_of(member.process)
+        mine._peers = [(each, board.words, mine._doorbells[each]) for each, board in sorted(mine._boards.items()) if each != rank]
         process.on_death = lambda name: mine._on_death(mine._members[self.names.index(name)], RuntimeError("crashed"))
         run.is_early = False
         results: list[list[int]] = []

@@ -45,7 +45,7 @@ class PassingOn:
         process = Process(run, "writer", NAMES)
         run.is_early = True
         segment: Any = Segment(run, "first", FIRST.size)
-        writer = ShmWriter(segment, 0, FIRST, "a", [process.bell_of("relay")])
+        writer = ShmWriter(segment, 0, FIRST, "a", [process.doorbell_of("relay")])
         run.is_early = False
         number = 0
         process.knows(lambda: (number, writer))
@@ -59,8 +59,8 @@ class PassingOn:
         run.is_early = True
         first: Any = Segment(run, "first", FIRST.size)
         second: Any = Segment(run, "second", SECOND.size)
-        reader = ShmReader(first, 0, FIRST, 0, "a", process.bell_of("writer"), failure)
-        bell = process.bell_of("reader")
+        reader = ShmReader(first, 0, FIRST, 0, "a", process.doorbell_of("writer"), failure)
+        bell = process.doorbell_of("reader")
         writer = ShmWriter(second, 0, SECOND, "b", [bell])
         run.is_early = False
         got: list[bytes] = []
@@ -95,7 +95,7 @@ class PassingOn:
         process = Process(run, "reader", NAMES)
         run.is_early = True
         segment: Any = Segment(run, "second", SECOND.size)
-        bell = process.bell_of("relay")
+        bell = process.doorbell_of("relay")
         reader = ShmReader(segment, 0, SECOND, 0, "b", bell, failure)
         run.is_early = False
         ring = reader._ring

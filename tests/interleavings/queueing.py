@@ -71,7 +71,7 @@ class _Host:
         #: Whether the device is about to be done.
         self.is_slow = False
 
-    def bell_of(self, process: str) -> Any:
+    def doorbell_of(self, process: str) -> Any:
         return types.SimpleNamespace(ring=lambda: None)  # nobody sleeps
 
     def wake(self) -> None:
@@ -141,8 +141,8 @@ class Queueing(Together):
             if member.rank != rank:
                 mine._members[member.rank] = member
                 mine._boards[member.rank] = _Board.create(member.board, size, 1)
-                mine._bells[member.rank] = host.bell_of(member.process)
-        mine._peers = [(each, each_board.words, mine._bells[each]) for each, each_board in sorted(mine._boards.items()) if each != rank]
+                mine._doorbells[member.rank] = host.doorbell_of(member.process)
+        mine._peers = [(each, each_board.words, mine._doorbells[each]) for each, each_board in sorted(mine._boards.items()) if each != rank]
         process.on_death = lambda name: mine._on_death(mine._members[self.names.index(name)], RuntimeError("crashed"))
         run.is_early = False
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from mray._channel import leases, shm
-from mray._ipc import doorbell, mapped, reactor, ring, slots, torn
+from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, slots
 from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer
 from tests.interleavings.explorer import (
@@ -343,14 +343,14 @@ def _view(viewed: Any) -> Any:
     return View(viewed) if isinstance(viewed, (Memory, Pin)) else memoryview(viewed)
 
 
-# ------------------------------------------------------------------------------------------ bells and epoll
+# ------------------------------------------------------------------------------------------ doorbells and epoll
 class BellFd:
     """An eventfd as one of the processes has it that watch it. Writing to it is an edge for each of them."""
 
     def __init__(self, run: Run, process: str, watchers: tuple[str, ...] = ()) -> None:
         self.run = run
-        self.location = ("bell", process)
-        self._all = tuple(("bell", each) for each in watchers or (process,))
+        self.location = ("doorbell", process)
+        self._all = tuple(("doorbell", each) for each in watchers or (process,))
 
     def __lt__(self, _other: int) -> bool:
         return False
@@ -370,7 +370,7 @@ def _eventfd_write(fd: BellFd, _count: int) -> None:
 
 
 class Epoll:
-    """Watches bells and hang-ups, all of them edges. A location is what is reported in place of a descriptor."""
+    """Watches doorbells and hang-ups, all of them edges. A location is what is reported in place of a descriptor."""
 
     def __init__(self) -> None:
         assert explorer.current is not None
@@ -470,7 +470,7 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(ring.RingWriter, "_refresh", _marked(ring.RingWriter._refresh))
         patch.setattr(ring.RingWriter, "consumed", _marked(ring.RingWriter.consumed))
         patch.setattr(doorbell.Doorbell, "ring", _marked(doorbell.Doorbell.ring))
-        patch.setattr(doorbell.GroupBell, "ring", _marked(doorbell.GroupBell.ring))
+        patch.setattr(doorbell.GroupDoorbell, "ring", _marked(doorbell.GroupDoorbell.ring))
         patch.setattr(ring, "_WEAK_ORDER", order == WEAK)
         patch.setattr(ring, "_pack_header", _pack_header)
         patch.setattr(ring, "_unpack_header", _unpack_header)
@@ -501,9 +501,9 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         system.sched_yield = _marked(_yield)
         patch.setattr(doorbell, "os", system)
         patch.setattr(reactor, "os", system)
-        patch.setattr(torn, "os", system)
+        patch.setattr(closed_descriptors, "os", system)
         patch.setattr(reactor, "select", types.SimpleNamespace(**{**vars(select), "epoll": Epoll}))
-        patch.setattr(reactor, "new_bell_fd", lambda: None)
+        patch.setattr(reactor, "new_wakeup_fd", lambda: None)
         patch.setattr(reactor, "monotonic", lambda: 0.0)
         yield
 
@@ -531,9 +531,9 @@ class Process:
         self.on_death: Callable[[str], None] = lambda _other: None
         run.is_early = True
         self.reactor = reactor.Reactor()
-        self.reactor.bell_fd = BellFd(run, name)
+        self.reactor.wakeup_fd = BellFd(run, name)
         self.reactor._epoll.watched[:] = []
-        self.reactor._epoll.register(self.reactor.bell_fd)
+        self.reactor._epoll.register(self.reactor.wakeup_fd)
         self.reactor.table = self.table
         self.reactor._state_index = self.row(name) * reactor.ROW_WORDS + reactor.STATE
         for other in names:
@@ -550,7 +550,7 @@ class Process:
         self.deaths.append(other)
         self.on_death(other)
 
-    def bell_of(self, name: str) -> doorbell.Doorbell:
+    def doorbell_of(self, name: str) -> doorbell.Doorbell:
         return doorbell.Doorbell(BellFd(self.run, name), self.table, self.row(name))
 
     def wait_until(self, predicate: Callable[[], object], *local: Any) -> None:
@@ -589,7 +589,7 @@ def summary(thing: Any) -> Any:
         return tuple(summary(each) for each in thing)
     if isinstance(thing, dict):
         return tuple((key, summary(value)) for key, value in thing.items())
-    if isinstance(thing, (Words, Memory, Silent, doorbell.Doorbell, doorbell.GroupBell)) or callable(thing):
+    if isinstance(thing, (Words, Memory, Silent, doorbell.Doorbell, doorbell.GroupDoorbell)) or callable(thing):
         return None  # they know nothing by themselves
     if isinstance(thing, (Segment, Mapping, Pin)):
         return thing.memory.name

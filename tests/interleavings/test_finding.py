@@ -39,7 +39,7 @@ MUTANTS = [
         None,
         id="says that it knows a board before it has opened it",
     ),
-    pytest.param(Group._adopt, "bell.ring()", "pass", SEQUENTIAL, None, id="finds others in silence"),
+    pytest.param(Group._adopt, "doorbell.ring()", "pass", SEQUENTIAL, None, id="finds others in silence"),
     pytest.param(Group._complete, "self._joined(rank)", "True", SEQUENTIAL, None, id="does not wait to be found"),
     pytest.param(
         Group._meet,

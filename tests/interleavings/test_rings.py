@@ -1,4 +1,4 @@
-"""Rings and bells: one writer, its readers, and whoever of them sleeps, in every order of their steps.
+"""Rings and doorbells: one writer, its readers, and whoever of them sleeps, in every order of their steps.
 
 A fault put into any step must be found: see the mutants.
 """
@@ -23,14 +23,14 @@ SMALL = [
     pytest.param({"entries": 1, "messages": 3}, id="one entry, three messages"),
     pytest.param({"entries": 2, "messages": 3}, id="two entries, three messages"),
     pytest.param({"readers": 2, "entries": 1, "messages": 1}, id="two readers"),
-    pytest.param({"readers": 2, "messages": 1, "grouped": True}, id="two readers with one bell"),
+    pytest.param({"readers": 2, "messages": 1, "grouped": True}, id="two readers with one doorbell"),
     pytest.param({"entries": 2, "messages": 2, "closes": True}, id="the writer closes"),
     pytest.param(FULL_RING, id="a full ring with two readers"),
 ]
 LARGE = [
     pytest.param({"readers": 2}, id="two readers, two messages"),
     pytest.param({"readers": 3, "messages": 1}, id="three readers"),
-    pytest.param({"readers": 3, "messages": 1, "grouped": True}, id="three readers with one bell"),
+    pytest.param({"readers": 3, "messages": 1, "grouped": True}, id="three readers with one doorbell"),
     pytest.param({"readers": 2, "entries": 1, "messages": 2}, id="two readers, one entry, two messages", marks=full),
     pytest.param({**FULL_RING, "readers": 3}, id="a full ring with three readers", marks=full),
 ]
@@ -107,13 +107,15 @@ MUTANTS = [
     pytest.param(RingReader.take, "<= number", "< number", {"messages": 1}, SEQUENTIAL, id="reads what is not there yet"),
     pytest.param(
         Reactor._read_until,
-        "self._turn_and_tell(0)\n            if predicate():",
-        "self._turn_and_tell(None)\n            if predicate():",
+        "self._run_once_and_notify(0)\n            if predicate():",
+        "self._run_once_and_notify(None)\n            if predicate():",
         SPINS,
         SEQUENTIAL,
         id="sleeps where it is to spin",
     ),
-    pytest.param(Reactor._read_until, "self._park(predicate, remaining)", "self.turn(remaining)", SPINS, SEQUENTIAL, id="sleeps in secret"),
+    pytest.param(
+        Reactor._read_until, "self._park(predicate, remaining)", "self.run_once(remaining)", SPINS, SEQUENTIAL, id="sleeps in secret"
+    ),
     pytest.param(Reactor._park, "or predicate() ", "", {"messages": 1}, SEQUENTIAL, id="parks without a second look"),
     pytest.param(
         Reactor._park,
@@ -126,7 +128,7 @@ MUTANTS = [
     pytest.param(
         ShmWriter.try_write,
         "if len(payload) <= self._inline:",
-        "self._only_bell(); self._only_bell = lambda: None\n    if len(payload) <= self._inline:",
+        "self._only_doorbell(); self._only_doorbell = lambda: None\n    if len(payload) <= self._inline:",
         {"messages": 1},
         SEQUENTIAL,
         id="rings, then publishes",
@@ -139,7 +141,7 @@ MUTANTS = [
         SEQUENTIAL,
         id="asks one reader only for room",
     ),
-    pytest.param(ShmWriter._ring_all, "self._bells", "self._bells[:1]", FULL_RING, SEQUENTIAL, id="rings one reader only"),
+    pytest.param(ShmWriter._ring_all, "self._doorbells", "self._doorbells[:1]", FULL_RING, SEQUENTIAL, id="rings one reader only"),
     pytest.param(ShmWriter.has_room, "want_room(True)", "want_room(not self._wanting)", FULL_RING, SEQUENTIAL, id="asks for room once"),
     pytest.param(
         ShmReader.ready,

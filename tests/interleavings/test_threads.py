@@ -26,30 +26,34 @@ def test_whoever_waits_in_a_process_that_dozes_is_woken(shape: dict[str, bool]) 
 
 
 MUTANTS = [
-    # As it was once: the event loop says PARKED, the relief thread says DOZING after it, and no peer rings any more.
+    # As it was once: the event loop says PARKED, the background reader says DOZING after it, and no peer rings any more.
     pytest.param(
-        Reactor._relief_turns,
-        "self._say(table, DOZING)",
+        Reactor._read_in_background,
+        "self._set_state(table, DOZING)",
         "table.words[self._state_index] = DOZING",
         {"loop": True},
-        id="dozes without a second look at who attends",
+        id="dozes without a second look at the pollers",
     ),
-    pytest.param(Reactor._say, "if self._attendants:", "if False:", {"loop": True}, id="takes back what another thread has announced"),
-    pytest.param(Reactor._say, "self._survive(attendant)", "pass", {"loop": True}, id="announces again without a look"),
-    pytest.param(Reactor.attend, "self.table.words[self._state_index] = PARKED", "pass", {"loop": True}, id="attends in secret"),
+    pytest.param(Reactor._set_state, "if self._pollers:", "if False:", {"loop": True}, id="takes back what another thread has announced"),
+    pytest.param(Reactor._set_state, "self._call_safely(poller)", "pass", {"loop": True}, id="announces again without a look"),
+    pytest.param(Reactor.add_poller, "self.table.words[self._state_index] = PARKED", "pass", {"loop": True}, id="attends in secret"),
     pytest.param(
-        Reactor._take_turn, "self.tear.ring(self.bell_fd)", "True", {"waiter": True}, id="waits and does not wake the relief thread"
+        Reactor._become_reader,
+        "self.closed_descriptors.ring(self.wakeup_fd)",
+        "True",
+        {"waiter": True},
+        id="waits and does not wake the background reader",
     ),
     pytest.param(
-        Reactor._take_turn,
-        "if self._relief_reads and self.asleep and",
-        "if self._relief_reads and self.asleep and not self._waiters and",
+        Reactor._become_reader,
+        "if self._background_reads and self.asleep and",
+        "if self._background_reads and self.asleep and not self._waiters and",
         {"waiter": True},
         id="wakes it only if it was alone",
     ),
-    pytest.param(Reactor._relief_turns, "or self._waiters else", "else", {"waiter": True}, id="dozes though somebody waits"),
-    pytest.param(Reactor._give_turn, "self._offer_turn()", "pass", {"waiter": True}, id="leaves the turn to nobody"),
-    pytest.param(Reactor._give_turn, "self._turn.release()", "pass", {"waiter": True}, id="keeps the turn"),
+    pytest.param(Reactor._read_in_background, "or self._waiters else", "else", {"waiter": True}, id="dozes though somebody waits"),
+    pytest.param(Reactor._release_reading, "self._offer_reading()", "pass", {"waiter": True}, id="leaves reading to nobody"),
+    pytest.param(Reactor._release_reading, "self._reading.release()", "pass", {"waiter": True}, id="keeps the reading lock"),
 ]
 
 

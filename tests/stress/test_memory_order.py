@@ -1,7 +1,7 @@
 """The patterns of `mray._ipc.memory_order` on this processor, between two processes that do nothing else.
 
 What the explorer of `tests/interleavings` argues on a model, the machine is asked here: a wrong answer is a wrong model. On x86-64 only the
-bell's pattern depends on a fence; the others test that words are whole and that nobody reorders what the processor does not.
+doorbell's pattern depends on a fence; the others test that words are whole and that nobody reorders what the processor does not.
 """
 
 from __future__ import annotations

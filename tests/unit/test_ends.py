@@ -30,8 +30,8 @@ def test_an_end_that_cannot_be_closed_keeps_no_other_open() -> None:
     readers: Any = {0: End("reader 0", order, RuntimeError("the device is broken")), 1: End("reader 1", order)}
     writers: Any = {2: End("writer", order)}
     ends.readers, ends.writers = readers, writers
-    ends.leave = [End("bell", order).close]
+    ends.leave = [End("doorbell", order).close]
     with pytest.raises(RuntimeError, match="the device is broken"):
         ends.close()
     assert sorted(order[:2]) == ["reader 0", "reader 1"]
-    assert order[2:] == ["writer", "bell", "segment"]
+    assert order[2:] == ["writer", "doorbell", "segment"]

@@ -97,7 +97,7 @@ class Ends:
                 self.there.send(sent[start : start + length])
             except (BrokenPipeError, ConnectionResetError):
                 return
-            self.reactor.turn(0)
+            self.reactor.run_once(0)
 
     def close(self) -> None:
         self.connection.close()
@@ -116,7 +116,7 @@ def test_a_connection_hands_on_whole_messages_and_ends_at_the_first_that_is_none
         stream = b"".join(encode(message) for message in whole)
         ends.say(stream + (len(rest) + 1).to_bytes(4, "little") + b"?" + rest, pieces)
         for _ in range(4):
-            ends.reactor.turn(0)
+            ends.reactor.run_once(0)
         assert ends.heard == whole
         assert ends.gone == [ends.connection]
         assert ends.connection.closed

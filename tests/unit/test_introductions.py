@@ -41,7 +41,7 @@ class Node:
 
     def _run(self) -> None:
         while not self._ends:
-            self.reactor.turn(0.01)
+            self.reactor.run_once(0.01)
 
     def stop(self) -> None:
         self._ends = True

@@ -51,9 +51,9 @@ def test_descriptors_are_compared_by_what_they_lead_to(nothing):
 
 
 def test_threads_of_a_session_that_goes_on_may_change(nothing):
-    session, own = threading.Thread(name="mray-relief"), threading.Thread(name="own")
+    session, own = threading.Thread(name="mray-reader"), threading.Thread(name="own")
     after = dataclasses.replace(nothing, threads={session, own})
-    assert sorted(after.more_than(nothing)) == ["thread mray-relief", "thread own"]
+    assert sorted(after.more_than(nothing)) == ["thread mray-reader", "thread own"]
     assert after.more_than(nothing, node_pid=1) == ["thread own"]
 
 

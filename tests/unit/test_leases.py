@@ -105,7 +105,7 @@ def test_nothing_is_lent_beyond_the_leases_and_a_message_not_sent_gives_its_leas
     things = [boards.give_out() for _ in range(LEASES)]
     assert boards.lender.lend(Thing()) is None
     thing, lease, _use = things[0]
-    boards.lender.unlend(lease)
+    boards.lender.cancel_loan(lease)
     assert thing.notes == []
     assert boards.give_out()[1] == lease
 

@@ -1,4 +1,4 @@
-"""A door whose process has no descriptor for who comes."""
+"""An acceptor whose process has no descriptor for the peers that connect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from mray._common.messages import REFUSED
 from mray._ipc.connection import Connection, encode
-from mray._ipc.listener import Door, listen_at
+from mray._ipc.listener import Acceptor, listen_at
 from mray._ipc.reactor import Reactor
 
 
@@ -38,7 +38,7 @@ def no_descriptors(above: int) -> Iterator[None]:
 
 
 class Scene:
-    """A door, and what is heard there."""
+    """An acceptor, and the messages that arrive there."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.heard: list[object] = []
@@ -77,7 +77,7 @@ class Scene:
 
     def turn_until(self, condition: Callable[[], object]) -> None:
         while not condition():
-            self.reactor.turn(1.0)
+            self.reactor.run_once(1.0)
 
 
 @pytest.fixture(params=["listener", "channel"])
@@ -107,7 +107,7 @@ def test_who_comes_is_told_that_there_is_no_descriptor_and_the_next_is_served_wh
             for sock in (first, second):
                 said: list[bytes] = []
                 while not said:
-                    scene.reactor.turn(0)
+                    scene.reactor.run_once(0)
                     said += [data for data in [read(sock)] if data is not None]
                 code, number, text = marshal.loads(said[0][4:])
                 assert (code, number) == (REFUSED, errno.EMFILE)
@@ -131,10 +131,10 @@ def test_a_listener_that_cannot_even_refuse_rests_and_looks_again(scene: Scene, 
 
     with scene.let_come() as sock:
         with no_descriptors(40), monkeypatch.context() as patch:
-            patch.setattr(Door, "_take_somehow", accept)
+            patch.setattr(Acceptor, "_take_somehow", accept)
             scene.turn_until(lambda: looks)
             for _ in range(100):
-                scene.reactor.turn(0)
+                scene.reactor.run_once(0)
             assert len(looks) < 50  # it has not looked each time: it does every 50 ms
             assert read(sock) is None
         scene.turn_until(lambda: scene.heard)
@@ -145,11 +145,11 @@ def test_a_channel_whose_other_end_is_gone_is_watched_no_more(tmp_path: Path) ->
     scene = Scene(tmp_path, "channel")
     assert scene._outside is not None
     scene._outside.close()
-    scene.reactor.turn(1.0)
+    scene.reactor.run_once(1.0)
     scene.reactor.call_later(0.2, lambda: scene.heard.append("later"))
     turns = 0
     while not scene.heard:
-        scene.reactor.turn(1.0)
+        scene.reactor.run_once(1.0)
         turns += 1
     assert turns < 5
     scene.close()

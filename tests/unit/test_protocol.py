@@ -12,7 +12,7 @@ import pytest
 
 from mray._common import messages as m
 from mray._common.protocol import ANSWERING, CALLING, FROM_NODE, MESSAGES, NODE_TO_DRIVER, NODE_TO_WORKER, PEERS
-from mray._ipc.connection import NonsenseError
+from mray._ipc.connection import ProtocolViolationError
 from mray._runtime.client.dispatch import Dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def test_a_message_has_one_handler_until_it_is_replaced():
 
 
 def test_what_is_not_handled_is_nonsense():
-    with pytest.raises(NonsenseError, match="is not for this process"):
+    with pytest.raises(ProtocolViolationError, match="is not for this process"):
         Dispatch(CALLING, {})[m.CALL]
 
 

@@ -60,7 +60,7 @@ def test_a_frame_in_pieces_is_put_together(pair):
     frame = encode((7, "word"))
     for byte in frame[:-1]:
         raw.send(bytes([byte]))
-        reactor.turn(0)
+        reactor.run_once(0)
     assert got == []
     raw.send(frame[-1:] + encode((8,)))
     assert reactor.wait_until(lambda: len(got) == 2, 5)
@@ -72,7 +72,7 @@ def test_hang_up_is_reported_once_and_after_what_was_sent(pair):
     left.send((1, "last words"))
     left.close()
     assert reactor.wait_until(lambda: bool(gone), 5)
-    reactor.turn(0)
+    reactor.run_once(0)
     assert got == [(1, "last words")]
     assert gone == [right]
 
@@ -109,9 +109,9 @@ def test_every_waiting_thread_is_woken_when_its_turn_comes(pair):
     assert sorted(done) == list(range(20))
 
 
-def test_the_relief_thread_reads_while_nobody_waits(pair):
+def test_the_background_reader_reads_while_nobody_waits(pair):
     (_, left, _, _), (reactor, _, got, _) = pair
-    reactor.start_relief()
+    reactor.start_background_reader()
     left.send((1,))
     end = time.monotonic() + 10
     while not got and time.monotonic() < end:
@@ -119,9 +119,9 @@ def test_the_relief_thread_reads_while_nobody_waits(pair):
     assert got == [(1,)]
 
 
-def test_a_waiter_takes_over_from_the_relief_thread(pair):
+def test_a_waiter_takes_over_from_the_background_reader(pair):
     (_, left, _, _), (reactor, _, got, _) = pair
-    reactor.start_relief()
+    reactor.start_background_reader()
     for number in range(30):
         time.sleep(0.001 * (number % 15))
         left.send((number,))
@@ -173,7 +173,7 @@ def test_a_reader_says_in_the_table_that_it_sleeps_and_a_ring_wakes_it(table):
 
     reactor = Reactor()
     reactor.join_table(table, 1)
-    bell = Doorbell(os.dup(reactor.bell_fd), table, 1)
+    bell = Doorbell(os.dup(reactor.wakeup_fd), table, 1)
     flag = []
 
     def ring():
@@ -226,7 +226,7 @@ def test_what_watches_a_descriptor_and_fails_is_told_to_who_owns_the_reactor(pai
     assert set(told) == {"a bug"}
 
 
-def test_a_relief_thread_that_fails_is_told_to_who_owns_the_reactor(pair):
+def test_a_background_reader_that_fails_is_told_to_the_owner_of_the_reactor(pair):
     reactor = pair[1][0]
     told = []
     reactor.on_fault = lambda what, error: told.append((what, str(error)))
@@ -236,11 +236,11 @@ def test_a_relief_thread_that_fails_is_told_to_who_owns_the_reactor(pair):
             raise ValueError("a bug")
 
     reactor.post_later(Held())
-    reactor.start_relief()
+    reactor.start_background_reader()
     deadline = time.monotonic() + 10
     while not told and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert told == [("The relief thread", "a bug")]
+    assert told == [("The background reader", "a bug")]
 
 
 def test_a_message_at_which_its_receiver_fails_ends_the_conversation_and_both_ends_know_why():
@@ -330,35 +330,35 @@ def test_who_is_attended_is_rung_for_and_called_whoever_reads(table):
     reactor.join_table(table, 1)
     calls = []
 
-    def attendant():
+    def poller():
         calls.append(True)
 
     try:
-        reactor.attend(attendant)
+        reactor.add_poller(poller)
         assert table.words[ROW_WORDS] == PARKED
-        Doorbell(os.dup(reactor.bell_fd), table, 1).ring()
+        Doorbell(os.dup(reactor.wakeup_fd), table, 1).ring()
         assert reactor.wait_until(lambda: bool(calls), 10)
-        assert table.words[ROW_WORDS] == PARKED, "it is rung for as long as it is attended"
-        reactor.unattend(attendant)
+        assert table.words[ROW_WORDS] == PARKED, "it is rung for as long as there is a poller"
+        reactor.remove_poller(poller)
         assert table.words[ROW_WORDS] == AWAKE
         calls.clear()
-        reactor.turn(0)
+        reactor.run_once(0)
         assert calls == []
-        reactor.unattend(attendant)
+        reactor.remove_poller(poller)
     finally:
         reactor.close()
 
 
-def test_the_relief_thread_calls_who_is_attended(table):
+def test_the_background_reader_calls_the_pollers(table):
     from mray._ipc.doorbell import Doorbell
 
     reactor = Reactor()
     reactor.join_table(table, 1)
     called = threading.Event()
-    reactor.start_relief()
+    reactor.start_background_reader()
     try:
-        reactor.attend(called.set)
-        Doorbell(os.dup(reactor.bell_fd), table, 1).ring()
+        reactor.add_poller(called.set)
+        Doorbell(os.dup(reactor.wakeup_fd), table, 1).ring()
         assert called.wait(10)
     finally:
         reactor.close()
@@ -369,15 +369,15 @@ def test_an_attendant_that_fails_does_not_end_the_reader(table, caplog):
     reactor.join_table(table, 1)
     called = []
 
-    def attendant():
+    def poller():
         called.append(True)
         raise ValueError("a bug")
 
     try:
-        reactor.attend(attendant)
-        reactor.turn(0)
-        reactor.turn(0)
-        reactor.unattend(attendant)
+        reactor.add_poller(poller)
+        reactor.run_once(0)
+        reactor.run_once(0)
+        reactor.remove_poller(poller)
     finally:
         reactor.close()
     assert len(called) == 2

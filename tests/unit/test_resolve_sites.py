@@ -13,10 +13,10 @@ import pytest
 
 from mray._api.blueprint import ActorBlueprint
 from mray._channel.base import Failed
+from mray._channel.checked_writer import CheckedWriter
 from mray._channel.communicator_edge import EdgeRules
 from mray._channel.fan_out import FanOutWriter
 from mray._channel.inproc import InprocWriter
-from mray._channel.ruled import RuledWriter
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
 from mray._channel.site import Gpu, Site
 from mray._graph import sites as sites_module
@@ -220,7 +220,7 @@ class Tensor:
 def test_a_promise_is_checked_before_a_value_leaves() -> None:
     inner = InprocWriter(1, 8)
     reader = inner.reader(0)
-    writer = RuledWriter(inner, EdgeRules(static_shape=True, direct_return=False), (Tensor,), failure)
+    writer = CheckedWriter(inner, EdgeRules(static_shape=True, direct_return=False), (Tensor,), failure)
     first, second, bad = [Tensor(2)], {"a": Tensor(2)}, Tensor(3)
     assert writer.try_write(first)
     box: list[Any] = [second]
@@ -235,7 +235,7 @@ def test_a_promise_is_checked_before_a_value_leaves() -> None:
 
 def test_a_direct_return_is_a_tensor_and_nothing_else() -> None:
     inner = InprocWriter(1, 8)
-    writer = RuledWriter(inner, EdgeRules(static_shape=False, direct_return=True), (Tensor,), failure)
+    writer = CheckedWriter(inner, EdgeRules(static_shape=False, direct_return=True), (Tensor,), failure)
     good = Tensor(2)
     assert writer.try_write(good)
     assert writer.try_write([good])

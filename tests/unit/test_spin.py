@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mray._ipc import spin
-from mray._ipc.spin import LONGEST_PAUSE, PATIENCE, PAUSE, RECOUNT, Spinner
+from mray._ipc.spin import LONGEST_PAUSE, FAILURES_BEFORE_PAUSE, PAUSE, RECOUNT, Spinner
 from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
 
 
@@ -54,7 +54,7 @@ def test_nobody_spins_on_one_core(table: SessionTable, monkeypatch: pytest.Monke
 def test_failures_make_pauses_that_grow_and_success_ends_them(table: SessionTable) -> None:
     states(table, AWAKE)
     spinner = Spinner(table, 0, lambda: 1)
-    for _ in range(PATIENCE):
+    for _ in range(FAILURES_BEFORE_PAUSE):
         assert spinner.may_spin()
         spinner.failed()
     pauses = []

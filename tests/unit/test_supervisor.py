@@ -81,8 +81,8 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 def test_a_worker_that_prints_and_dies_as_it_starts_is_a_death_and_no_more(scene: Scene) -> None:
     scene.dies_at_once()
-    scene.reactor.turn(0)
-    scene.reactor.turn(0)
+    scene.reactor.run_once(0)
+    scene.reactor.run_once(0)
     assert scene.faults == []
     assert scene.output == ["words\n"]
     assert scene.died == [(PROCESS, "", PID, 1, b"words")]
@@ -122,6 +122,6 @@ def test_a_worker_that_is_killed_as_it_is_refused_ends_once(scene: Scene, monkey
     scene.zygote.send(marshal.dumps((NOT_SPAWNED, PROCESS, "no process")))
     scene.supervisor._zygote_spoke(0)
     scene.supervisor.kill(PROCESS)
-    scene.reactor.turn(0)
+    scene.reactor.run_once(0)
     assert scene.faults == []
     assert len(refused) + len(scene.died) == 1

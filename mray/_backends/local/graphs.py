@@ -28,9 +28,9 @@ from mray._graph.caller.waiting import wait_until
 from mray._graph.host import GraphHost
 from mray._graph.plan import Channel, Step
 from mray._graph.watch.probes import Method, Read, Write
-from mray._ipc.doorbell import Doorbell, GroupBell
+from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.segment import Ask, offered
-from mray._ipc.spin import Patience, Spinner
+from mray._ipc.spin import AdaptiveSpinner, Spinner
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
@@ -41,12 +41,12 @@ class NeverSpins(Spinner):
     """A spinner that never spins: no other thread computes while one waits."""
 
     def __init__(self) -> None:
-        Patience.__init__(self, 0.0)
+        AdaptiveSpinner.__init__(self, 0.0)
 
     def may_spin(self) -> bool:
         return False
 
-    def is_crowded(self) -> bool:
+    def is_oversubscribed(self) -> bool:
         return True
 
 
@@ -133,19 +133,19 @@ class LocalHost(Host):
     def look_at_calls(self, who: str, on: bool) -> None:
         """Do nothing: spans of ordinary calls are not taken, since all processes have the same verbs."""
 
-    def bell_of(self, process: str) -> Doorbell:
+    def doorbell_of(self, process: str) -> Doorbell:
         return _doorbell
 
     def ask_of(self, process: str) -> Ask:
         return lambda name: os.dup(offered(name).fd)  # one process: offers of all of them are in one table
 
-    def group_bell(self, key: str, bells: Sequence[Doorbell]) -> GroupBell | None:
+    def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
         return None
 
-    def join_group_bell(self, writer: str, key: str) -> Callable[[], None]:
+    def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
         return _nothing
 
-    def end_group_bell(self, key: str) -> None:
+    def end_group_doorbell(self, key: str) -> None:
         """Do nothing: there is none."""
 
 

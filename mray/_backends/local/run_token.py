@@ -382,8 +382,8 @@ class RunToken:
     def _find(self) -> SimulatedThread:
         while True:
             self.run_callbacks()
-            for attendant in tuple(self.pollers):
-                _survive(attendant)
+            for poller in tuple(self.pollers):
+                _call_safely(poller)
             for sim_thread in tuple(self._polled):
                 predicate = sim_thread.predicate
                 if predicate is not None and sim_thread.parked and self._is_true(predicate):
@@ -392,7 +392,7 @@ class RunToken:
             while timers and timers[0][0] <= self.clock:
                 _when, _number, sim_thread_or_none, wait_number, callback = heapq.heappop(timers)
                 if callback is not None:
-                    _survive(callback)
+                    _call_safely(callback)
                 elif sim_thread_or_none is not None and sim_thread_or_none.parked and sim_thread_or_none.wait_number == wait_number:
                     sim_thread_or_none.expired = True
                     self.wake(sim_thread_or_none)
@@ -543,7 +543,7 @@ class Ended(BaseException):
     """Raised in a simulated thread whose process is over. Not for user code to catch: it comes again."""
 
 
-def _survive(callback: Callable[[], None]) -> None:
+def _call_safely(callback: Callable[[], None]) -> None:
     try:
         callback()
     except Exception:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from mray._backends.local.run_token import RunToken, here
 from mray._common.log import logger
+from mray._ipc.closed_descriptors import ClosedDescriptors
 from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.reactor import Reactor
-from mray._ipc.torn import Tear
 from mray._ipc.waiting import Predicate
 
 if TYPE_CHECKING:
@@ -119,12 +119,12 @@ class LocalReactor(Reactor):
         self.activity = 0
         self.closed = False
         self.guard = InterruptGuard()
-        self.tear = Tear()
+        self.closed_descriptors = ClosedDescriptors()
         self.table = None
         self.row = 0
         self.spinner = None
-        self.bell_fd = -1
-        self.bells = ()
+        self.wakeup_fd = -1
+        self.wakeup_fds = ()
         #: Descriptor -> the poller that looks whether there is something to read.
         self._watched: dict[int, Callable[[], None]] = {}
 
@@ -152,17 +152,17 @@ class LocalReactor(Reactor):
     def has_unsent(self) -> bool:
         return False
 
-    def want_relief(self) -> None:
+    def wake_background_reader(self) -> None:
         """Messages are delivered at each decision: nothing to do."""
 
-    def want_tick(self) -> None:
+    def keep_background_ticking(self) -> None:
         """Nothing is held back."""
 
     def wake(self) -> None:
         """Make a decision, at which every predicate is asked."""
         self.run_token.call_soon(_nothing)
 
-    def turn(self, timeout: float | None = None) -> None:
+    def run_once(self, timeout: float | None = None) -> None:
         self.run_token.pause()
 
     def run_deferred(self) -> None:
@@ -174,12 +174,12 @@ class LocalReactor(Reactor):
     def is_amidst(self) -> bool:
         return self.run_token.is_in_callbacks or self.guard.owns_lock()
 
-    def attend(self, attendant: Callable[[], None]) -> None:
-        self.run_token.pollers.append(attendant)
+    def add_poller(self, poller: Callable[[], None]) -> None:
+        self.run_token.pollers.append(poller)
 
-    def unattend(self, attendant: Callable[[], None]) -> None:
-        if attendant in self.run_token.pollers:
-            self.run_token.pollers.remove(attendant)
+    def remove_poller(self, poller: Callable[[], None]) -> None:
+        if poller in self.run_token.pollers:
+            self.run_token.pollers.remove(poller)
 
     def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
         poll = select.poll()
@@ -190,18 +190,18 @@ class LocalReactor(Reactor):
                 callback(select.POLLIN)
 
         self._watched[fd] = look
-        self.attend(look)
+        self.add_poller(look)
 
     def forget(self, fd: int) -> None:
         look = self._watched.pop(fd, None)
         if look is not None:
-            self.unattend(look)
+            self.remove_poller(look)
 
     def look(self) -> bool:
         self.run_token.pause()
         return True
 
-    def start_relief(self) -> None:
+    def start_background_reader(self) -> None:
         """There is no such thread."""
 
     def close(self) -> None:

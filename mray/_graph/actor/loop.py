@@ -49,7 +49,7 @@ from mray._graph.watch.profiled import profile, unprofile
 from mray._graph.watch.profilers import ProgramProfilers
 from mray._ipc.segment import Segment
 from mray._ipc.slots import sweep_orphans
-from mray._ipc.spin import MOST_CROWDED, SELFISH, Patience
+from mray._ipc.spin import MAX_PROCESSES_PER_CORE, YIELD_AFTER, AdaptiveSpinner
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import deserialize
 
@@ -233,9 +233,9 @@ class GraphService:
 
     def __init__(self, host: GraphHost) -> None:
         self._host = host
-        self._spinner: Patience = host.spinner
+        self._spinner: AdaptiveSpinner = host.spinner
         #: Takes its place where a graph has more processes than there are cores.
-        self._patience = Patience()
+        self._patience = AdaptiveSpinner()
         self._programs: tuple[Program, ...] = ()
         #: How many processes the largest of the graphs has per core (see `mray._ipc.spin`).
         self._per_core = 0.0
@@ -357,9 +357,9 @@ class GraphService:
     def _spin(self, pending: Callable[[], object]) -> bool:
         """Wait a few microseconds for something to do; whether there is."""
         if self._per_core <= 1:
-            spinner, politeness = self._spinner, SELFISH
-        elif self._per_core <= MOST_CROWDED and all(program.waits_alone for program in self._programs):
-            spinner, politeness = self._patience, 0.0
+            spinner, yield_after = self._spinner, YIELD_AFTER
+        elif self._per_core <= MAX_PROCESSES_PER_CORE and all(program.waits_alone for program in self._programs):
+            spinner, yield_after = self._patience, 0.0
         else:
             return False
         if not spinner.may_spin():
@@ -367,7 +367,7 @@ class GraphService:
         ready = self._programs[0].ready if len(self._programs) == 1 else self.ready
         begun = monotonic()
         until = begun + spinner.window
-        politely = begun + politeness
+        politely = begun + yield_after
         while True:
             if ready() or ready() or ready() or ready():
                 spinner.succeeded()

@@ -46,7 +46,7 @@ from mray._graph.watch.probes import Probe, probed_writers
 from mray._graph.watch.profile import Attachment, Profile
 from mray._graph.watch.report import LEAST, counters, describe_caller, labelled, report_of
 from mray._graph.watch.report import PATIENCE as PATIENCE_OF_REPORT
-from mray._ipc.spin import CALLER_WINDOW, SELFISH, Patience
+from mray._ipc.spin import CALLER_WINDOW, YIELD_AFTER, AdaptiveSpinner
 from mray._ipc.table import usable_cores
 from mray._trace.digest import Digest
 from mray._trace.span import MOST_SPANS, clock
@@ -134,7 +134,7 @@ class CompiledGraph(Depicted):
 
         #: Whether an actor of the graph lives in this very process, whose main thread must then run its program while it waits.
         cores = usable_cores()
-        self.spinner: Patience = Patience(CALLER_WINDOW) if 1 < cores < made.process_count else host.spinner
+        self.spinner: AdaptiveSpinner = AdaptiveSpinner(CALLER_WINDOW) if 1 < cores < made.process_count else host.spinner
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         tell = _teller(weakref.WeakMethod(self._break))
         #: The profile that goes on, and what the latest one that has ended has measured.
@@ -367,7 +367,7 @@ class CompiledGraph(Depicted):
             return NOTHING
         begun = monotonic()
         until = begun + spinner.window
-        politely = begun + SELFISH
+        politely = begun + YIELD_AFTER
         while True:
             for _ in _SOME:
                 value = read()
@@ -507,12 +507,12 @@ class CompiledGraph(Depicted):
         until = monotonic() + spinner.window
         if deadline is not None and deadline < until:
             until = deadline
-        is_crowded = self.host.spinner.is_crowded
+        is_oversubscribed = self.host.spinner.is_oversubscribed
         while monotonic() < until:
             if predicate():
                 spinner.succeeded()
                 return True
-            if is_crowded():
+            if is_oversubscribed():
                 # Actors compute at the same time, and one of them waits for the core that this loop would hold.
                 return False
             sched_yield()

@@ -1,6 +1,6 @@
 """An event loop that waits for graphs: the thread that waits is the thread that reads, here too.
 
-    actor: publish, ring ───▶ bells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
+    actor: publish, ring ───▶ doorbells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
 
 A `LoopWatcher` watches the doorbells of its process from inside the loop's own selector, so that a result wakes the loop and no other
 thread. While nothing is awaited the loop is not woken. First it looks a few times, once per turn of the loop, so that other coroutines
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from mray._graph.caller.executions import Callback, Completions
 from mray._graph.host import GraphHost
 from mray._ipc.limits import explaining
-from mray._ipc.spin import SELFISH, Patience
+from mray._ipc.spin import YIELD_AFTER, AdaptiveSpinner
 
 if TYPE_CHECKING:
     import asyncio
@@ -42,21 +42,21 @@ class LoopWatcher:
         #: Graphs that coroutines of this loop wait for.
         self._awaited: set[Completions] = set()
         self._poll: select.epoll | None = None
-        self._bells: tuple[int, ...] = ()
+        self._doorbells: tuple[int, ...] = ()
         #: Whether the loop's selector watches `_poll`, and whether peers ring for it.
         self._watches = False
         self._attends = False
-        self._spinner: Patience | None = None
+        self._spinner: AdaptiveSpinner | None = None
         self._until = 0.0
         #: Whether another thread has asked this one to look.
         self._asked = False
         self._yielded = 0.0
         #: Whether a coroutine looks for a few microseconds before it lets others run.
-        self.patience = Patience(SELFISH)
+        self.patience = AdaptiveSpinner(YIELD_AFTER)
 
     def is_due(self) -> bool:
         """Whether it is time that a coroutine lets others run, though what it waits for may be there: once in `FAIRNESS` seconds."""
-        if not self._host.bells:
+        if not self._host.wakeup_fds:
             return True  # no process computes meanwhile: a coroutine that awaits always lets others run
         now = monotonic()
         if now - self._yielded < FAIRNESS:
@@ -69,7 +69,7 @@ class LoopWatcher:
         completions: Completions,
         begin: Callable[[Callback], bool],
         end: Callable[[Callback], None],
-        spinner: Patience,
+        spinner: AdaptiveSpinner,
         timeout: float | None = None,
     ) -> Generator[Any, None, None]:
         """Suspend the coroutine until it is called back, or `timeout` seconds have passed.
@@ -107,7 +107,7 @@ class LoopWatcher:
             self._settle()
 
     # ------------------------------------------------------------------------------------ looking
-    def _start(self, loop: asyncio.AbstractEventLoop, spinner: Patience) -> None:
+    def _start(self, loop: asyncio.AbstractEventLoop, spinner: AdaptiveSpinner) -> None:
         if self._attends or self._spinner is not None:
             return
         if spinner.may_spin():
@@ -153,7 +153,7 @@ class LoopWatcher:
                 self._awaited.discard(completions)
         if self._attends and not self._awaited:
             self._attends = False
-            self._host.unattend(self._told)
+            self._host.remove_poller(self._told)
 
     # ------------------------------------------------------------------------------------ being woken
     def _attend(self) -> None:
@@ -161,18 +161,18 @@ class LoopWatcher:
         loop = self._loop()
         if loop is None:
             return
-        if self._host.bells and (self._poll is None or self._bells is not self._host.bells):
+        if self._host.wakeup_fds and (self._poll is None or self._doorbells is not self._host.wakeup_fds):
             self._unwatch(loop)
-            self._bells = self._host.bells
+            self._doorbells = self._host.wakeup_fds
             with explaining("The event loop could not wait for the graph."):
-                self._poll = select.epoll(len(self._bells))
-            for fd in self._bells:
+                self._poll = select.epoll(len(self._doorbells))
+            for fd in self._doorbells:
                 self._poll.register(fd, select.EPOLLIN | select.EPOLLET)
         if self._poll is not None and not self._watches:
             loop.add_reader(self._poll.fileno(), self._on_ring)
             self._watches = True
         self._attends = True
-        self._host.attend(self._told)
+        self._host.add_poller(self._told)
         self._look()
         self._settle()
 
@@ -217,12 +217,12 @@ class LoopWatcher:
                 raise RuntimeError("the loop is gone")
             loop.call_soon_threadsafe(self._on_told)
         except RuntimeError:  # it is closed: nobody waits any more
-            self._host.unattend(self._told)
+            self._host.remove_poller(self._told)
 
     def _is_rung(self) -> bool:
         """Where nobody rings: whether an actor in this very process would get anywhere, and its main thread is the loop's."""
         service = self._host.service
-        return not self._host.bells and service is not None and service.ready()
+        return not self._host.wakeup_fds and service is not None and service.ready()
 
     def _on_told(self) -> None:
         self._asked = False

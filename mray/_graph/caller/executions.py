@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mray._ipc.spin import Patience
+from mray._ipc.spin import AdaptiveSpinner
 
 if TYPE_CHECKING:
     from mray._channel.base import Failed
@@ -50,7 +50,7 @@ class Executions(Protocol):
         """Whether an actor of the graph lives in this process, whose main thread must then run its program while it waits."""
 
     @property
-    def spinner(self) -> Patience:
+    def spinner(self) -> AdaptiveSpinner:
         """How long a thread that waits for the graph spins before it sleeps."""
 
     @property

@@ -16,7 +16,7 @@ from mray._channel.base import NOTHING, Failed
 from mray._common import clock
 from mray._graph.caller.event_loop import LoopWatcher, watcher_of
 from mray._graph.caller.executions import Executions
-from mray._ipc.spin import Patience
+from mray._ipc.spin import AdaptiveSpinner
 
 #: Seconds after which an `execute_async` that waits for room says so in the log.
 PATIENCE = 10.0
@@ -60,7 +60,7 @@ class CompiledDAGFuture:
             raise graph.error(value)
         return value
 
-    def _spin(self, patience: Patience) -> Any:
+    def _spin(self, patience: AdaptiveSpinner) -> Any:
         """The value, if it is there or comes within less time than a turn of the loop takes."""
         graph = self._graph
         value = graph.take_nowait(self._index, self._channel)

@@ -126,13 +126,13 @@ class RemoteCallers:
         flying = self._flying.get(graph, 0)
         self._flying[graph] = flying + 1
         if not flying:
-            self._host.attend(graph.completions.look)
+            self._host.add_poller(graph.completions.look)
 
     def _leave(self, graph: Executions) -> None:
         self._flying[graph] -= 1
         if not self._flying[graph]:
             del self._flying[graph]
-            self._host.unattend(graph.completions.look)
+            self._host.remove_poller(graph.completions.look)
 
     def _finished(self, graph: Executions, index: int, reply: Reply) -> None:
         """Any thread: take the results and send them."""

@@ -179,7 +179,7 @@ class AwaitedRefs:
         try:
             loop.add_reader(self._reactor.fileno(), self._look)
         except (NotImplementedError, ValueError):
-            self._reactor.want_relief()
+            self._reactor.wake_background_reader()
 
     def _spin(self) -> None:
         """Look for some microseconds, so that who answers at once finds its caller awake; other coroutines run in between."""

@@ -27,7 +27,7 @@ from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import FIRST, new_object_id, return_id
 from mray._common.protocol import FROM_NODE, OBSERVING, PEERS, misfit
-from mray._ipc.connection import Connection, Message, NonsenseError, connect
+from mray._ipc.connection import Connection, Message, ProtocolViolationError, connect
 from mray._ipc.introductions import NODE_SOCKET, Introductions
 from mray._ipc.reactor import Reactor
 from mray._objects.ownership import MOST_SURVEYED, Countdown, Entry, Survey, split_ready, why_unknown
@@ -78,7 +78,7 @@ class Client:
         guard = self.reactor.guard
         guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later
         guard.looks = role == m.ROLE_DRIVER
-        self.reactor.tear.tell = self.fail_everything
+        self.reactor.closed_descriptors.tell = self.fail_everything
         self.facts: dict[str, Any] = {}
         #: The job that a driver brings to a session which is not its own (see `mray._runtime.node.jobs`).
         self.wishes: dict[str, Any] | None = None
@@ -174,7 +174,7 @@ class Client:
 
     def admit(self, asking: socket.socket, door: socket.socket) -> None:
         """The channels to the node for introductions are there."""
-        self.introductions = Introductions(asking, door, self.reactor.guard, self.reactor.tear.found)
+        self.introductions = Introductions(asking, door, self.reactor.guard, self.reactor.closed_descriptors.found)
         self.reactor.serve(door, f"Process {self.process}", self._on_peer_message, self._on_peer_hangup)
 
     def connect(self, process: str, timeout: float | None = None) -> socket.socket:
@@ -227,7 +227,7 @@ class Client:
 
     def _on_hello(self, connection: Connection, role: str, process: str, pid: int, _wishes: Any = None) -> None:
         if wrong := misfit((m.HELLO, role, process, pid)):  # before it is known by that name
-            raise NonsenseError(wrong)
+            raise ProtocolViolationError(wrong)
         connection.role, connection.process, connection.pid = role, process, pid
         known = self.peers.get(process)
         if known is None or known.closed:
@@ -355,7 +355,7 @@ class Client:
     def posted(self, connection: Connection) -> None:
         """A call has been posted: send it now, or let more come together if this is a burst or the peer is busy anyway.
 
-        What is held back leaves with the next wait, with a later call, or with the relief thread's tick.
+        What is held back leaves with the next wait, with a later call, or with the background reader's tick.
         """
         reactor = self.reactor
         reactor.activity += 1
@@ -626,7 +626,7 @@ class Client:
                 # What comes may have been lost meanwhile.
                 if entry.add_waiter(lambda _entry: self.reactor.defer(partial(self.on_ready, ref, callback, soon))):
                     if soon:
-                        self.reactor.want_relief()
+                        self.reactor.wake_background_reader()
                     return
         callback()
 
@@ -659,7 +659,7 @@ class Client:
             awaited.close()
         reactor.close()
         self.announcements.close()
-        if reactor.tear.error is not None:
+        if reactor.closed_descriptors.error is not None:
             _torn.append(self)
             return
         self.tensors.close()
@@ -678,7 +678,7 @@ class Client:
         """In a forked child: let go of the parent's descriptors without a word."""
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
         self.reactor.abandon()
-        if self.facts and self.reactor.tear.error is None:
+        if self.facts and self.reactor.closed_descriptors.error is None:
             self.introductions.abandon()
 
 

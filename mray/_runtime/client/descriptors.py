@@ -4,7 +4,7 @@ In every client. A descriptor travels over a socket of its own: who wants it con
 hang-up of a process that has died, or word why there is none.
 
     ""                   the process's own doorbell
-    "bell <ring>"        the bell that the readers of a ring share (`mray._runtime.client.wakeups`)
+    "doorbell <ring>"        the doorbell that the readers of a ring share (`mray._runtime.client.wakeups`)
     the name of a segment  that the process offers (`mray._ipc.segment`), for who does not find it by its name
 
 Whoever reads answers, so a process that computes is asked without waiting for it.
@@ -28,8 +28,8 @@ from mray.exceptions import RaySystemError
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
 
-#: What keys of shared bells begin with.
-BELL = "bell "
+#: What keys of shared doorbells begin with.
+BELL = "doorbell "
 #: Room for what comes with a descriptor, or instead of it: a frame, which begins with its length.
 _ANSWER_BYTES = 4096
 _HEADER_BYTES = 4
@@ -76,7 +76,7 @@ class Descriptors:
         client = self._client
         try:
             if not key:
-                fd = client.reactor.bell_fd
+                fd = client.reactor.wakeup_fd
             elif key.startswith(BELL):
                 fd = client.bells.group(key.removeprefix(BELL))
             else:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._common.protocol import MESSAGES, Ways
-from mray._ipc.connection import NonsenseError
+from mray._ipc.connection import ProtocolViolationError
 
 #: The connection, then the fields of the message.
 Handler = Callable[..., None]
@@ -30,7 +30,7 @@ class Dispatch(dict[int, Handler]):
         self.on(handlers)
 
     def __missing__(self, code: Any) -> Handler:
-        raise NonsenseError(f"the word {code!r} is not for this process")
+        raise ProtocolViolationError(f"the word {code!r} is not for this process")
 
     def on(self, handlers: dict[int, Handler]) -> None:
         """Enter what handles some messages. ValueError for one that nobody may say here, or that is handled already."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.protocol import misfit
-from mray._ipc.connection import Connection, Message, NonsenseError
+from mray._ipc.connection import Connection, Message, ProtocolViolationError
 from mray._ipc.faults import fault_text, word_name
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import Call, failed_reply
@@ -35,7 +35,7 @@ def lost_call(call: Call, word: str, error: Exception) -> Exception:
 
 def end_request(client: Client, connection: Connection, message: Message, error: Exception) -> bool:
     """Have whoever waits for this one message get the error. False: its conversation has to end."""
-    if isinstance(error, NonsenseError) or misfit(message):
+    if isinstance(error, ProtocolViolationError) or misfit(message):
         return False
     end = _ENDS.get(message[0])
     if end is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def ends_of_conversations(client: Client) -> dict[int, Callable[..., None]]:
     """What is done with the last message of a conversation."""
-    return {m.REFUSED: refused(client), m.NONSENSE: on_nonsense, m.FAULT: on_fault}
+    return {m.REFUSED: refused(client), m.PROTOCOL_ERROR: on_nonsense, m.FAULT: on_fault}
 
 
 def on_nonsense(connection: Connection, text: str) -> None:

@@ -1,6 +1,6 @@
 """Doorbells across processes. In every client; they come and go as descriptors do (`mray._runtime.client.descriptors`).
 
-A group bell (one for all readers of a ring) belongs to the ring's writer and is called what both ends derive from the graph. It is made
+A group doorbell (one for all readers of a ring) belongs to the ring's writer and is called what both ends derive from the graph. It is made
 when it is first asked for, by the writer or by a reader, whoever opens its end first.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mray._ipc.doorbell import Doorbell, new_bell_fd
+from mray._ipc.doorbell import Doorbell, new_wakeup_fd
 from mray._runtime.client.descriptors import BELL
 
 if TYPE_CHECKING:
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Bells:
-    """The bells this process knows."""
+    """The doorbells this process knows."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._others: dict[str, Doorbell] = {}
-        #: Group bells of rings that this process writes, by what both ends call the ring.
+        #: Group doorbells of rings that this process writes, by what both ends call the ring.
         self._groups: dict[str, int] = {}
 
     def of(self, process: str) -> Doorbell:
-        """The bell of a process; OSError when it has gone. Waits until that process answers (or dies)."""
+        """The doorbell of a process; OSError when it has gone. Waits until that process answers (or dies)."""
         bell = self._others.get(process)
         if bell is None:
             fd, row = self._client.descriptors.fetch(process, "")
@@ -35,28 +35,28 @@ class Bells:
         return bell
 
     def forget(self, process: str) -> None:
-        """It is dead. Rings that it reads keep their bell until they are closed."""
+        """It is dead. Rings that it reads keep their doorbell until they are closed."""
         self._others.pop(process, None)
 
     def join_group(self, writer: str, ring: str) -> int:
-        """As a reader: the descriptor of a group bell, watched from now on. Close it by `leave_group`."""
+        """As a reader: the descriptor of a group doorbell, watched from now on. Close it by `leave_group`."""
         if writer == self._client.process:
             fd = os.dup(self.group(ring))
         else:
             fd, _row = self._client.descriptors.fetch(writer, BELL + ring)
-        self._client.reactor.watch_bell(fd)
+        self._client.reactor.watch_wakeup(fd)
         return fd
 
     def leave_group(self, fd: int) -> None:
-        self._client.reactor.unwatch_bell(fd)
+        self._client.reactor.unwatch_wakeup(fd)
         os.close(fd)
 
     def group(self, ring: str) -> int:
-        """As the writer: the descriptor of a group bell of its own."""
+        """As the writer: the descriptor of a group doorbell of its own."""
         with self._client.lock:
             fd = self._groups.get(ring)
             if fd is None:
-                fd = self._groups[ring] = new_bell_fd()
+                fd = self._groups[ring] = new_wakeup_fd()
             return fd
 
     def end_group(self, ring: str) -> None:

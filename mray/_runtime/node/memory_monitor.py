@@ -101,7 +101,7 @@ class MemoryMonitor:
             usage = Usage(0, 1)  # nothing to go by, at this moment
         limit = int(usage.total * self._threshold)
         if usage.used > limit:
-            self._relieve(usage, limit)
+            self._run_background_reader(usage, limit)
             pause = min(self._period, _URGENCY)
         else:
             self._asked_to_trim = False
@@ -119,7 +119,7 @@ class MemoryMonitor:
             pause = min(pause, max(_HASTE, room / growth * (now - then) / 2))
         return pause
 
-    def _relieve(self, usage: Usage, limit: int) -> None:
+    def _run_background_reader(self, usage: Usage, limit: int) -> None:
         if self._ending:
             return
         if not self._asked_to_trim and self._members.total(POOLED):

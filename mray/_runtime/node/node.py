@@ -36,7 +36,7 @@ from mray._common.history import History
 from mray._common.protocol import MESSAGES, misfit
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
-from mray._ipc.connection import Connection, Message, NonsenseError, peer_pid
+from mray._ipc.connection import Connection, Message, ProtocolViolationError, peer_pid
 from mray._ipc.faults import fault, fault_text, word_name
 from mray._ipc.limits import advice, is_exhausted
 from mray._ipc.reactor import Reactor
@@ -187,7 +187,7 @@ class Node:
         if self._only_job is not None and self._options["job"]["eager_install"]:
             self._apply(events.PrestartAllowed(self._only_job.id))
         while self.ending is None:
-            self.reactor.turn(None)
+            self.reactor.run_once(None)
             self.reactor.flush()
             failure = self._failure or self._supervisor.failure
             if failure is not None:
@@ -237,7 +237,7 @@ class Node:
         try:
             wrong = misfit(message)
             if wrong:
-                raise NonsenseError(wrong)
+                raise ProtocolViolationError(wrong)
             if self._failure is not None and not connection.process:
                 raise self._failure
             # POINT member heard: message[0]
@@ -255,7 +255,7 @@ class Node:
     def _end_for(self, connection: Connection, message: Message, error: Exception) -> None:
         """End what one message belongs to: a query, the conversation, or where the scheduler's books may be half written the session."""
         what = f"The handler of {word_name(message[0])} from {connection!r}"
-        if not isinstance(error, NonsenseError):
+        if not isinstance(error, ProtocolViolationError):
             if message[0] == m.QUERY:
                 return connection.send((m.ANSWER, message[1], False, fault_text(what, error)))
             if connection.process in self._members.connections and message[0] in self._words:
@@ -275,7 +275,7 @@ class Node:
     def _understand(self, connection: Connection, message: Message) -> None:
         code = message[0]
         if (connection.role, m.ROLE_NODE) not in MESSAGES[code].ways:
-            raise NonsenseError(f"a {connection.role} does not say {word_name(code)} to the node")
+            raise ProtocolViolationError(f"a {connection.role} does not say {word_name(code)} to the node")
         make_event = self._words.get(code)
         if make_event is not None:
             self._apply(make_event(connection.process, *message[1:]))
@@ -290,7 +290,7 @@ class Node:
         elif code == m.RENEW and self._only_job is not None and connection is self._only_job.connection:
             self._renewal.begin(self._only_job, connection)
         elif code != m.HELLO:
-            raise NonsenseError(f"no message of ours: {code}")
+            raise ProtocolViolationError(f"no message of ours: {code}")
 
     def _begin(self, connection: Connection, code: int, *fields: Any) -> None:
         if code == m.HELLO:
@@ -298,7 +298,7 @@ class Node:
         elif code == m.PASS_ON:
             self._introducer.pass_on(connection, *fields)
         else:
-            raise NonsenseError("the first message must be HELLO")
+            raise ProtocolViolationError("the first message must be HELLO")
 
     def _hello(self, connection: Connection, role: str, process: str, pid: int, wishes: dict[str, Any] | None = None) -> None:
         if role == m.ROLE_OBSERVER:
@@ -310,7 +310,7 @@ class Node:
             only = self._only_job
             known = role == m.ROLE_DRIVER and (wishes is not None if only is None else only.connection is None)
         if not known or process in self._members.connections or not process.isalnum():
-            raise NonsenseError(f"no process of this session: {role} {process}")
+            raise ProtocolViolationError(f"no process of this session: {role} {process}")
         try:
             channels = self._introducer.admit(process, pid)
         except OSError as error:
@@ -427,7 +427,7 @@ class Node:
     def _look_on(self, connection: Connection, code: int, *fields: Any) -> None:
         """An observer asks; it can do nothing else."""
         if code != m.QUERY:
-            raise NonsenseError("an observer may only ask")
+            raise ProtocolViolationError("an observer may only ask")
         request, what, _arguments = fields
         connection.send((m.ANSWER, request, True, snapshot.answer(self._view, what)))
 
@@ -585,7 +585,7 @@ class Node:
         self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
         deadline, job = time.monotonic() + _LAST_WORDS, self._only_job  # whose driver may not have come yet: it is told as it does
         while job is not None and job.connection is None and not self._driver_refused and time.monotonic() < deadline:
-            self.reactor.turn(deadline - time.monotonic())
+            self.reactor.run_once(deadline - time.monotonic())
 
     def end(self) -> None:
         """End every process of the session, say the last words, remove every name."""

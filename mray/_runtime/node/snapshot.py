@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from mray._common.history import History
-from mray._ipc.connection import NonsenseError
+from mray._ipc.connection import ProtocolViolationError
 from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.members import Members
@@ -46,7 +46,7 @@ class View(NamedTuple):
 
 
 def answer(view: View, what: str) -> Any:
-    """The answer to a question of an observer; NonsenseError for one that is none."""
+    """The answer to a question of an observer; ProtocolViolationError for one that is none."""
     if what == "snapshot":
         return snapshot(view)
     if what == "last calls":
@@ -60,7 +60,7 @@ def answer(view: View, what: str) -> Any:
         while frame.f_back is not None and frame.f_code is not view.serving:
             frame = frame.f_back
         return [("MainThread", "".join(traceback.format_stack(frame)))]
-    raise NonsenseError(f"an observer cannot ask for {what!r}")
+    raise ProtocolViolationError(f"an observer cannot ask for {what!r}")
 
 
 def describe_node(facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:

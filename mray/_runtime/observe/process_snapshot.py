@@ -254,7 +254,7 @@ def _above_the_question(frame: FrameType) -> FrameType:
     """The frame from which the reading thread was called to answer."""
     found: FrameType | None = frame
     while found is not None:
-        if found.f_code.co_name == "turn" and found.f_globals.get("__name__") == "mray._ipc.reactor":
+        if found.f_code.co_name == "run_once" and found.f_globals.get("__name__") == "mray._ipc.reactor":
             return found
         found = found.f_back
     return frame

@@ -115,12 +115,12 @@ class SessionHold(ABC):
             try:
                 client.reactor.wait_until(self._is_over, _END_SECONDS + settings.PROFILER_TIMEOUT.get())
             except RaySystemError:
-                if client.reactor.tear.error is None:
+                if client.reactor.closed_descriptors.error is None:
                     raise
         client.close()
         client.reactor.guard.uninstall()
-        if client.reactor.tear.error is not None:
-            logger.warning("%s What this process had there has been removed.", client.reactor.tear.error)
+        if client.reactor.closed_descriptors.error is not None:
+            logger.warning("%s What this process had there has been removed.", client.reactor.closed_descriptors.error)
 
     def _holds(self) -> bool:
         """Whether this process still has the session: not after `end`, and not a fork of the driver."""
@@ -149,7 +149,7 @@ class Session(SessionHold):
         if not self._holds():
             return
         super().end()
-        reap_node(self.node_pid, _END_SECONDS if self.client.reactor.tear.error is None else _CUT_SECONDS)
+        reap_node(self.node_pid, _END_SECONDS if self.client.reactor.closed_descriptors.error is None else _CUT_SECONDS)
         # POINT node reaped
         if os.path.exists(self.directory):
             reaper.clean_after_node(self.directory)
@@ -158,7 +158,7 @@ class Session(SessionHold):
             reaper.unlink_segments(reaper.session_of(self.directory))
         if self.coverage is not None:
             line_coverage.collect(self.coverage, reaper.session_of(self.directory))
-        if self.client.reactor.tear.error is None:
+        if self.client.reactor.closed_descriptors.error is None:
             os.close(self._lock)
 
     def renew(self) -> Client:

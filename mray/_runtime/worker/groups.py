@@ -86,7 +86,7 @@ class Lanes:
 
             self.main = MainLoop(self.client.reactor)
             lane = LoopLane(self, most, "default", self.main.loop, self.main.notify)
-            self.main.each_turn(lane.begin)
+            self.main.on_each_iteration(lane.begin)
             lanes[""] = lane
             self._warn_of_get()
             for group, size in groups.items():

@@ -2,7 +2,7 @@
 
 In the worker, in whatever thread or event loop runs the call; the other end is `mray._runtime.client.streams`. An item leaves at once,
 unless it comes so soon after the last departure that several can leave together: then with a later item, when user code waits, or with the
-relief thread's tick.
+background reader's tick.
 
 A producer runs ahead of its reader as far as the memory of the reader's process goes, unless the caller asked for back-pressure; but what
 the kernel does not take, because nobody reads at the other end, holds it up.
@@ -116,7 +116,7 @@ class Producer:
         elif len(self._held) == 1:
             reactor.post_later(self)
             if reactor.asleep:
-                reactor.want_tick()
+                reactor.keep_background_ticking()
 
     def flush(self) -> None:
         """Give what is held to the kernel."""

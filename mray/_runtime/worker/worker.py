@@ -1,6 +1,6 @@
 """A worker: the process that runs user code, either tasks or one actor.
 
-    reading thread (main while idle, relief while main is busy)          main thread
+    reading thread (main while idle, background reader while main is busy)          main thread
     ---------------------------------------------------------          --------------------------------------
     CALL, TASK, FUNCTION, LEASED, GRAPH, ACTOR_START  -- inbox -->       takes one after the other, executes, replies
     RECLAIM, BORROW, FETCH ... : answered at once
@@ -114,7 +114,7 @@ class Worker:
         self._pending: Callable[[], object] = self.inbox.__len__
         client.from_node.on({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
         client.on_node_lost = self._node_lost
-        client.reactor.tear.tell = self._torn
+        client.reactor.closed_descriptors.tell = self._torn
         client.on_broken = self._on_broken
         client.end_with = self.end_with
         client.on_block, client.lends = self._block, self._lends
@@ -288,7 +288,7 @@ class Worker:
             service = self.service
             try:
                 if service is not None:
-                    # It spins by itself. While it is busy for long the relief thread reads, and `pending` tells.
+                    # It spins by itself. While it is busy for long the background reader reads, and `pending` tells.
                     service.run(self._pending)
                     if inbox:
                         continue

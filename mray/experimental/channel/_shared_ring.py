@@ -3,9 +3,9 @@
     creator: the one that writes                             a process that reads
     segment = control block + ring   --- the handle --->     open the segment by its name, or ask the creator for it
                                                              claim a place: CLAIMED, while the word is locked
-    bell of whoever has joined  <--- JOINED of the place --- write down who reads there
-    try_write, ring them        --- message, bell ------>    try_read
-    wait for room               <-- CONSUMED, bell ------    ring back, if the writer waits
+    doorbell of whoever has joined  <--- JOINED of the place --- write down who reads there
+    try_write, ring them        --- message, doorbell ------>    try_read
+    wait for room               <-- CONSUMED, doorbell ------    ring back, if the writer waits
 
 Unlike a graph's, these rings are made before anyone knows which processes will read them, so the writer meets its readers while it
 writes. A process keeps one end of a ring, however many handles of it come and go: what was read through one handle is not
@@ -109,7 +109,7 @@ class _Reader(ShmReader):
         # SYNC POINT room: WANTED, fence, look at CONSUMED again | CONSUMED, fence before sleeping, look at WANTED.
         fence()
         if self._ring.room_wanted():
-            self._bell.ring()
+            self._doorbell.ring()
 
 
 class _Parts:
@@ -123,8 +123,8 @@ class _Parts:
         self.words = segment.words()
         self.writer: _Writer | None = None
         self.reader: _Reader | None = None
-        #: As the writer: the bells of those who have joined, by place; None for one who is dead.
-        self.bells: dict[int, Doorbell | None] = {}
+        #: As the writer: the doorbells of those who have joined, by place; None for one who is dead.
+        self.doorbells: dict[int, Doorbell | None] = {}
         #: Deaths that end a wait, by actor.
         self.deaths: dict[str, Exception] = {}
         self.watches: dict[str, Callable[[], None]] = {}
@@ -148,21 +148,21 @@ class _Parts:
         return process, actor
 
     def ring(self) -> None:
-        """Wake the readers that have joined. As the bell of the ring's writer: called after each message."""
+        """Wake the readers that have joined. As the doorbell of the ring's writer: called after each message."""
         # SYNC POINT join: publish, fence, look at JOINED | JOINED, fence, look for messages.
         fence()
         for place in range(len(self.facts.readers)):
-            if place not in self.bells:
+            if place not in self.doorbells:
                 who = self.who_reads(place)
                 if who is None:
                     continue
                 try:
-                    self.bells[place] = self.host.bell_of(who[0])
+                    self.doorbells[place] = self.host.doorbell_of(who[0])
                 except OSError:  # dead: whoever waits for it hears of that
-                    self.bells[place] = None
-            bell = self.bells[place]
-            if bell is not None:
-                bell.ring()
+                    self.doorbells[place] = None
+            doorbell = self.doorbells[place]
+            if doorbell is not None:
+                doorbell.ring()
 
     def is_late(self, place: int) -> bool:
         """Whether the writer must wait for this reader."""
@@ -189,9 +189,9 @@ class _Parts:
             self.words[CLOSED] = 1
             self.writer.close()
             unlink_all(self.facts.prefix)
-        # Bells and ends point at each other, and a bell is a file descriptor.
+        # Bells and ends point at each other, and a doorbell is a file descriptor.
         self.writer = self.reader = None
-        self.bells.clear()
+        self.doorbells.clear()
         self.watches.clear()
         self.words.release()
         self.segment.close()
@@ -295,7 +295,7 @@ class SharedRing:
             raise _closed()
         if parts.reader is None:
             actor = own_actor()
-            bell = _bell_of_writer(parts)
+            doorbell = _doorbell_of_writer(parts)
             place = _claim(parts, actor)
             parts.watch(facts.writer if facts.creator != self._host.process else "")
             parts.reader = _Reader(
@@ -304,7 +304,7 @@ class SharedRing:
                 facts.layout,
                 place,
                 _slots_prefix(facts),
-                bell,
+                doorbell,
                 lambda error: self._host.failure(error, "reading a value"),
                 self._host.ask_of(facts.creator),
             )
@@ -332,8 +332,8 @@ class SharedRing:
             parts.words[CLOSED] = 1
             processes = {who[0] for place in range(len(self.facts.readers)) if (who := parts.who_reads(place)) is not None}
             for process in {*processes, self.facts.creator, self._host.process}:
-                with contextlib.suppress(OSError):  # the dead need no bell
-                    self._host.bell_of(process).ring()
+                with contextlib.suppress(OSError):  # the dead need no doorbell
+                    self._host.doorbell_of(process).ring()
 
     def abandon(self) -> None:
         """The session ends."""
@@ -384,9 +384,9 @@ def _slots_prefix(facts: RingFacts) -> str:
     return f"{facts.prefix}s"
 
 
-def _bell_of_writer(parts: _Parts) -> Doorbell:
+def _doorbell_of_writer(parts: _Parts) -> Doorbell:
     try:
-        return parts.host.bell_of(parts.facts.creator)
+        return parts.host.doorbell_of(parts.facts.creator)
     except OSError as error:
         raise RayChannelError(f"Channel closed: its writer, {_name(parts.facts.writer)}, has died.") from error
 

@@ -1,4 +1,4 @@
-"""A writer that first checks what the user has promised about the tensors of an edge.
+"""A writer that checks the user's promises about the tensors of an edge before it writes.
 
 Around the writer of a device edge; edges through communicators check by themselves, since they take the tensors out anyway.
 """
@@ -13,7 +13,7 @@ from mray._channel.base import ChannelWriter, Failed, WrappedWriter
 from mray._channel.communicator_edge import EdgeRules
 
 
-class RuledWriter(WrappedWriter):
+class CheckedWriter(WrappedWriter):
     """Writes through `inner`; a value that breaks the promise is a failure that ends the graph. `types`: the classes of tensors."""
 
     __slots__ = ("_failure", "_rules", "_scanner")
@@ -28,7 +28,7 @@ class RuledWriter(WrappedWriter):
         return self._inner.try_write(self._broken(value) or value)
 
     def try_give(self, box: list[Any]) -> bool:
-        # What looks at the value must have let go of it before it is given away.
+        # The scanner must have let go of the value before it is given away.
         broken = self._broken(box[0])
         if broken is not None:
             box[0] = broken

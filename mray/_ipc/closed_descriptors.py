@@ -1,8 +1,8 @@
-"""Descriptors of ours that the program has closed, which nobody else can: by `os.closerange`, say, or a library that makes daemons.
+"""Descriptors of mray that the program has closed, as only it can: by `os.closerange`, say, or a library that makes daemons.
 
-Any process of a session, whichever thread finds it out. Nothing is heard any more then, of anybody, and the kernel says so only to who uses
-the descriptor. So whoever does and fails asks here, and who sleeps in a driver looks now and then. The numbers may be those of other files
-by now: they are neither used nor closed again.
+Any process of a session, any thread. No message arrives any more then, and only a call on the descriptor fails. So a caller whose call has
+failed asks here, and the sleeping thread of a driver looks now and then. The numbers may be those of other files by now: they are neither
+used nor closed again.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable, Collection
 
 from mray.exceptions import RaySystemError
 
-#: What a process gets for a descriptor that is closed, or another file's since.
+#: Error numbers of a descriptor that is closed, or another file's since.
 _NOT_OURS = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
-class Tear:
-    """Whether that has happened to this process."""
+class ClosedDescriptors:
+    """Whether the program has closed descriptors of mray in this process."""
 
     def __init__(self) -> None:
-        #: What everything raises from then on.
+        #: The error of every call from then on.
         self.error: Exception | None = None
         #: Called once: everything that waits is to end.
         self.tell: Callable[[Exception], None] = lambda _error: None
 
     def found(self, error: OSError) -> Exception:
         """A descriptor of ours fails: what to raise. If the program has closed it, everything that waits has ended by then."""
-        if self.error is None and is_taken(error):
+        if self.error is None and is_closed(error):
             self.error = RaySystemError(
                 f"this program (process {os.getpid()}) has closed file descriptors that mray needs, by os.close, os.closerange or a "
                 "library that makes a daemon of it: it has lost its session. Close only what the program itself has opened."
@@ -56,6 +56,6 @@ class Tear:
         return True
 
 
-def is_taken(error: OSError) -> bool:
-    """Whether an error is what a descriptor of ours gives that is none any more."""
+def is_closed(error: OSError) -> bool:
+    """Whether an error is that of a descriptor that was closed behind our back."""
     return error.errno in _NOT_OURS
