@@ -46,14 +46,14 @@ class Backend(ABC):
         """A session of this process's own, which ends with it. RuntimeError where there is none besides the one that there is."""
         raise RuntimeError("this process has a session already")
 
-    def renewed(self) -> Backend | None:
+    def after_reset(self) -> Backend | None:
         """End everything that was asked for, and return a backend that begins anew in the same session; this one is of no use then.
 
         None: this engine, or this session, cannot; whoever wants it ends the session and starts another one.
         """
         return None
 
-    def twin(self, module: str) -> Any:
+    def counterpart(self, module: str) -> Any:
         """What answers for ``mray.<module>`` in place of mray: where Ray runs behind, Ray's own module of that name. None: mray does."""
         return None
 

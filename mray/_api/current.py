@@ -115,7 +115,7 @@ def renew() -> None:
             raise RaySystemError("a worker belongs to its session and cannot reset it; only the driver can")
         options = _options
         try:
-            new = backend.renewed()
+            new = backend.after_reset()
         except BaseException:
             stop()
             raise

@@ -2,5 +2,13 @@
 it.
 
 `native` is mray's own: it wires the runtime (`mray._runtime`) and the graphs (`mray._graph`), which do not know each other. `entry` is
-where the processes of a session begin, `worker_process` what a worker runs, `graph_host` what a process offers to graphs.
+where the processes of a session begin, `worker_process` the main function of a worker, `graph_host` the part of a process that graphs use.
+
+====================  ====================================================================================================
+engine, backend       what runs behind the verbs; the object that a process calls for them
+simulated process     a process of the engine in one process (`local`)
+wrapper               a function or class that Ray runs in place of the user's (`ray`)
+counterpart           Ray's own module in place of one of mray's, where Ray runs behind
+host                  the part of a process that compiled graphs use
+====================  ====================================================================================================
 """

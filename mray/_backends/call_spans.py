@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import FIRST
-from mray._trace.span import ARGUMENTS, CALL, EXECUTE, GET, REPLY, SUBMIT, Buffer, clock, own_shelf
+from mray._trace.span import ARGUMENTS, CALL, EXECUTE, GET, REPLY, SUBMIT, Buffer, clock, span_buffers
 
 if TYPE_CHECKING:
     from mray._runtime.worker.running import RunningCall
@@ -39,15 +39,15 @@ class CallSpans:
         """One more who wants spans, or one less: it is handed what there is."""
         with self._lock:
             if on:
-                if not own_shelf.get().wanted:
-                    self._buffer = own_shelf.get().calls = Buffer()
+                if not span_buffers.get().wanted:
+                    self._buffer = span_buffers.get().calls = Buffer()
                     self._cover()
-                own_shelf.get().wanted.add(who)
+                span_buffers.get().wanted.add(who)
                 return None
-            if who not in own_shelf.get().wanted:
+            if who not in span_buffers.get().wanted:
                 return None
-            own_shelf.get().wanted.discard(who)
-            if not own_shelf.get().wanted:
+            span_buffers.get().wanted.discard(who)
+            if not span_buffers.get().wanted:
                 while self._covered:
                     thing, name = self._covered.pop()
                     thing.__dict__.pop(name, None)

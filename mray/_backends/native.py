@@ -13,7 +13,7 @@ from mray._api.actor import check_session, make_handle
 from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
-from mray._backends.graph_door import first_request, make_host
+from mray._backends.lazy_graphs import first_request, make_host
 from mray._backends.placement import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._common import messages as m
@@ -136,7 +136,7 @@ class NativeBackend(PlacementCalls, Backend):
         if self._printer is not None:
             self._printer.flush()
 
-    def renewed(self) -> NativeBackend | None:
+    def after_reset(self) -> NativeBackend | None:
         session, host = self._session, self.graph_host
         if not isinstance(session, Session) or self.client.fatal is not None:
             return None

@@ -18,7 +18,7 @@ from mray._common import messages as m
 from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import spans_of
-from mray._trace.span import CALL, Span, clock, own_shelf
+from mray._trace.span import CALL, Span, clock, span_buffers
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
@@ -37,13 +37,13 @@ def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
     if worker is not None:
         calls = [_told(*call) for call in worker.recent.copy()]
         name = worker.name
-    detail = own_shelf.get().calls
+    detail = span_buffers.get().calls
     return {
         "pid": os.getpid(),
         "name": name,
         "calls": calls,
         "detail": None if detail is None else detail.sheet(),
-        "graphs": own_shelf.get().sheets(),
+        "graphs": span_buffers.get().sheets(),
     }
 
 

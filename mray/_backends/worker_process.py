@@ -12,7 +12,7 @@ from typing import Any
 
 from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
-from mray._backends.graph_door import open_door
+from mray._backends.lazy_graphs import offer_graphs
 from mray._backends.native import NativeBackend
 from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE, SETTING_UP
 from mray._ipc.process import prefer_as_victim
@@ -52,7 +52,7 @@ def worker_main(start: dict[str, Any]) -> int:
         raise
     backend = NativeBackend(client, None, worker)
     set_backend(backend)
-    open_door(backend, worker)
+    offer_graphs(backend, worker)
     client.reactor.start_background_reader()
     client.reactor.guard.install()
     worker.run()

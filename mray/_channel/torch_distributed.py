@@ -25,7 +25,7 @@ from mray._api.current import current_backend
 from mray._channel.membership import join
 from mray._channel.stream_group import ABORT_GRACE, StreamGroup
 from mray._common import settings
-from mray._common.own import is_simulated
+from mray._common.process_local import is_simulated
 from mray.exceptions import RayChannelError
 
 #: Slow is not dead: deaths are told by the runtime.

@@ -1,7 +1,7 @@
 """Kinds of accelerators besides GPUs: a task or actor asks for them by the resource's name, and is shown its own by a variable.
 
-Any process. Names and rules are Ray's. What a machine has is what `init` was told: ``resources={"TPU": 4}`` are the chips 0 to 3, or those
-that the variable lists where the program was started.
+Any process. Names and rules are Ray's. The devices of a machine are those that `init` was told: ``resources={"TPU": 4}`` are the chips 0 to
+3, or those that the variable lists where the program was started.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1"}
 
 
 def wrong_with_quantity(name: str, quantity: float) -> str | None:
-    """What is wrong with asking for so many, or ``None``; also for the names of other resources."""
+    """The fault of a demand for so many, or ``None``; also for the names of other resources."""
     kind = KINDS.get(name)
     if kind is None or not quantity:
         return None
@@ -69,7 +69,7 @@ def visible(name: str, indices: Sequence[int], variable: str | None) -> list[str
 
 
 def variables_of(name: str, ids: Sequence[str]) -> dict[str, str]:
-    """What shows these devices, and no others, to libraries."""
+    """The variables that show these devices, and no others, to libraries."""
     kind = KINDS[name]
     if kind.left_alone.get():
         return {}

@@ -20,7 +20,7 @@ Concurrency = tuple[bool, int, dict[str, int]]
 
 
 def concurrency_of(is_async: bool, options: Mapping[str, Any], groups_of_methods: Iterable[str]) -> Concurrency | None:
-    """What an actor with these complete options needs; None: one call after the other.
+    """The concurrency of an actor with these complete options; None: one call after the other.
 
     ValueError when calls are to run in order and beside each other; AssertionError for a method in a group that is not declared.
     """
@@ -52,7 +52,7 @@ def runs_out_of_order(is_async: bool, options: Mapping[str, Any]) -> bool:
 
 
 def no_group(group: str, declared: Iterable[str]) -> ValueError:
-    """What a call to a group that its actor does not have ends with."""
+    """The error of a call to a group that its actor does not have."""
     names = sorted(name for name in declared if name and name not in _SYSTEM_GROUPS)
     return ValueError(f"The actor has no concurrency group {group!r}; its class declares {names}.")
 

@@ -1,4 +1,4 @@
-"""Who carries the tensors of devices that are found inside a value while it is pickled, and who puts them back.
+"""Hooks for the tensors of devices inside a value: one carries them while it is pickled, one puts them back.
 
 Any process; for the thread that pickles or unpickles. Serializer and devices do not know each other: the reducers of device tensors ask
 here whether an edge wants to carry the tensor itself, and what they leave in the pickle asks here for the reader of the edge. Without a

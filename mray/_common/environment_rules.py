@@ -1,4 +1,4 @@
-"""What a ``runtime_env`` may say: its fields, their types, and the one form that what they say is brought to.
+"""The fields of a ``runtime_env``, their types, and the one form that their values are brought to.
 
 Pure but for the requirements file that a field may name. Texts are Ray's where programs match on them.
 """

@@ -1,4 +1,4 @@
-"""What is remembered of the past, for listings: a bounded number of records in a bounded number of bytes, the oldest forgotten first.
+"""Records of the past, for listings: a bounded number of them in a bounded number of bytes, the oldest forgotten first.
 
 A record is kept as its marshalled bytes. That is a fraction of what its dicts, tuples and numbers would take, it is one block of memory
 instead of dozens, which other blocks would be left standing between, and the garbage collector never walks it: who has lived long is

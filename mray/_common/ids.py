@@ -27,7 +27,7 @@ ACTOR_SIZE = 16
 TASK_SIZE = 24
 OBJECT_SIZE = 28
 
-#: What stands for the unique part of the actor in the id of a task that belongs to none.
+#: Stands for the unique part of the actor in the id of a task that belongs to none.
 NO_ACTOR = b"\xff" * 12
 
 # The job of this process: that of its driver, for as long as it is in a session.

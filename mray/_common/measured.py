@@ -1,4 +1,4 @@
-"""What user code has counted in this process, until somebody asks: behind `mray.util.metrics`.
+"""Metrics that user code has counted in this process, until somebody asks: behind `mray.util.metrics`.
 
 In drivers and workers, from any thread. `mray metrics` asks each process for its `rows`; nothing is sent before.
 """

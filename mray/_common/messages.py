@@ -110,7 +110,7 @@ NAME_LOOKUP = 60  # request, name, namespace               answered by ANSWER wi
 QUERY = 61  # request, what, arguments                    what: "cluster_resources", "available_resources", "nodes", "actors", ...
 #             from an observer: "snapshot", "stacks", "last calls"
 SHUTDOWN = 62  # -                                        a driver: end all of its work, and with a session of its own the session
-RENEW = 64  # -                                           a driver to its own session: end my work, hang up, and await me anew
+RESET = 64  # -                                           a driver to its own session: end my work, hang up, and await me anew
 SPILLED = 69  # -                                        an object was written to disk: the session's table says how much is there
 GROUP_CREATE = 65  # request, placement group id, spec        spec: a dict, see `mray._scheduler.placement`; answered by ANSWER at once
 GROUP_AWAIT = 66  # request, placement group id               answered once it is created, is removed, or can never be created

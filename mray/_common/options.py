@@ -1,4 +1,4 @@
-"""What may be asked of tasks, actors, methods and sessions: names, types, ranges, defaults.
+"""Options of tasks, actors, methods and sessions: names, types, ranges, defaults.
 
 Pure; any process. Options are checked where they are written (the decorator, ``.options``), not at the call: a call passes a
 complete, checked dict on. The texts are Ray's, because programs and their tests look for them.
@@ -142,7 +142,7 @@ _Bool = (bool, type(None))
 _Text = (str, type(None))
 _Dict = (dict, type(None))
 
-#: What stands for classes that live above this file: an object of a class of this name is fine.
+#: Stands for classes that live above this file: an object of a class of this name is fine.
 _STRATEGIES = ("PlacementGroupSchedulingStrategy", "NodeAffinitySchedulingStrategy", "NodeLabelSchedulingStrategy")
 
 _COMMON: dict[str, Option] = {
@@ -191,7 +191,7 @@ ACTOR_OPTIONS: dict[str, Option] = {
     "_actor_generator_backpressure_num_objects": Option(_Int, None, _actor_backpressure),
 }
 
-#: What `mray.method` and ``handle.method.options`` take.
+#: Options of `mray.method` and ``handle.method.options``.
 METHOD_OPTIONS: dict[str, Option] = {
     "num_returns": Option((int, str, type(None)), None),
     "concurrency_group": Option(_Text, None),
@@ -340,7 +340,7 @@ def _named(options: Mapping[str, Any]) -> dict[str, float]:
 
 
 def task_resources(options: Mapping[str, Any]) -> dict[str, float]:
-    """What a task with these complete options holds while it runs."""
+    """Resources that a task with these complete options holds while it runs."""
     amounts = _named(options)
     if options["num_cpus"]:
         amounts["CPU"] = float(options["num_cpus"])
@@ -348,7 +348,7 @@ def task_resources(options: Mapping[str, Any]) -> dict[str, float]:
 
 
 def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
-    """What must be free to place an actor with these complete options, and what it holds while it lives.
+    """Resources that must be free to place an actor with these complete options, and those that it holds while it lives.
 
     Without any wish an actor needs a CPU to be placed and holds none; with a GPU or a resource of its own it holds a CPU too.
     """
@@ -366,7 +366,7 @@ def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[
 # --------------------------------------------------------------------------------------------- sessions
 @dataclass(frozen=True)
 class SessionOptions:
-    """What `init` was asked for, checked. ``None`` leaves the choice to the engine."""
+    """The options of `init`, checked. ``None`` leaves the choice to the engine."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None
@@ -395,7 +395,7 @@ class SessionOptions:
     backend: str = "native"
     #: Which session to join; None and "local" start one.
     address: str | None = None
-    #: What was asked for that only a new session can have: the text of the error, if one is joined.
+    #: Options that only a new session can have: the text of the error, if one is joined.
     conflict: str | None = None
 
 
@@ -512,7 +512,7 @@ def _engine(address: str | None, local_mode: bool) -> str:
 
 
 def _conflict(**given: Any) -> str | None:
-    """What cannot be chosen for a session that runs already."""
+    """Options that cannot be chosen for a session that runs already."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name is None:
         return None

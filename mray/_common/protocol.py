@@ -1,15 +1,15 @@
-"""Who may say what to whom: every message of a session with its ways, and the names and shapes of its fields.
+"""The table of messages: each with the roles that may exchange it, and the names and schemas of its fields.
 
-Whoever reads what another process has written looks here before it believes it. What is done with a message stands where it is heard:
-`mray._runtime.client.dispatch` (drivers and workers), `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (what the zygote
-says), `mray._runtime.processes.zygote`, `mray._runtime.observe.observer`, `mray._runtime.node.introducer`.
+A reader of another process's message looks here before it believes it. The handlers of messages are elsewhere:
+`mray._runtime.client.dispatch` (drivers and workers), `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (messages of the
+zygote), `mray._runtime.processes.zygote`, `mray._runtime.observe.observer`, `mray._runtime.node.introducer`.
 
-The node looks at every message before it acts on it, since what it believed once stays in its tables. Drivers and workers look when a
-message has failed: that tells a peer that talks nonsense, whose conversation ends, from a mistake of ours, which must lose nothing that
-stands behind it (see `mray._ipc.connection`).
+The node checks every message before it acts on it, since its tables keep whatever it has believed once. Drivers and workers check a message
+that has failed: that tells a protocol error of the peer, which ends the conversation, from a mistake of ours, which must not lose the
+messages behind it (see `mray._ipc.connection`).
 
-A shape is a type; `ANY`; several shapes, of which one must fit (a tuple); a list of things of one shape (a list with it); a dict with keys
-and values of such shapes (a dict with one entry); what `row` or `facts` has made.
+A schema is a type; `ANY`; several schemas, of which one must fit (a tuple); a list of things of one schema (a list with it); a dict with
+keys and values of such schemas (a dict with one entry); a function of `row` or `facts`.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ Check = Callable[[Any], bool]
 ANY: Any = object
 
 
-def _check_of(shape: Any) -> Check:
-    if shape is ANY:
+def _check_of(schema: Any) -> Check:
+    if schema is ANY:
         return lambda _value: True
-    if shape is float:
+    if schema is float:
         return lambda value: value.__class__ is float or value.__class__ is int
-    if isinstance(shape, type):
-        return lambda value: value.__class__ is shape
-    if isinstance(shape, tuple):
-        several = [_check_of(each) for each in shape]
+    if isinstance(schema, type):
+        return lambda value: value.__class__ is schema
+    if isinstance(schema, tuple):
+        several = [_check_of(each) for each in schema]
         return lambda value: any(check(value) for check in several)
-    if isinstance(shape, list):
-        inner = _check_of(shape[0])
+    if isinstance(schema, list):
+        inner = _check_of(schema[0])
         return lambda value: value.__class__ in (list, tuple) and all(map(inner, value))
-    if isinstance(shape, dict):
-        ((first, second),) = shape.items()
+    if isinstance(schema, dict):
+        ((first, second),) = schema.items()
         of_key, of_value = _check_of(first), _check_of(second)
         return lambda value: value.__class__ is dict and all(of_key(key) and of_value(each) for key, each in value.items())
-    check: Check = shape
+    check: Check = schema
     return check
 
 
-def row(*shapes: Any) -> Check:
+def row(*schemas: Any) -> Check:
     """A tuple, or a list, of so many items."""
-    checks = [_check_of(shape) for shape in shapes]
+    checks = [_check_of(schema) for schema in schemas]
 
     def check(value: Any) -> bool:
         if value.__class__ not in (tuple, list) or len(value) != len(checks):
@@ -62,7 +62,7 @@ def row(*shapes: Any) -> Check:
 
 def facts(needed: dict[str, Any], others: dict[str, Any]) -> Check:
     """A dict that has some keys, and may have others; of keys that are not named it may have any."""
-    checks = {name: _check_of(shape) for name, shape in {**needed, **others}.items()}
+    checks = {name: _check_of(schema) for name, schema in {**needed, **others}.items()}
     return lambda value: (
         value.__class__ is dict
         and all(name in value for name in needed)
@@ -141,13 +141,13 @@ _OPTIONS = (NoneType, dict)
 class _Maybe(NamedTuple):
     """A field at the end that may be left out."""
 
-    shape: Any
+    schema: Any
 
 
-# ------------------------------------------------------------------------------------------------- who speaks to whom
+# ------------------------------------------------------------------------------------------------- senders and receivers
 _D, _W, _N, _Z, _O = m.ROLE_DRIVER, m.ROLE_WORKER, m.ROLE_NODE, m.ROLE_ZYGOTE, m.ROLE_OBSERVER
 
-#: Who speaks, and to whom.
+#: The role of the sender, and that of the receiver.
 Way = tuple[str, str]
 Ways = frozenset[Way]
 #: A driver or a worker calls what lives in a worker, and is answered.
@@ -168,19 +168,19 @@ OBSERVER_TO_NODE: Ways = frozenset({(_O, _N)})
 NODE_TO_OBSERVER: Ways = frozenset({(_N, _O)})
 OBSERVING: Ways = frozenset({(_O, _D), (_O, _W)})
 OBSERVED: Ways = frozenset({(_D, _O), (_W, _O)})
-#: What ends a conversation, whoever holds it.
+#: Messages that end a conversation, of any role.
 EVERYBODY: Ways = PEERS | TO_NODE | FROM_NODE | OBSERVER_TO_NODE | NODE_TO_OBSERVER | OBSERVING | OBSERVED
 
 
 class Declared(NamedTuple):
-    """One message: who may say it to whom, and the names and shapes of the fields behind its code."""
+    """One message: the roles that may exchange it, and the names and schemas of the fields behind its code."""
 
     code: int
     ways: Ways
     fields: dict[str, Any]
 
 
-#: Every message there is, by its code; what each is for stands in `mray._common.messages`.
+#: Every message, by its code; `mray._common.messages` says what each is for.
 MESSAGES: dict[int, Declared] = {}
 
 
@@ -255,7 +255,7 @@ _message(m.ACTOR_KILL, TO_NODE, request=int, actor=bytes, no_restart=bool)
 _message(m.NAME_LOOKUP, TO_NODE, request=int, name=str, namespace=str)
 _message(m.QUERY, TO_NODE | OBSERVER_TO_NODE, request=int, what=str, arguments=list)
 _message(m.SHUTDOWN, DRIVER_TO_NODE)
-_message(m.RENEW, DRIVER_TO_NODE)
+_message(m.RESET, DRIVER_TO_NODE)
 _message(m.GROUP_CREATE, TO_NODE, request=int, group=bytes, spec=_PLACEMENT)
 _message(m.GROUP_AWAIT, TO_NODE, request=int, group=bytes)
 _message(m.GROUP_REMOVE, TO_NODE, request=int, group=bytes)
@@ -304,14 +304,14 @@ _FORM_AT = {m.CALL: 3, m.TASK: 3, m.REPLY: 1, m.OBJECT: 1}
 def _prepared(fields: tuple[Any, ...]) -> tuple[int, list[Check]]:
     """How many must be there, and the checks of all."""
     least = sum(not isinstance(field, _Maybe) for field in fields)
-    return least, [_check_of(field.shape if isinstance(field, _Maybe) else field) for field in fields]
+    return least, [_check_of(field.schema if isinstance(field, _Maybe) else field) for field in fields]
 
 
 _CHECKS = {code: _prepared(tuple(declared.fields.values())) for code, declared in MESSAGES.items()}
 
 
 def misfit(message: Any) -> str:
-    """What is wrong with a message, in words; empty if nothing is."""
+    """The fault in a message, as a text; empty if nothing is."""
     if message.__class__ is not tuple or not message:
         return "a message is a tuple"
     code = message[0]

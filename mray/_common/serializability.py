@@ -1,4 +1,4 @@
-"""What keeps a value from being pickled, and the path to it.
+"""The part that keeps a value from being pickled, and the path to it.
 
 Pure; any process. `find_unpicklable` walks down from a value that fails to the parts that fail: items of containers, attributes,
 globals and closures of functions, members of classes.

@@ -475,7 +475,7 @@ def of_library(name: str) -> str | None:
 
 
 def propose_to_library(name: str, value: str) -> None:
-    """What a library that has not been used yet shall find in its variable, unless the user has set it."""
+    """The value that a library which has not been used yet shall find in its variable, unless the user has set it."""
     os.environ.setdefault(name, value)
 
 

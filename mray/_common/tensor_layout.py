@@ -1,4 +1,4 @@
-"""What it takes to tell where the elements of a torch tensor lie: for serializers and for devices alike. Imports no torch."""
+"""The layout of a torch tensor: where its elements lie; for serializers and for devices alike. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""GPUs: what there is, and how the tensors of one process are seen by another. Layers above know no vendor.
+"""GPUs: their discovery, and how the tensors of one process are seen by another. Layers above know no vendor.
 
-    discovery            what the machine has, without loading any library: for the driver, before user code has decided how to use a device
+    discovery            the machine's GPUs, without loading any library: for the driver, before user code has decided how to use one
     base                 the contract: platform, device, event
       cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_tensors, nvml)
       null               pretended in host memory, for tests everywhere (null_memory, null_stream, null_event, null_array)
@@ -9,11 +9,19 @@
     departures           tensors on their way out
     arrivals             tensors that come in
     events               events that are never destroyed while somebody may have them open
-    nccl, null_nccl      which library carries collectives; its pretended twin
+    nccl, null_nccl      the library that carries collectives; its simulation
 
-Nothing here waits for a device, and nothing crosses to another process by itself: what `departures` says of a tensor is plain data, which
-edges of graphs (`mray._channel.cuda_ipc`) and calls (`mray._runtime.objects.device_loans`) carry, and what `arrivals` releases they carry
-back.
+====================  ====================================================================================================
+platform              a kind of devices: CUDA, or the one that is simulated in host memory
+pool                  device memory in regions, each exported once to other processes
+departure             a tensor on its way out: its facts, an event, a lease
+arrival               a tensor that came in: memory that is opened, released when its last view goes
+mark                  an event on a stream that says when earlier work is done
+====================  ====================================================================================================
+
+Nothing here waits for a device, and nothing crosses to another process by itself: the facts that `departures` gives of a tensor are plain
+data, which edges of graphs (`mray._channel.cuda_ipc`) and calls (`mray._runtime.objects.device_loans`) carry, and the releases of
+`arrivals` they carry back.
 
 CUDA is called through the driver's API, which every machine with a GPU has, and which shares its context with torch and cupy. Rejected:
 cupy's or torch's bindings of the runtime (one is another big dependency, the other lacks half of what is needed), and a compiled

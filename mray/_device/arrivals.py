@@ -8,8 +8,8 @@ On the device that the tensor is on, it is a view of the sender's memory: nothin
 pinned memory, it is copied into the reader's own memory on the reader's stream, and the lease ends with the message. So it does when the
 reader holds on to very many tensors: its sender would have nothing left to lend.
 
-The reader's stream waits for the sender's event; the reader does not. What is done with a tensor must be queued on the stream that was
-current when it was read, or be waited for by that one, before the last view of it goes.
+The reader's stream waits for the sender's event; the reader does not. Work with a tensor must be queued on the stream that was current when
+it was read, or be waited for by that one, before the last view of it goes.
 
 Memory of other processes is opened once in each process, for all edges from there (`Mapping`), and closed when the last edge and the last
 view are gone and the device is done with it.
@@ -119,7 +119,7 @@ class _Hold:
 
 
 class Arrivals:
-    """What one end reads. `most`: how many leases it keeps; it copies what comes beyond. `copies`: it copies everything.
+    """The tensors that one end reads. `most`: how many leases it keeps; it copies what comes beyond. `copies`: it copies everything.
 
     `gone` is called once when the end is closed, nothing is held and all memory that it had opened is closed.
     """
@@ -203,7 +203,7 @@ class Arrivals:
         event.wait(stream)
 
     def end_message(self) -> None:
-        """What has been brought is a message: its leases live as long as its tensors."""
+        """Tensors that a message has brought keep its leases as long as they live."""
         if self._current:
             self._current.clear()
         if self._late:
@@ -230,7 +230,8 @@ class Arrivals:
 
     # ------------------------------------------------------------------------------------ the end
     def close(self, is_sender_dead: Callable[[], bool] = lambda: False) -> None:
-        """Read no more. What was opened is closed once nothing is held and the device is done with it. Idempotent; waits for nothing.
+        """Read no more. Memory that was opened is closed once nothing is held and the device is done with it. Idempotent; waits for
+        nothing.
 
         Streams that wait for what a sender did not live to do go on, over undefined contents.
         """

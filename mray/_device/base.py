@@ -41,7 +41,7 @@ class Facts(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """What an address lies in: memory that was allocated at once, and is exported as a whole."""
+    """The allocation of an address: memory that was allocated at once, and is exported as a whole."""
 
     base: int
     size: int
@@ -54,7 +54,7 @@ class Event(ABC):
 
     __slots__ = ()
 
-    #: What `Device.open_event` takes in another process. Empty if it is one that was opened.
+    #: The handle for `Device.open_event` in another process. Empty if it is one that was opened.
     handle: bytes
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Event(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it. Idempotent. What waits already goes on waiting."""
+        """Let go of it. Idempotent. Work that waits already goes on waiting."""
 
     def forsake(self) -> None:  # noqa: B027  (there are platforms that notice)
         """The process that it was opened from is dead: streams of this process that wait for it go on. Raises nothing."""
@@ -102,7 +102,7 @@ class Device(ABC):
 
     @cached_property
     def belongings(self) -> dict[str, Any]:
-        """What those who use the device keep with it, for as long as it is used."""
+        """Objects that users of the device keep with it, for as long as it is used."""
         # Two threads that ask first at once, of which neither locks, get the same.
         found: dict[str, Any] = self.__dict__.setdefault("belongings", {})
         return found
@@ -126,7 +126,7 @@ class Device(ABC):
 
     @abstractmethod
     def allocation_of(self, address: int) -> Allocation | None:
-        """What this address of device memory lies in, whoever allocated it; None when it is not known or cannot be exported."""
+        """The allocation of this address of device memory, whoever made it; None when it is not known or cannot be exported."""
 
     @abstractmethod
     def export_memory(self, base: int) -> bytes:

@@ -186,7 +186,7 @@ class CudaEvent(Event):
         return record(self._cuda, self._event, stream)
 
     def wait(self, stream: int) -> None:
-        """See the base; a stream of the event's own device. What a dead process had marked and not done is waited for until `forsake`."""
+        """See the base; a stream of the event's own device. Unfinished work of a dead process is waited for until `forsake`."""
         self._context.call("Waiting for an event", self._cuda.cuStreamWaitEvent, stream, self._event, 0)
 
     def done(self) -> bool:

@@ -120,7 +120,7 @@ class CudaTensors:
 
         Three counts, as they are for a tensor that was just made: owners of the storage (views, numpy arrays), owners of its Python object
         (``tensor.untyped_storage()`` that somebody holds), owners of the tensor in C++ (DLPack; the backward pass of what it went into).
-        Who refers to the Python object of the tensor is for the caller to count.
+        The caller counts the references to the Python object of the tensor.
         """
         import torch  # noqa: PLC0415
 

@@ -4,9 +4,9 @@
     Departures.add(tensor) -> facts        each tensor            Shipment.end(events of the readers)
     Departures.seal()                      the whole message        its stream waits for them, then the memory is used again
 
-A tensor that lies in memory which others can open (a pool's, or that of `Device.outputs`), and which nobody else in this process looks
-at, goes as it is. Any other is copied within its device, on the current stream; through pinned memory, to the host. What readers need to
-know crosses as plain data (`Facts of a departure`)::
+A tensor that lies in memory which others can open (a pool's, or that of `Device.outputs`), and which nobody else in this process looks at,
+goes as it is. Any other is copied within its device, on the current stream; through pinned memory, to the host. Readers get plain data
+(`Facts of a departure`)::
 
     lease, use, ready event's handle, place, region's key, region's handle, offset, size, dtype, shape, strides, device index here
 
@@ -25,7 +25,7 @@ from mray._device.pool import Block, Pool, block_size, pool_of
 #: Blocks that an edge keeps for its next messages, so that tensors of one shape lie at the same few addresses.
 MOST_SPARE = 16
 
-#: What is said of one tensor; see the module.
+#: The facts of one tensor; see the module.
 DepartureFacts = tuple[int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int]
 
 
@@ -70,7 +70,8 @@ class Shipment:
 
 
 class Departures:
-    """What one edge (or one holder of tensors) sends off. `lend` finds a lease for a shipment: (lease, use), or None when all are taken.
+    """The tensors that one edge (or one holder of tensors) sends off. `lend` finds a lease for a shipment: (lease, use), or None when all
+    are taken.
 
     For one thread at a time; `pinned`: through host memory.
     """
@@ -149,7 +150,7 @@ class Departures:
         return shipment
 
     def seal(self) -> list[Shipment]:
-        """The message is complete: mark it on the streams. What was added is on its way from now on."""
+        """The message is complete: mark it on the streams. Commit the added tensors, which are on their way from now on."""
         shipments = list(self._loading.values())
         for shipment in shipments:
             shipment.ready.record(shipment.stream)

@@ -1,4 +1,4 @@
-"""What the machine offers this process: CPUs, memory, GPUs. No GPU library is loaded and no device is opened.
+"""Resources of the machine for this process: CPUs, memory, GPUs. No GPU library is loaded and no device is opened.
 
 Runs in the driver when a session starts. CPUs and memory respect the affinity mask and the limits of the control group
 (version 1 and 2); GPUs respect the user's own CUDA_VISIBLE_DEVICES.

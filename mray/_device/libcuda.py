@@ -4,9 +4,9 @@ The driver API and not the runtime, because its library belongs to the driver: i
 cupy bring along; and the context that it calls primary is the one that both of them use. All names without suffix ``_ptsz``: stream 0
 is the legacy default stream, as for torch.
 
-Two ways of calling. What may wait, for the device or for a lock of the driver, gives the interpreter's lock away. Whoever kept it could be
-waiting for a kernel that another thread of this process has yet to launch (a collective between two GPUs of one process), and even
-what only queues work waits when the queue of a stream is full. What touches nothing but the calling thread keeps the lock.
+Two ways of calling. Calls that may wait, for the device or for a lock of the driver, give the interpreter's lock away. A thread that kept
+it could be waiting for a kernel that another thread of this process has yet to launch (a collective between two GPUs of one process), and
+even a call that only queues work waits when the queue of a stream is full. Calls that touch nothing but the calling thread keep the lock.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _to_handle = ctypes.POINTER(IpcHandle)
 _to_uuid = ctypes.POINTER(Uuid)
 _to_text = ctypes.POINTER(ctypes.c_char_p)
 
-#: What only touches the calling thread.
+#: Calls that only touch the calling thread.
 KEEPS_LOCK: dict[str, tuple[Any, ...]] = {
     "cuGetErrorName": (_int, _to_text),
     "cuGetErrorString": (_int, _to_text),
@@ -110,7 +110,7 @@ class CudaError(RuntimeError):
 
     def __init__(self, action: str, status: int, name: str, text: str) -> None:
         super().__init__(action, status, name, text)
-        #: What was tried.
+        #: The call that failed.
         self.action = action
         #: The number of the error, and CUDA's name and text for it.
         self.status = status
@@ -137,7 +137,7 @@ class LibCuda:
         raise AttributeError(f"{name} is not among the functions of {LIBRARY} that are declared here")
 
     def error(self, action: str, status: int) -> Exception:
-        """What a status other than 0 raises: MemoryError when the device is full, else CudaError."""
+        """The error of a status other than 0: MemoryError when the device is full, else CudaError."""
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
         # They fail for numbers that the driver does not know, and leave no text then.
         self.cuGetErrorName(status, ctypes.byref(name))

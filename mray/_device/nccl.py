@@ -64,7 +64,7 @@ class Library:
         #: ``cupy.cuda.nccl``, or what is like it.
         self.module = module
         self.version = int(module.get_version())
-        #: What calls raise; cupy itself fails with KeyError over results that it has no name for.
+        #: The error of calls; cupy itself fails with KeyError over results that it has no name for.
         self.errors: tuple[type[Exception], ...] = (module.NcclError, KeyError)
 
     def unique_id(self) -> Any:
@@ -163,7 +163,7 @@ def check_ranks(ranks: Iterable[tuple[str, str, int, bool]]) -> None:
 
 
 def _stay_on_this_machine() -> None:
-    """Whoever wants NCCL to listen elsewhere says so; all members are processes of one machine."""
+    """A user who wants NCCL to listen elsewhere says so; all members are processes of one machine."""
     settings.propose_to_library(_INTERFACE, "lo")
 
 

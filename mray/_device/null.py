@@ -6,9 +6,9 @@
     null_event      events, across processes
     null_array      arrays
 
-What CUDA leaves undefined is an error here, where it can be: work that touches memory which is freed or closed or past its end, or of a
-device without peer access, makes each `synchronize` from then on raise RuntimeError. Memory of arrays that are gone is overwritten in the
-order of streams, so who comes too late finds it spoiled.
+Behaviour that CUDA leaves undefined is an error here, where it can be: work that touches memory which is freed or closed or past its end,
+or of a device without peer access, makes each `synchronize` from then on raise RuntimeError. Memory of arrays that are gone is overwritten
+in the order of streams, so who comes too late finds it spoiled.
 
 For tests: `hold` and `set_late`.
 """
@@ -43,7 +43,7 @@ def uuid_of(number: int) -> str:
 
 
 class _HostMemory:
-    """What is registered of the host's memory in this process."""
+    """The host's memory that is registered in this process."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}

@@ -29,7 +29,7 @@ from mray._device.null_stream import Stream, Streams
 from mray._device.platform import platform
 from mray._ipc.segment import PAGE
 
-#: What is kept of memory that arrays had: blocks of at most so many bytes, so many bytes of a device.
+#: Memory of former arrays that is kept: blocks of at most so many bytes, so many bytes of a device.
 _LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
 #: Bytes of memory that is not in use any more, which work that comes too late finds there.
 _STALE = 0xA5
@@ -119,7 +119,7 @@ class Heap:
 
 
 class Storage:
-    """What the views of an array share: memory of the heap, or that which somebody else keeps."""
+    """The memory that views of an array share: of the heap, or kept by somebody else."""
 
     __slots__ = ("__weakref__", "heap", "keep", "region", "stream", "used_on")
 
@@ -268,7 +268,7 @@ class NullArray:
 
     @property
     def storage(self) -> Storage:
-        """What its views share."""
+        """The memory that its views share."""
         return self._storage
 
     @property

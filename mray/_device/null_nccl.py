@@ -8,9 +8,9 @@
     a collective: every rank's bytes to rank 0, which computes, and what each gets back
 
 As with NCCL, what is called is only queued, and the work of one communicator runs one piece after the other in the order of the calls, on
-whichever streams. A send ends no sooner than the other side receives (the real one may, with few bytes: do not count on it). Work
-whose peer is dead or has left waits until this side calls `abort`. What does not fit together is found out, and told by
-`check_async_error`: with the real one it is a hang or a wrong result.
+whichever streams. A send ends no sooner than the other side receives (the real one may, with few bytes: do not count on it). Work whose
+peer is dead or has left waits until this side calls `abort`. Calls that do not fit together are found out, and told by `check_async_error`:
+with the real one they are a hang or a wrong result.
 
 Ranks meet on unix sockets without a file, named after the id of the communicator: they go with their processes, whatever these die of.
 numpy is not imported before the first reduction. Any thread; one at a time per communicator.
@@ -68,7 +68,7 @@ _PATIENCE = 120.0
 #: Seconds between two attempts to find one.
 _PAUSE = 0.005
 
-#: What a connection is for: bytes from the higher rank to the lower one, the other way, collectives.
+#: Purposes of connections: bytes from the higher rank to the lower one, the other way, collectives.
 _UP, _DOWN, _STAR = range(3)
 #: Kind of call, dtype, operation, root, bytes.
 _HEAD = Struct("<iiiiq")
@@ -76,7 +76,7 @@ _SEND, _ALLREDUCE, _REDUCE, _BROADCAST, _ALLGATHER, _REDUCESCATTER = range(6)
 
 
 class NcclError(RuntimeError):
-    """What a call raises."""
+    """The error of a call."""
 
     def __init__(self, status: int, detail: str = "") -> None:
         self.status = status
@@ -92,7 +92,7 @@ class _Streams(Protocol):
 
 
 class _Device(Protocol):
-    """What a communicator needs of a pretended device."""
+    """The part of a pretended device that a communicator needs."""
 
     index: int
     uuid: str
@@ -139,7 +139,7 @@ _group = _Group()
 
 
 def groupStart() -> None:  # noqa: N802
-    """What this thread calls until `groupEnd` happens at once, as one piece of work."""
+    """Calls of this thread until `groupEnd` happen at once, as one piece of work."""
     _group.depth += 1
 
 
@@ -221,7 +221,7 @@ class NcclCommunicator:
 
     @property
     def comm(self) -> int:
-        """What stands for the communicator in the library; 0 when it is no more."""
+        """Stands for the communicator in the library; 0 when it is no more."""
         return id(self) if self._open else 0
 
     def device_id(self) -> int:
@@ -414,7 +414,7 @@ class NcclCommunicator:
 
 # --------------------------------------------------------------------------------------------- computing
 def _results(parts: list[bytes], world_size: int) -> list[bytes]:
-    """What each rank gets for the calls of all: a plus and its bytes, or a minus when they called different things."""
+    """The answer to each rank for the calls of all: a plus and its bytes, or a minus when they called different things."""
     heads = {part[: _HEAD.size] for part in parts}
     if len(heads) > 1:
         return [b"-"] * world_size

@@ -8,7 +8,7 @@
 Nothing here makes the caller wait but `Stream.synchronize`. Work can be told to run late (`set_late`), so that who does not wait for an
 event finds a wrong result, and a stream to run nothing for a while (`Hold`), which proves that nobody else waits for it.
 
-What goes wrong in a piece of work stays: the device does nothing any more, and each `synchronize` raises it, as with CUDA. Events are
+The error of a piece of work stays: the device does nothing any more, and each `synchronize` raises it, as with CUDA. Events are
 completed nonetheless, so that nobody waits for ever.
 
 Work may be submitted by finalizers, which run between any two byte codes: `submit` takes no lock.
@@ -46,7 +46,7 @@ def lateness() -> float:
 
 
 class Fault:
-    """What went wrong on a device first, if anything did."""
+    """The first error on a device, if there was one."""
 
     error: BaseException | None = None
 
@@ -112,7 +112,7 @@ class Stream:
                 step()
             except BaseException as error:
                 self._fault.set(error)
-            # What the work holds is to go before the next piece runs.
+            # The objects of the work must go before the next piece runs.
             del step
 
     def is_idle(self) -> bool:

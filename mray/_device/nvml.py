@@ -1,4 +1,4 @@
-"""What NVIDIA's management library knows of GPUs that CUDA does not show this process: whether two of them reach each other's memory.
+"""Facts from NVIDIA's management library about GPUs that CUDA does not show this process: whether two of them reach each other's memory.
 
 An actor usually sees one GPU, by CUDA_VISIBLE_DEVICES, which this library does not heed. Since CUDA 10.1 a process can open memory of a
 device that it does not see (NCCL counts on that); it only cannot ask the driver whether that will work. Asked when a graph is compiled,

@@ -21,7 +21,7 @@ _HANDLE = Struct("@QQQQ")
 
 
 class PinnedMemory:
-    """What one process has of it, registered with one device."""
+    """The pinned memory of one process, registered with one device."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -73,7 +73,7 @@ class Region:
         self.base = base
         self.size = size
         self.handle = handle
-        #: What is free, by offset. Invariant: no two of them touch.
+        #: Free chunks, by offset. Invariant: no two of them touch.
         self.chunks: list[Chunk] = [Chunk(0, size, frozenset())]
         self.used = 0
         #: Stream -> what marks the end of the work on it, once the region is to be given back.

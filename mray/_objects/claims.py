@@ -1,16 +1,16 @@
-"""Whose the memory of a received array is: its reader may have it, to write into, where nobody else would see that.
+"""Claims of the memory of a received array: its reader may have it, to write into, where nobody else would see that.
 
     array -> memoryview -> mapping of a segment        claimed by `mray._ipc.mapped`
                         -> bytes of a small value      claimed here
 
-A small value's arrays are views of the very bytes that came. Reading it costs nothing for that, and nothing is noted: who holds the bytes
-is asked when a collective is about to write into them.
+A small value's arrays are views of the very bytes that came. Reading it costs nothing for that, and nothing is noted: the holders of the
+bytes are looked for when a collective is about to write into them.
 
 * Other readings: each has a managed buffer of its own, and there must be one.
 * Entries and calls that are not answered, which would have the bytes read again: they get a copy (`part_with`).
 * The message of the call that this thread runs, which has been read and is not read again.
 
-Whoever else has a reference may be about to read, and the claim fails.
+Any other holder of a reference may be about to read, and the claim fails.
 
 Rejected: a copy of every small value with arrays at its reading (6.6 rather than 4.5 microseconds at 96 KB), a note of each reading.
 """
@@ -76,7 +76,7 @@ def _part(payload: Any) -> bool:
         return False
     copy = None
     for holder in holders:
-        # What has no slots may have its variables in a dict.
+        # An object without slots may have its variables in a dict.
         for each in gc.get_referrers(holder) if type(holder) is dict and "payload" in holder else (holder,):
             if isinstance(each, Holder):
                 copy = copy or bytes(memoryview(payload))

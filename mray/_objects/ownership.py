@@ -55,7 +55,7 @@ class Entry(Holder):
     payload: Any = None
     #: Refs and handles inside the value: alive as long as the bytes are.
     refs: list[Any] | None = None
-    #: What ends with the entry.
+    #: Called when the entry ends.
     guard: Any = None
     #: Called once with the entry when the value is there, in the reading thread, with the client's lock held: one, or a list of them.
     #: (Who waits for 100,000 values would otherwise make a list for each.)

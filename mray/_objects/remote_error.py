@@ -38,7 +38,7 @@ class DependencyError(BaseException):
 
 
 def dependency_error(error: BaseException) -> DependencyError:
-    """What to raise when an argument of a task is this error; `task_error` knows it."""
+    """The error to raise when an argument of a task is this one; `task_error` knows it."""
     return DependencyError(error)
 
 
@@ -187,7 +187,7 @@ def text_of(data: bytes) -> str:
         return ""
 
 
-#: What pickling raises for a value that it cannot do, for `serialization_error`. The rest is the user's own.
+#: Errors of pickling a value that cannot be pickled, for `serialization_error`. The rest is the user's own.
 UNPICKLABLE = (TypeError, AttributeError, pickle.PicklingError, OufOfBandObjectRefSerializationException)
 
 

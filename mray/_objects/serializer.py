@@ -37,7 +37,7 @@ from mray._ipc.handlers import is_of_handler
 from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
 from mray.exceptions import RayError, RaySystemError
 
-#: What the pickler calls for values of a type.
+#: The reducer of a type, as the pickler calls it.
 Table = dict[type, Callable[[Any], Any]]
 
 _PREFIX = struct.Struct("<IIQ")
@@ -219,9 +219,9 @@ def _pickle_fast(value: Any, table: Table | None) -> tuple[bytes | None, list[me
             pickler.dump(value)
             pickled = stream.getvalue()
     except (pickle.PicklingError, AttributeError, TypeError, ImportError):
-        # What cloudpickle cannot pickle either is reported by its attempt.
+        # A value that cloudpickle cannot pickle either is reported by its attempt.
         return None, []
-    # Whatever is named by its module may be the user's script, whose name means another module in a worker.
+    # A global that is named by its module may be the user's script's, whose name means another module in a worker.
     if b"main__" in pickled and (b"__main__" in pickled or b"__mp_main__" in pickled):  # one search, as a rule
         return None, []
     return pickled, buffers

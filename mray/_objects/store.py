@@ -18,11 +18,11 @@ same moment may overshoot the limit by one object each; the pages themselves are
 When the limit is reached, or ``/dev/shm`` itself is full, new values are *spilled*: their segment is a file in the session's directory, of
 the same names and for the same readers, and stays where it is. Nothing is ever moved from memory to disk or back.
 
-Rejected: to move the longest unread values out, and to bring them back when they are read, as Ray does. What somebody has mapped would
-have to stay; owner and borrowers would have to agree on the new place; and it would gain nothing: a file's pages are the page cache, so a
-new value on disk is written and read at the speed of memory while there is memory (put 3 times the limit and read it back: see
-``bench/bench_spill.py``), when memory gets short it is the kernel that chooses what has not been used for long, and a value that dies
-young is never written to the disk at all. Files are not pooled: it is when memory is short that there are any.
+Rejected: to move the longest unread values out, and to bring them back when they are read, as Ray does. A segment that a process has mapped
+would have to stay; owner and borrowers would have to agree on the new place; and it would gain nothing: a file's pages are the page cache,
+so a new value on disk is written and read at the speed of memory while there is memory (put 3 times the limit and read it back: see
+``bench/bench_spill.py``), when memory gets short it is the kernel that chooses what has not been used for long, and a value that dies young
+is never written to the disk at all. Files are not pooled: it is when memory is short that there are any.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class SegmentStore:
             # POINT segment freed
             self._free[name] = segment
             self._words[self._pooled] += segment.size
-            # What was used last is wanted next: the longest unused make room.
+            # The segment that was used last is wanted next: the longest unused make room.
             while self._words[self._pooled] > most or len(self._free) > _POOL_SEGMENTS:
                 self._evict(next(iter(self._free)))
 

@@ -1,8 +1,8 @@
 """Torch tensors as plain memory: what the pickler and the channels share.
 
 A tensor travels as the bytes of its elements, never as its storage, of which it may be a small part. Strides are kept when they only
-reorder dense memory (transposed, channels last); what has gaps or repeats arrives dense. What is not plain memory (sparse, quantized, other
-devices, subclasses, tensors with attributes) is left to torch's own pickling.
+reorder dense memory (transposed, channels last); what has gaps or repeats arrives dense. Tensors that are not plain memory (sparse,
+quantized, other devices, subclasses, tensors with attributes) are left to torch's own pickling.
 
 A tensor on a GPU is offered to the edge first, if it leaves along one that carries such tensors (`mray._common.device_tensors`). Else it
 goes through host memory: its bytes are copied there, travel like those of any other, and are copied to a GPU of the reader.

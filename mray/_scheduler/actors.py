@@ -27,12 +27,12 @@ from mray._common.messages import (
     GROUP_REMOVED,
     HELD,
 )
-from mray._scheduler.jobs import Environment, detached_work, job_of
+from mray._scheduler.jobs import Environment, detached_root, job_of
+from mray._scheduler.lifetime_roots import LifetimeRoots
 from mray._scheduler.placement import belongs_to
-from mray._scheduler.policy import GRAVE_BYTES, GRAVES, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
+from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
 from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Member, Ordered, Site, Tenant
 from mray._scheduler.resources import to_quantities
-from mray._scheduler.works import Works
 from mray.exceptions import describe_status
 
 KILL_TEXT = "The actor is dead because it was killed by `ray.kill`."
@@ -43,11 +43,11 @@ INIT_TEXT = "The actor died because of an error raised in its creation task."
 
 
 class Floor(Protocol):
-    """What the actors need of the scheduler."""
+    """The part of the scheduler that actors need."""
 
     default_environment: Environment
     members: dict[str, Member]
-    works: Works
+    roots: LifetimeRoots
 
     def tell(self, process: str, message: tuple[Any, ...]) -> None: ...
     def shortage(self, tenant: Tenant) -> str | None: ...
@@ -71,9 +71,9 @@ class Actors:
         self._names: dict[tuple[str, str], ActorRecord] = {}
         #: The last state of the dead, as `ACTOR_STATE` says it.
         self._tombstones = History(TOMBSTONES, TOMBSTONE_BYTES)
-        #: What listings say of the last of them.
-        self._graves = History(GRAVES, GRAVE_BYTES)
-        #: Who watches or holds actors whose creation has not been read yet: it is on its way in another socket.
+        #: Listings of the latest dead ones.
+        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
+        #: Watchers and holders of actors whose creation has not been read yet: it is on its way in another socket.
         self._early: dict[bytes, tuple[Ordered[str], Ordered[str]]] = {}
         #: Such actors that somebody has killed, and whether without a restart.
         self._killed_early = History(TOMBSTONES, TOMBSTONE_BYTES)
@@ -84,14 +84,14 @@ class Actors:
         floor = self._floor
         announced = self.records.get(actor_id)
         if announced is not None or actor_id in self._tombstones:
-            # What its constructor wants is there now; it may have ended meanwhile.
+            # The constructor's arguments are there now; it may have ended meanwhile.
             if announced is not None and announced.announced and announced.owner == member.process:
                 announced.announced = False
                 announced.spec = spec
                 floor.enqueue(announced)
             return
-        work = detached_work(member.work, actor_id) if spec.get("detached") else member.work
-        actor = ActorRecord(actor_id, member.process, spec, floor.default_environment, work, floor.site_of(spec.get("group")))
+        root = detached_root(member.root, actor_id) if spec.get("detached") else member.root
+        actor = ActorRecord(actor_id, member.process, spec, floor.default_environment, root, floor.site_of(spec.get("group")))
         if actor.name is not None:
             taken = self._names.get((actor.namespace, actor.name))
             if taken is not None:
@@ -100,7 +100,7 @@ class Actors:
             self._names[actor.namespace, actor.name] = actor
         self.records[actor_id] = actor
         if actor.detached:
-            floor.works.begin(work)
+            floor.roots.begin(root)
         member.owned.add(actor_id)
         self._hold(member, actor)
         watchers, holders = self._early.pop(actor_id, (Ordered(), Ordered()))
@@ -132,7 +132,7 @@ class Actors:
 
     @staticmethod
     def public(actor: ActorRecord) -> dict[str, Any]:
-        """What a handle is made of."""
+        """The facts that make a handle."""
         return {"actor_id": actor.id, "name": actor.name, "namespace": actor.namespace, "public": actor.spec.get("public")}
 
     def look_up(self, process: str, request: int, name: str, namespace: str) -> None:
@@ -325,12 +325,12 @@ class Actors:
         if actor.owner in members:
             members[actor.owner].owned.discard(actor.id)
         if actor.detached:
-            self._floor.works.end(actor.work, at_once=False)
+            self._floor.roots.end(actor.root, at_once=False)
             self._floor.remove_objects(actor.id.hex())
         self._floor.actor_died(actor.id)
 
     def member_died(self, member: Member, cause: Cause | None = None) -> None:
-        """A process is dead (or its work is over, without a cause): its actors die, its handles are gone."""
+        """A process is dead (or its root is over, without a cause): its actors die, its handles are gone."""
         how = OWNER_TEXT
         if cause is not None:
             how += f" Its owner (pid {member.pid}) {describe_status(cause[3]) or 'has ended'}."
@@ -353,7 +353,7 @@ class Actors:
             self._no_longer_early(member.process, actor_id, watches=True)
 
     def _no_longer_early(self, process: str, actor_id: bytes, *, watches: bool = False) -> None:
-        """Who holds (or watches) an actor that nobody has created yet does so no more."""
+        """Forget the holders and watchers of an actor that was never created."""
         watchers, holders = self._early[actor_id]
         holders.discard(process)
         if watches:
@@ -363,7 +363,7 @@ class Actors:
 
     # ------------------------------------------------------------------------------------ listings
     def forget_graves(self) -> None:
-        """Whoever is dead is listed no more."""
+        """Remove the dead from listings."""
         self._graves.clear()
 
     def named(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
@@ -387,7 +387,7 @@ class Actors:
             "process": actor.worker.process if actor.worker is not None else "",
             "owner": actor.owner,
             "parent": actor.spec.get("parent") or b"",
-            "job": job_of(actor.work),
+            "job": job_of(actor.root),
             "incarnation": actor.incarnation,
             "restarts_left": actor.restarts_left,
             "detached": actor.detached,

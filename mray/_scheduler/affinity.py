@@ -15,7 +15,7 @@ AUTO = "auto"
 
 
 class Topology:
-    """What lies near what, of the CPUs that the session may use."""
+    """The topology of the CPUs that the session may use."""
 
     __slots__ = ("near", "nodes")
 

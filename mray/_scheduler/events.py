@@ -1,4 +1,4 @@
-"""What happened, in the past tense: the scheduler's input.
+"""Events, in the past tense: the scheduler's input.
 
 Plain slotted classes and no dataclasses: the node imports this on the way to the first answer of a session, and generating twenty
 classes would take longer than starting it.
@@ -40,7 +40,7 @@ class MemberDied(Event):
         self.cause = cause
 
 
-class DriverRenewed(Event):
+class DriverReset(Event):
     """The driver wants nothing any more of all that it has asked for, and will join again."""
 
     __slots__ = ("owners", "process")
@@ -69,7 +69,7 @@ class MemoryRanLow(Event):
 
     def __init__(self, processes: list[str], text: str) -> None:
         self.processes = processes
-        #: What those who wait for them are told.
+        #: The text for those that wait for them.
         self.text = text
 
 

@@ -1,4 +1,4 @@
-"""What to do, in the imperative: the scheduler's output. The node carries instructions out in order."""
+"""Instructions, in the imperative: the scheduler's output. The node carries instructions out in order."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Whose work a process does, and which of it is still wanted.
+"""Lifetime roots: the driver or detached actor that a process works for, and with which it ends.
 
-A *work* is what takes others with it when it ends: the job of a driver (``"01000000"``), or a detached actor of one, which outlives it
-(``"01000000/<actor id>"``). Every member of the session belongs to one work for life: a driver to its job, a worker to the work that it
-was started for. What a member asks for belongs to the member's work, except that a detached actor begins its own. So nothing of one
-driver ever runs in a process that has run code of another, and the end of a work is the end of all its processes.
+A *root* is the job of a driver (``"01000000"``), or a detached actor of one, which outlives it (``"01000000/<actor id>"``). Every member of
+the session belongs to one root for life: a driver to its job, a worker to the root that it was started for. Requests of a member belong to
+the member's root, except that a detached actor begins its own. So nothing of one driver ever runs in a process that has run code of
+another, and the end of a root is the end of all its processes.
 
-The work of a worker stands among its variables, which are the key of the pool it belongs to.
+The root of a worker stands among its variables, which are the key of the pool it belongs to.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from mray._scheduler.policy import PRIVATE_VARIABLES
 #: Variables in the order of their names.
 Environment = tuple[tuple[str, str], ...]
 
-#: Names the work of a worker among its variables.
-WORK_VARIABLE = PRIVATE_VARIABLES + "WORK"
+#: Names the root of a worker among its variables.
+ROOT_VARIABLE = PRIVATE_VARIABLES + "ROOT"
 
 
-def stamped(environment: Environment, work: str) -> Environment:
-    """The variables of workers that do this work."""
-    if not work:
+def stamped(environment: Environment, root: str) -> Environment:
+    """The variables of workers with this root."""
+    if not root:
         return environment
-    return tuple(sorted([*(pair for pair in environment if pair[0] != WORK_VARIABLE), (WORK_VARIABLE, work)]))
+    return tuple(sorted([*(pair for pair in environment if pair[0] != ROOT_VARIABLE), (ROOT_VARIABLE, root)]))
 
 
-def work_of(environment: Environment) -> str:
-    """The work that a worker with these variables was started for."""
+def root_of(environment: Environment) -> str:
+    """The root that a worker with these variables was started for."""
     for name, value in environment:
-        if name == WORK_VARIABLE:
+        if name == ROOT_VARIABLE:
             return value
     return ""
 
 
-def job_of(work: str) -> str:
-    """The job that a work belongs to."""
-    return work.partition("/")[0]
+def job_of(root: str) -> str:
+    """The job that a root belongs to."""
+    return root.partition("/")[0]
 
 
-def detached_work(work: str, actor: bytes) -> str:
-    """The work of a detached actor that somebody of `work` creates."""
-    return f"{job_of(work)}/{actor.hex()}" if work else ""
+def detached_root(root: str, actor: bytes) -> str:
+    """The root of a detached actor that a member of `root` creates."""
+    return f"{job_of(root)}/{actor.hex()}" if root else ""

@@ -1,4 +1,4 @@
-"""What processes may ask the scheduler for: lists of builtin values, made when somebody asks."""
+"""Listings that processes may ask the scheduler for: lists of builtin values, made on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is to end when the machine's memory runs low, as a pure function over what the node has measured.
+"""The choice of workers to end when the machine's memory runs low, as a pure function of the node's measurements.
 
 The one to go is whose end costs least and helps, in this order:
 
@@ -7,9 +7,9 @@ The one to go is whose end costs least and helps, in this order:
 3. workers whose actor may be restarted: it loses its state;
 4. workers whose task may not, then those whose actor may not.
 
-Within each, who began last has the least to lose (and most likely is what was too much). Who holds next to nothing is passed over as long
-as others hold what is needed: to end it would gain nothing, and its next attempt would be ended again while the one that grows goes on
-to grow. Ray 2.60 goes by the time of the start alone; its older policy, by the size of an owner's group, is not here.
+Within each, who began last has the least to lose (and most likely is what was too much). A worker that holds next to nothing is passed over
+as long as others hold enough: to end it would gain nothing, and its next attempt would be ended again while the one that grows goes on to
+grow. Ray 2.60 goes by the time of the start alone; its older policy, by the size of an owner's group, is not here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mray._scheduler.records import BUSY, DEAD, IDLE, ActorRecord, Lease, Member, WorkerRecord
 
-#: What the end of a worker costs, the least first.
+#: The cost of ending a worker, the least first.
 IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)
 
 
@@ -30,7 +30,7 @@ class Suspect:
     def __init__(self, process: str, pid: int, label: str, cost: int, began: int, held: int) -> None:
         self.process = process
         self.pid = pid
-        #: What it does, in words.
+        #: A description of its activity.
         self.label = label
         #: One of the words above.
         self.cost = cost

@@ -8,8 +8,8 @@ of the machine's, and tenants that name the group draw from it: the same rules f
 A bundle goes back to the machine when the group is removed and the last process that drew from it is dead, so that no GPU is handed
 out while somebody still has memory on it.
 
-One machine satisfies PACK, SPREAD and STRICT_PACK alike. What it can never satisfy (STRICT_SPREAD of two bundles, more than it has) stays
-pending as on Ray, where a node might yet join, and whoever waits for it is told at once that it waits for nothing.
+One machine satisfies PACK, SPREAD and STRICT_PACK alike. A group that it can never satisfy (STRICT_SPREAD of two bundles, more than it has)
+stays pending as on Ray, where a node might yet join, and those that wait for it are told at once that they wait for nothing.
 
 Tenants of one group all wait under one name, its scope: whatever is given back inside of the group wakes them.
 """
@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from mray._common.history import History
 from mray._common.messages import ANSWER, CAUSE_GROUP, GROUP_REMOVED
 from mray._scheduler.jobs import job_of
-from mray._scheduler.policy import FREE_LEASES, GRAVE_BYTES, GRAVES
+from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, FREE_LEASES
 from mray._scheduler.records import ActorRecord, Lease, Member, Tenant
 from mray._scheduler.resources import FREE, GPU, UNIT, Amounts, Holding, ResourcePool, Slots, describe, to_amounts, to_quantities
 
@@ -42,7 +42,7 @@ class BundlePool(ResourcePool):
             for kind, ids in machine.accelerators_of(reserved).items()
         }
         self._fill({**reserved.amounts, FREE: FREE_LEASES * UNIT}, machine.ids_of(reserved), devices, slots)
-        #: What the machine has set aside for it.
+        #: Resources that the machine has set aside for it.
         self.reserved = reserved
         self.scope = scope
         #: How many tenants draw from it.
@@ -118,7 +118,7 @@ def _fits(wanted: Amounts, bundle: Amounts) -> bool:
 
 
 class _Reservation:
-    """What a group itself draws from: the machine, all bundles at once."""
+    """The source of a group's own resources: the machine, all bundles at once."""
 
     __slots__ = ("_group", "_machine", "key", "scope")
 
@@ -199,7 +199,7 @@ class GroupRecord(Tenant):
 
 
 class Floor(Protocol):
-    """What the groups need of the scheduler."""
+    """The part of the scheduler that groups need."""
 
     pool: ResourcePool
     members: dict[str, Member]
@@ -224,8 +224,8 @@ class Groups:
         self._names: dict[tuple[str, str], GroupRecord] = {}
         #: Those that were removed while some of their bundles were in use, and may still be.
         self._removed: dict[bytes, GroupRecord] = {}
-        #: What listings say of the others.
-        self._graves = History(GRAVES, GRAVE_BYTES)
+        #: Listings of the removed ones.
+        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
     # ------------------------------------------------------------------------------------ their lives
     def create(self, process: str, request: int, group_id: bytes, spec: dict[str, Any]) -> None:
@@ -234,7 +234,7 @@ class Groups:
         owner, actor = floor.root_of(process)
         if owner not in floor.members:
             return  # nobody is left with whom it would end, and who asks for it is about to be ended
-        group = GroupRecord(group_id, {**spec, "job": job_of(floor.members[process].work)}, owner, actor, floor.pool)
+        group = GroupRecord(group_id, {**spec, "job": job_of(floor.members[process].root)}, owner, actor, floor.pool)
         if group.name and (group.namespace, group.name) in self._names:
             text = f"Failed to create placement group '{group_id.hex()}' because name '{group.name}' already exists."
             floor.tell(process, (ANSWER, request, False, text))
@@ -326,7 +326,7 @@ class Groups:
 
     # ------------------------------------------------------------------------------------ asking
     def site(self, where: Any) -> BundleSite | None:
-        """What a demand's ``group`` names; ``None`` for nothing. A group that nobody knows is one that was removed."""
+        """The site that a demand's ``group`` names; ``None`` for nothing. A group that nobody knows is one that was removed."""
         if where is None:
             return None
         group_id, index = where
@@ -347,11 +347,11 @@ class Groups:
         yield from self.records.values()
 
     def totals(self) -> dict[str, float]:
-        """What all bundles have, under Ray's names."""
+        """Resources of all bundles, under Ray's names."""
         return _named((pool.total, index, group) for group in self.records.values() for index, pool in enumerate(group.pools))
 
     def free(self) -> dict[str, float]:
-        """What is free in bundles, under Ray's names."""
+        """Free resources of bundles, under Ray's names."""
         named = _named((pool.free, index, group) for group in self.records.values() for index, pool in enumerate(group.pools))
         return {name: quantity for name, quantity in named.items() if quantity > 0}
 
@@ -377,7 +377,7 @@ class Groups:
         }
 
     def reserved(self) -> list[Holding]:
-        """What the machine has set aside (for tests)."""
+        """Resources that the machine has set aside (for tests)."""
         return [pool.reserved for group in self.all() for pool in group.pools]
 
     def validate(self, tenants: list[Tenant]) -> None:

@@ -12,8 +12,8 @@ FREE_LEASES = 256
 TOMBSTONES = 10_000
 TOMBSTONE_BYTES = 4 << 20
 #: How many dead actors, dead workers, removed placement groups and drivers that have left listings show; bytes of each kind.
-GRAVES = 1000
-GRAVE_BYTES = 1 << 20
+DEAD_RECORDS = 1000
+DEAD_RECORD_BYTES = 1 << 20
 #: Of how many workers that have left the last calls are remembered for the timeline, and in how many bytes (a call takes about 70).
 LAST_CALLERS = 1000
 LAST_CALL_BYTES = 1 << 20
@@ -35,7 +35,7 @@ _READ_AT_IMPORT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TO
 
 
 def shown_variables(environment: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What listings say of the variables of a worker: their names."""
+    """The variables of a worker in listings: their names."""
     return {name: HIDDEN for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)}
 
 

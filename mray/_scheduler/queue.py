@@ -1,4 +1,4 @@
-"""Who waits for resources: one first-in-first-out queue per scheduling class.
+"""Tenants that wait for resources: one first-in-first-out queue per scheduling class.
 
 A class is what makes two demands interchangeable: resources, environment, placement group, CPUs. Only the head of a class is ever
 tried, and a class that did not fit sleeps until the resource it lacked is given back, so an event costs the same whether one demand
@@ -19,7 +19,7 @@ class _Class:
 
     def __init__(self, needs: Amounts, site: Site | None) -> None:
         self.needs = needs
-        #: What its tenants draw from instead of the machine.
+        #: The source of its tenants' resources instead of the machine.
         self.site = site
         #: May hold tenants that are over: they are dropped when they reach the head.
         self.queue: deque[Tenant] = deque()

@@ -1,4 +1,4 @@
-"""What the scheduler remembers: members, workers, leases, actors; and how demands arrive on the wire.
+"""The records of the scheduler: members, workers, leases, actors; and how demands arrive on the wire.
 
 On the wire
 -----------
@@ -75,9 +75,9 @@ def environment_of(variables: dict[str, str] | None, default: Environment) -> En
 
 
 class Site(Protocol):
-    """What a tenant draws from instead of the machine: see `mray._scheduler.placement`."""
+    """The source of a tenant's resources instead of the machine: see `mray._scheduler.placement`."""
 
-    #: What makes demands for it interchangeable, and the name under which tenants wait for it.
+    #: The key of interchangeable demands for it, and the name under which tenants wait for it.
     key: Any
     scope: str
 
@@ -87,7 +87,7 @@ class Site(Protocol):
 
 
 class Tenant:
-    """What holds resources and a worker: a `Lease` or an `ActorRecord`.
+    """A holder of resources and a worker: a `Lease` or an `ActorRecord`.
 
     Invariant: a tenant that is not `over` is in exactly one place: the demand queue (no holding), the queue for a worker (holding,
     no worker), or a worker's `tenant` (holding and worker); an actor that is only announced is in none.
@@ -125,7 +125,7 @@ class Tenant:
         self.placement = placement
         self.environment = environment
         self.label = label
-        #: What it draws from instead of the machine.
+        #: The source of its resources instead of the machine.
         self.site = site
         #: "auto", a tuple of CPUs, or ``None``; and the CPUs that its worker is pinned to while it has one.
         self.affinity = tuple(affinity) if isinstance(affinity, list) else affinity
@@ -147,7 +147,7 @@ class Tenant:
 
     @property
     def needs(self) -> Amounts:
-        """What must be free when it is placed, and what it holds then: the larger of both."""
+        """The resources that must be free when it is placed, or that it holds then: the larger of both."""
         return {**self.placement, **{name: max(units, self.placement.get(name, 0)) for name, units in self.amounts.items()}}
 
     @property
@@ -157,7 +157,7 @@ class Tenant:
 
     @property
     def client_process(self) -> str:
-        """Who waits for the lease; nobody in particular for an actor."""
+        """The client that waits for the lease; nobody in particular for an actor."""
         return ""
 
 
@@ -171,7 +171,7 @@ class Lease(Tenant):
     ) -> None:
         # A lease that holds nothing else holds one of our own resource, so that their number is bounded.
         amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
-        environment = stamped(environment_of(demand.get("env"), default), client.work)
+        environment = stamped(environment_of(demand.get("env"), default), client.root)
         label = str(demand.get("label", "a task"))
         super().__init__(amounts, amounts, environment, label, site, demand.get("affinity"), bool(demand.get("hasty")))
         self.id = number
@@ -199,21 +199,21 @@ class ActorRecord(Tenant):
         "namespace",
         "owner",
         "restarts_left",
+        "root",
         "spec",
         "state",
         "watchers",
-        "work",
     )
 
     def __init__(
-        self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment, work: str = "", site: Site | None = None
+        self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment, root: str = "", site: Site | None = None
     ) -> None:
         amounts = to_amounts(spec.get("resources") or {})
         placement = spec.get("placement")
         super().__init__(
             amounts,
             amounts if placement is None else to_amounts(placement),
-            stamped(environment_of(spec.get("env"), default), work),
+            stamped(environment_of(spec.get("env"), default), root),
             str(spec.get("label", "an actor")),
             site,
             spec.get("affinity"),
@@ -225,8 +225,8 @@ class ActorRecord(Tenant):
         self.name: str | None = spec.get("name")
         self.namespace = str(spec.get("namespace") or "")
         self.detached = bool(spec.get("detached"))
-        #: What its process does its work for: its own if it is detached, else its creator's.
-        self.work = work
+        #: The lifetime root of its process: its own if it is detached, else its creator's.
+        self.root = root
         #: -1: without end.
         self.restarts_left = int(spec.get("max_restarts") or 0)
         self.state = PENDING
@@ -235,7 +235,7 @@ class ActorRecord(Tenant):
         #: Processes that hold handles. An actor whose last holder goes ends, unless it is detached.
         self.holders: Ordered[str] = Ordered()
         self.watchers: Ordered[str] = Ordered()
-        #: What its constructor wants is not there yet.
+        #: The arguments of its constructor are not there yet.
         self.announced = bool(spec.get("announced"))
         #: It was told to end once its queued calls are done.
         self.leaving = False
@@ -261,15 +261,15 @@ class WorkerRecord:
 
 
 class Member:
-    """What one process of the session (a driver or a worker) asks for, as a client."""
+    """The requests of one process of the session (a driver or a worker), as a client."""
 
-    __slots__ = ("held", "leases", "owned", "pid", "process", "requests", "watched", "work")
+    __slots__ = ("held", "leases", "owned", "pid", "process", "requests", "root", "watched")
 
-    def __init__(self, process: str, pid: int, work: str = "") -> None:
+    def __init__(self, process: str, pid: int, root: str = "") -> None:
         self.process = process
         self.pid = pid
-        #: What it belongs to (see `mray._scheduler.jobs`).
-        self.work = work
+        #: Its lifetime root (see `mray._scheduler.jobs`).
+        self.root = root
         #: Granted leases and those that wait for a worker or resources, by id and by request.
         self.leases: dict[int, Lease] = {}
         self.requests: dict[int, Lease] = {}

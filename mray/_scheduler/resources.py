@@ -1,4 +1,4 @@
-"""What the machine has and who holds how much of it, in exact fixed-point numbers.
+"""The machine's resources and their holders, in exact fixed-point numbers.
 
 Quantities are whole numbers of 1/10000. GPUs are counted per device: a fraction is packed onto the device that
 it fills most, a whole number takes whole devices, and no device is ever shared beyond 1.0.
@@ -17,7 +17,7 @@ CPU = "CPU"
 GPU = "GPU"
 #: A resource of ours: leases that hold nothing else hold one of it, so that their number is bounded.
 FREE = "_free_lease"
-#: What a blocked tenant gives back while it waits.
+#: Resources that a blocked tenant gives back while it waits.
 LENDABLE = (CPU, FREE)
 
 #: Resource name to units; entries are positive.
@@ -49,7 +49,7 @@ def describe(amounts: Mapping[str, int]) -> str:
 
 
 class Holding:
-    """What one tenant has taken."""
+    """The resources that one tenant has taken."""
 
     __slots__ = ("amounts", "devices", "lent", "pool", "slots")
 
@@ -78,7 +78,7 @@ class Slots:
 
     def __init__(self, ids: tuple[int, ...], total: tuple[int, ...]) -> None:
         self.ids = ids
-        #: What there is of each, and what is free: 0 <= free <= total.
+        #: The total of each resource, and the free part: 0 <= free <= total.
         self.total = total
         self.free = list(total)
 
@@ -100,7 +100,7 @@ class ResourcePool:
         self.total = total
         #: Invariant: 0 <= free <= total, except that CPUs go below zero when a blocked tenant wakes up.
         self.free = dict(total)
-        #: What there is of each device: `UNIT`, or less when a bundle has a fraction.
+        #: The size of each device: `UNIT`, or less when a bundle has a fraction.
         self.device_total = devices
         #: Invariant: 0 <= free <= total, and the sum is ``free["GPU"]``.
         self.device_free = list(devices)
@@ -152,7 +152,7 @@ class ResourcePool:
         return None
 
     def quantities(self) -> dict[str, float]:
-        """What the machine has."""
+        """Resources of the machine."""
         return to_quantities(self._declared())
 
     def _declared(self) -> dict[str, int]:
@@ -160,7 +160,7 @@ class ResourcePool:
         return {name: units for name, units in self.total.items() if name != FREE}
 
     def available(self) -> dict[str, float]:
-        """What is free; a resource that is used up is absent."""
+        """Free resources; a resource that is used up is absent."""
         return {name: from_units(units) for name, units in self.free.items() if units > 0 and name != FREE}
 
     def ids_of(self, holding: Holding) -> tuple[GpuId, ...]:

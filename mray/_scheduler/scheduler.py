@@ -33,7 +33,8 @@ from mray._scheduler import events
 from mray._scheduler.actors import Actors
 from mray._scheduler.affinity import CpuLoads, Topology
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
-from mray._scheduler.jobs import Environment, stamped, work_of
+from mray._scheduler.jobs import Environment, root_of, stamped
+from mray._scheduler.lifetime_roots import LifetimeRoots
 from mray._scheduler.listings import listing_of
 from mray._scheduler.placement import GroupRecord, Groups
 from mray._scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
@@ -51,10 +52,9 @@ from mray._scheduler.records import (
     WorkerRecord,
     environment_of,
 )
-from mray._scheduler.renewal import renew
 from mray._scheduler.resources import CPU, FREE, GpuId, Holding, ResourcePool, describe, to_quantities
+from mray._scheduler.session_reset import reset
 from mray._scheduler.workers import WorkerPool
-from mray._scheduler.works import Works
 from mray.exceptions import describe_status
 
 _FULL = "The node specified via NodeAffinitySchedulingStrategy is full, and _fail_on_unavailable=True was specified"
@@ -79,7 +79,7 @@ class Scheduler:
         self.cpu_loads = CpuLoads(topology)
         #: Every joined process, by name.
         self.members: dict[str, Member] = {}
-        self.works = Works(self)
+        self.roots = LifetimeRoots(self)
         self.leases: dict[int, Lease] = {}
         self.default_environment = default_environment
         self._lease_number = 0
@@ -92,7 +92,7 @@ class Scheduler:
         self._dispatch: dict[type[events.Event], Callable[[Any], None]] = {
             events.MemberJoined: self._member_joined,
             events.MemberDied: self._member_died,
-            events.DriverRenewed: lambda event: renew(self, event),
+            events.DriverReset: lambda event: reset(self, event),
             events.WorkerLeft: self._worker_left,
             events.MemoryRanLow: self._memory_ran_low,
             events.PrestartAllowed: self._prestart,
@@ -131,9 +131,9 @@ class Scheduler:
         worker = self.workers.workers.get(event.process)
         if worker is None:
             self.members[event.process] = Member(event.process, event.pid, event.job)
-            self.works.begin(event.job)
+            self.roots.begin(event.job)
             return
-        self.members[event.process] = Member(event.process, event.pid, work_of(worker.environment))
+        self.members[event.process] = Member(event.process, event.pid, root_of(worker.environment))
         self.workers.joined(worker, event.pid)
         if worker.intended is None:
             self._settle(worker)
@@ -154,7 +154,7 @@ class Scheduler:
         if worker is not None:
             self._worker_died(worker, event.cause)
         elif member is not None:
-            self.works.end(member.work, at_once=True)
+            self.roots.end(member.root, at_once=True)
 
     def _worker_died(self, worker: WorkerRecord, cause: Cause) -> None:
         tenant = worker.tenant
@@ -170,7 +170,7 @@ class Scheduler:
         if hopeless:
             self._refuse_waiting(worker.environment, cause)
         self._start_missing(worker.environment)
-        self.works.worker_died(worker)
+        self.roots.worker_died(worker)
 
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
@@ -222,7 +222,7 @@ class Scheduler:
                 self._out.append(KillWorker(process))
 
     def _prestart(self, event: events.PrestartAllowed) -> None:
-        self.works.begin(event.job)
+        self.roots.begin(event.job)
         environment = stamped(environment_of(event.variables, self.default_environment), event.job)
         there = sum(worker.state != LEAVING for worker in self.workers.of(event.job))
         for _ in range(prestart_count(self._cpus) - there):
@@ -320,7 +320,7 @@ class Scheduler:
             holding.pool.take_back(holding)
 
     def _lease_holding(self, process: str) -> Holding | None:
-        """What the task in this worker holds; actors keep what they have while they wait."""
+        """The resources of the task in this worker; actors keep what they have while they wait."""
         worker = self.workers.workers.get(process)
         if worker is None or worker.state == LEAVING or not isinstance(worker.tenant, Lease):
             return None
@@ -378,7 +378,7 @@ class Scheduler:
         return [*self.leases.values(), *self.actors.records.values()]
 
     def root_of(self, process: str) -> tuple[str, bytes | None]:
-        """Whose end is the end of what a process makes: the actor in it, or else the driver that its task comes from."""
+        """The owner with which the actors and groups of a process end: the actor in it, or else the driver that its task comes from."""
         seen = set()
         while process not in seen:
             seen.add(process)
@@ -390,11 +390,11 @@ class Scheduler:
             if isinstance(worker.tenant, Lease):
                 process = worker.tenant.client.process
         # The task that has led here is over: its worker is idle, or works by now for one that works for it.
-        work = self.members[process].work
-        _job, _slash, actor = work.partition("/")
+        root = self.members[process].root
+        _job, _slash, actor = root.partition("/")
         if actor:
             return process, bytes.fromhex(actor)
-        drivers = (name for name, member in self.members.items() if member.work == work and name not in self.workers.workers)
+        drivers = (name for name, member in self.members.items() if member.root == root and name not in self.workers.workers)
         return next(drivers, process), None
 
     def evict(self, tenant: Tenant, kind: str, text: str) -> None:
@@ -520,7 +520,7 @@ class Scheduler:
         if worker.state == LEAVING:
             worker.tenant = None
             return
-        if self.works.ended_before(worker):
+        if self.roots.ended_before(worker):
             return
         tenant = self.workers.next_tenant(worker, self._gpus_of, self._suits)
         if tenant is not None:
@@ -529,7 +529,7 @@ class Scheduler:
         self.workers.rest(worker)
         limit = idle_limit(self._cpus)
         if self.workers.idle_count > limit:  # each driver may keep so many
-            limit *= max(1, self.works.jobs)
+            limit *= max(1, self.roots.jobs)
         for surplus in self.workers.surplus(limit, self._may_go):
             self._dismiss(surplus)
 

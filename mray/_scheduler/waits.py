@@ -1,8 +1,8 @@
-"""Requests that wait in vain: for what is held by those who do not give it back by themselves. Pure.
+"""Requests that wait in vain: for resources whose holders do not give them back by themselves. Pure.
 
-A task that runs comes to its end, and what waits behind it gets its turn; that is how a session works, and nothing to tell. An actor keeps
-what it has for as long as it lives, a placement group until it is removed, and a task that waits itself its GPUs: whoever waits for those
-waits until somebody else does something about it. (Real Ray tells by the same rule, when no task makes progress.)
+A running task comes to its end, and the next request gets its resources; that is normal, and not worth a message. An actor keeps its
+resources for as long as it lives, a placement group until it is removed, and a waiting task its GPUs: a request for those waits until
+somebody else does something about it. (Real Ray tells by the same rule, when no task makes progress.)
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Wait(NamedTuple):
 
     #: The resource that is not free, or the scope of a placement group.
     lacks: str
-    #: Who waits, the one whose turn it is first.
+    #: The tenants that wait, the next one first.
     tenants: list[Tenant]
 
 
 def waits(scheduler: Scheduler) -> Iterator[Wait]:
-    """Those that wait for what nobody gives back by itself."""
+    """Classes that wait for resources that no holder gives back by itself."""
     for wait in map(Wait._make, scheduler.queue.asleep()):
         holders = _holders(scheduler, wait.lacks)
         if wait.lacks != FREE and not any(isinstance(each, Lease) and each.holding and not each.holding.lent for each in holders):
@@ -39,7 +39,7 @@ def waits(scheduler: Scheduler) -> Iterator[Wait]:
 
 
 def _holders(scheduler: Scheduler, name: str) -> list[Tenant]:
-    """Who has any of a resource of the machine, or anything of a placement group."""
+    """Tenants that have some of a resource of the machine, or of a placement group."""
     found: list[Tenant] = [group for group in scheduler.groups.records.values() if group.pools and group.amounts.get(name)]
     for tenant in scheduler.tenants():
         holding = tenant.holding
@@ -52,7 +52,7 @@ def _holders(scheduler: Scheduler, name: str) -> list[Tenant]:
 
 
 def sentence(scheduler: Scheduler, wait: Wait) -> str:
-    """What waits, for what, and who holds it."""
+    """A sentence about a wait: the tenant, its demand, and the holders."""
     lacks, (tenant, *others) = wait
     labels = Counter(other.label for other in others).most_common(_MOST_NAMED)
     behind = f" (nor can, behind it, {', '.join(f'{count} x {label}' for label, count in labels)})" if labels else ""
@@ -78,8 +78,8 @@ def _described(holder: Tenant, name: str) -> str:
     return f"{what}{called}{pid}{f' has {from_units(units):g}' if units else ''}"
 
 
-def work_of_waiting(tenant: Tenant) -> str:
-    """The work that a tenant waits for; "" when that is nobody's in particular."""
+def root_of_waiting(tenant: Tenant) -> str:
+    """The root that a tenant waits for; "" when it belongs to none."""
     if isinstance(tenant, Lease):
-        return tenant.client.work
-    return tenant.work if isinstance(tenant, ActorRecord) else str(getattr(tenant, "job", ""))
+        return tenant.client.root
+    return tenant.root if isinstance(tenant, ActorRecord) else str(getattr(tenant, "job", ""))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from mray._scheduler.jobs import Environment, work_of
+from mray._scheduler.jobs import Environment, root_of
 from mray._scheduler.policy import SPAWN_ATTEMPTS
 from mray._scheduler.records import BUSY, IDLE, STARTING, Tenant, WorkerRecord
 from mray._scheduler.resources import GpuId
@@ -93,15 +93,15 @@ class WorkerPool:
             return tenant
         return None
 
-    def of(self, work: str) -> list[WorkerRecord]:
-        """Those that were started for this work."""
-        return [worker for worker in self.workers.values() if work_of(worker.environment) == work]
+    def of(self, root: str) -> list[WorkerRecord]:
+        """The workers that were started for this root."""
+        return [worker for worker in self.workers.values() if root_of(worker.environment) == root]
 
-    def forget(self, work: str) -> None:
-        """A work is over: once its last worker is gone, so is what is remembered of its environments."""
-        if self.of(work):
+    def forget(self, root: str) -> None:
+        """Forget the environments of a root that is over."""
+        if self.of(root):
             return
-        for environment in [environment for environment in self._failures if work_of(environment) == work]:
+        for environment in [environment for environment in self._failures if root_of(environment) == root]:
             if environment not in self._waiting:
                 del self._failures[environment]
 

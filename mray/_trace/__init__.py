@@ -1,4 +1,4 @@
-"""Spans: what ran when, and the files that show it.
+"""Spans: operations with their times, and the files that show them.
 
 For `mray._graph.watch.profile` (graphs), `mray._backends.timeline` (calls) and ``mray timeline``.
 
@@ -8,6 +8,13 @@ For `mray._graph.watch.profile` (graphs), `mray._backends.timeline` (calls) and 
 
 A span is a flat tuple, appended to a list of its process: no lock, no system call, no formatting; names and flows are made when somebody
 looks. Times are those of CLOCK_MONOTONIC, which is one clock for all processes of a Linux machine: nothing has to be aligned.
+
+====================  ====================================================================================================
+span                  one operation with its times: a flat tuple
+buffer                the spans of one graph or of calls, in one process
+sheet                 the contents of a buffer, as builtin values on their way to the collector
+digest                percentiles for each step and edge, made of spans
+====================  ====================================================================================================
 
 Only what is switched on records. Switched off there is nothing to switch: whoever wants spans of something puts a wrapper around it that
 makes them (`mray._graph.watch.probes`), and takes it away again.

@@ -61,10 +61,10 @@ _READS = frozenset({DESERIALIZE, RECEIVE})
 
 @dataclass
 class Recording:
-    """What one process recorded of one thing: of a graph, or (`graph` is empty) of calls."""
+    """The record of one process: of a graph, or (`graph` is empty) of calls."""
 
     pid: int
-    #: What the process is called: ``Worker(0123abcd)``, ``driver``.
+    #: The name of the process: ``Worker(0123abcd)``, ``driver``.
     name: str
     spans: Sequence[Span]
     graph: str = ""
@@ -80,7 +80,7 @@ class Trace:
     recordings: list[Recording] = field(default_factory=list)
     #: Events of other profilers, as they are, but for their times.
     foreign: list[dict[str, Any]] = field(default_factory=list)
-    #: What else the file says of itself.
+    #: Further facts about the file.
     facts: dict[str, Any] = field(default_factory=dict)
 
     def events(self) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ class Trace:
         write_json(path, document)
 
     def metadata(self) -> dict[str, Any]:
-        """What the file says of itself: its clock, who is missing, what did not fit."""
+        """Facts about the file: its clock, missing processes, dropped spans."""
         dropped = {f"{each.name} (pid {each.pid})": each.dropped for each in self.recordings if each.dropped}
         return {"clock": "CLOCK_MONOTONIC, microseconds; the same for all processes of this machine", "dropped": dropped, **self.facts}
 
@@ -116,7 +116,7 @@ def write_json(path: str | os.PathLike[str], document: Any) -> None:
 
 
 class Message(NamedTuple):
-    """What went from one process to another: the spans of both, with their pids."""
+    """A transfer from one process to another: the spans of both, with their pids."""
 
     #: Unique in a trace.
     key: str

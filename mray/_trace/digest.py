@@ -11,7 +11,7 @@ from typing import Any
 
 from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT, Span
 
-#: Who computes or moves values for less than this share of the time holds nobody up.
+#: A process that computes or moves values for less than this share of the time is no bottleneck.
 LEAST_BUSY = 0.05
 
 
@@ -34,7 +34,7 @@ def spans_of(sheet: Mapping[str, Any]) -> list[Span]:
 
 
 class Digest:
-    """What one profile of a graph says. Endpoints are ids of actors; ``""`` is the process that compiled the graph."""
+    """The digest of one profile of a graph. Endpoints are ids of actors; ``""`` is the process that compiled the graph."""
 
     def __init__(self, sheets: Mapping[str, Sequence[Span]], seconds: float) -> None:
         self.seconds = seconds

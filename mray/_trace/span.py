@@ -10,7 +10,7 @@ import itertools
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
-from mray._common.own import Own
+from mray._common.process_local import ProcessLocal
 
 #: Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 clock = monotonic_ns
@@ -18,7 +18,7 @@ clock = monotonic_ns
 #: Spans that one buffer keeps at most; about 150 bytes each.
 MOST_SPANS = 250_000
 
-# What a span is of. Of a graph's loop:
+# The kind of a span. Of a graph's loop:
 READ_WAIT = "read wait"  # the program had come to a READ, and no message was there
 DESERIALIZE = "deserialize"  # taking the message and making its value
 COMPUTE = "compute"  # the method
@@ -41,7 +41,7 @@ WAITS = frozenset({READ_WAIT, WRITE_WAIT, QUEUE})
 
 
 class Span(NamedTuple):
-    """What is recorded, in this order; the buffers have plain tuples of it."""
+    """The record, in this order; the buffers have plain tuples of it."""
 
     kind: str
     #: Nanoseconds of `clock`.
@@ -49,7 +49,7 @@ class Span(NamedTuple):
     end: int
     #: The row of its process in which it is drawn; spans of one track nest.
     track: str
-    #: What it is called: ``Worker.forward``, ``the edge from ... to ...``.
+    #: Its name: ``Worker.forward``, ``the edge from ... to ...``.
     name: str
     #: Which step (COMPUTE), or which channel; -1: none. Of a call: its task's id in hex digits.
     place: int | str = -1
@@ -79,11 +79,11 @@ class Buffer:
             self.dropped += 1
 
     def sheet(self) -> dict[str, Any]:
-        """What it has, as builtin values. Any thread."""
+        """Its spans, as builtin values. Any thread."""
         return {"begun": self.begun, "taken": clock(), "spans": self.spans.copy(), "dropped": self.dropped}
 
 
-class Shelf:
+class SpanBuffers:
     """The buffers of one process: of its calls, and of graphs that are or were profiled, the latest few."""
 
     #: Graphs whose spans are kept after their profile has ended.
@@ -96,7 +96,7 @@ class Shelf:
         self.wanted: set[str] = set()
 
     def open(self, graph_id: str, endpoint: str, limit: int) -> Buffer:
-        """A new buffer for what `endpoint` does in a graph."""
+        """A new buffer for the operations of `endpoint` in a graph."""
         buffer = Buffer(limit)
         key = f"{graph_id}/{endpoint}"
         self.graphs.pop(key, None)
@@ -106,12 +106,12 @@ class Shelf:
         return buffer
 
     def sheets(self) -> list[dict[str, Any]]:
-        """What the graphs have left here."""
+        """The spans of graphs, by endpoint."""
         return [
             {"graph": key.partition("/")[0], "endpoint": endpoint, **buffer.sheet()}
             for key, (endpoint, buffer) in list(self.graphs.items())
         ]
 
 
-#: This process's.
-own_shelf: Own[Shelf] = Own(Shelf)
+#: The buffers of this process.
+span_buffers: ProcessLocal[SpanBuffers] = ProcessLocal(SpanBuffers)

@@ -11,15 +11,15 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from mray.proxy._courier import courier
 from mray.proxy._errors import Failure, InterpreterDiedError
-from mray.proxy._interpreter import LEND, VALUE, Sent, Want, here
-from mray.proxy._lending import brought
+from mray.proxy._interpreter import TRANSFER, VALUE, Sent, Want, here
+from mray.proxy._sender import sender
+from mray.proxy._tensor_transfer import brought
 
 if TYPE_CHECKING:
-    from mray.proxy._lane import Lane
+    from mray.proxy._step_stream import StepStream
 
-#: What mray and torch say of a GPU's tensor in a process without one.
+#: Texts of mray and torch about a GPU's tensor in a process without one.
 _NO_GPU = ("has no GPU to put it on", "torch.cuda.is_available() is False")
 
 
@@ -27,8 +27,23 @@ class Connection:
     """Any thread may call. Errors: `InterpreterDiedError` from whatever waits."""
 
     __slots__ = (
-        "__weakref__", "_call", "_handle", "_leaving", "_send", "_token", "actor_died",
-        "client", "courier", "destroyed", "engine", "fetching", "id", "lanes", "local", "name", "node",
+        "__weakref__",
+        "_call",
+        "_handle",
+        "_leaving",
+        "_send",
+        "_token",
+        "actor_died",
+        "client",
+        "destroyed",
+        "engine",
+        "fetching",
+        "id",
+        "local",
+        "name",
+        "node",
+        "sender",
+        "streams",
     )  # fmt: skip
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
@@ -40,8 +55,8 @@ class Connection:
         self.node = engine.get_runtime_context().get_node_id()
         living_here = here.get()
         self.local = living_here.get(actor_id)
-        #: What is wanted of a value that is fetched here: an interpreter takes tensors of GPUs as they are passed between interpreters.
-        self.fetching = VALUE if self.local is not None or not living_here else LEND
+        #: The mode of fetching a value: an interpreter takes tensors of GPUs as they are passed between interpreters.
+        self.fetching = VALUE if self.local is not None or not living_here else TRANSFER
         self.actor_died = importlib.import_module(f"{engine.__name__}.exceptions").RayActorError
         self._handle: Any = None
         self._token: Any = None
@@ -54,39 +69,39 @@ class Connection:
             # The token stays inside the object that this ref keeps, until this process drops it or dies.
             self._token = handle.open.remote(self.client)
         #: For the end of the program.
-        self.lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        self.courier = courier.get()
-        self._leaving = self.courier.enter(self)
+        self.streams: weakref.WeakSet[StepStream] = weakref.WeakSet()
+        self.sender = sender.get()
+        self._leaving = self.sender.enter(self)
 
     def __del__(self) -> None:
         # Missing, if the constructor failed.
         leaving = getattr(self, "_leaving", None)
         if leaving is not None:
-            self.courier.put(leaving)
+            self.sender.put(leaving)
 
     @property
     def handle(self) -> Any:
         """The actor's handle; a weak one in the interpreter itself, which must not keep itself alive."""
         return self._handle if self.local is None else self.engine.get_runtime_context().current_actor
 
-    def send(self, lane: int, first: int, steps: Sent) -> None:
+    def send(self, stream: int, first: int, steps: Sent) -> None:
         """Send steps; waits for nothing."""
         if self.destroyed:
             raise self.died("it was destroyed")
         if self.local is not None:
-            self.local.serve(lane, first, steps)
+            self.local.serve(stream, first, steps)
         elif self._has_session():
-            self._send(lane, first, steps)
+            self._send(stream, first, steps)
         else:
             raise self.died("its session has ended")
 
-    def ask(self, lane: int, first: int, steps: Sent, want: Want) -> Any:
+    def ask(self, stream: int, first: int, steps: Sent, want: Want) -> Any:
         """Send steps and begin to wait: what `answer` takes."""
         if self.destroyed:
             raise self.died("it was destroyed")
         if self.local is not None:
-            return self.local.serve(lane, first, steps, *want)
-        return self._call(lane, first, steps, *want)
+            return self.local.serve(stream, first, steps, *want)
+        return self._call(stream, first, steps, *want)
 
     def answer(self, asked: Any) -> Any:
         """Wait, for ever. The value; raises what the step raised, or `InterpreterDiedError`."""
@@ -118,11 +133,11 @@ class Connection:
                 "write v.cpu().fetch() instead of v.fetch()"
             ) from error
 
-    def value_ref(self, lane: int, first: int, steps: Sent, want: Want) -> Any:
+    def value_ref(self, stream: int, first: int, steps: Sent, want: Want) -> Any:
         """A ref of the engine to a value; it has the error, if there is one."""
         if self.local is not None:
-            return self.engine.put(self.local.value(lane, first, steps, *want))
-        return self._handle.value.remote(lane, first, steps, *want)
+            return self.engine.put(self.local.value(stream, first, steps, *want))
+        return self._handle.value.remote(stream, first, steps, *want)
 
     def do(self, method: str, *arguments: Any) -> Any:
         """Call a method of the interpreter itself and wait for it."""
@@ -147,7 +162,7 @@ class Connection:
         return bool(self.engine.is_initialized())
 
     def destroy(self) -> None:
-        """End the interpreter. What is asked of it here from now on raises at once; elsewhere, once it has ended."""
+        """End the interpreter. Requests to it from now on raise at once; elsewhere, once it has ended."""
         self.engine.kill(self.handle)
         self.destroyed = True
 
@@ -162,7 +177,7 @@ class Connection:
 
 
 def _value_of(answer: Any) -> Any:
-    """What the interpreter has answered; raises what the step raised."""
+    """The answer of the interpreter; raises what the step raised."""
     if type(answer) is Failure:
         answer.throw()
     return answer

@@ -21,7 +21,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Coroutines:
-    """Runs awaitables of any lane on one loop."""
+    """Runs awaitables of any stream on one loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What goes wrong at an interpreter, and how it is told.
+"""Errors at an interpreter, and how they are told.
 
 `Failure` crosses processes; it is the outcome of a step in place of its value, and that of all steps that depend on it.
 """

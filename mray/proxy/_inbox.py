@@ -1,7 +1,8 @@
-"""Where the steps of a lane arrive, at the interpreter.
+"""Where the steps of a stream arrive, at the interpreter.
 
 Calls to an actor with many threads overtake each other, so each says with which number its steps begin. Whichever thread finds the next
-ones runs them; threads that come meanwhile leave theirs and go, or wait for the step whose result they want. Nobody else's lane is held up.
+ones runs them; threads that come meanwhile leave theirs and go, or wait for the step whose result they want. Nobody else's stream is held
+up.
 
 A client that was interrupted while it sent steps sends them again, with those that have come to them meanwhile: each is done once.
 """
@@ -18,7 +19,7 @@ Parked = tuple[tuple[Place, ...], Place, Place]
 
 
 class Inbox:
-    """The steps of one lane. `done` is the number of the last step that was done; it is written by the thread that runs the lane."""
+    """The steps of one stream. `done` is the number of the last step that was done; it is written by the thread that runs the stream."""
 
     __slots__ = ("_batches", "_changed", "_running", "_waiting", "closed", "done", "parked")
 
@@ -26,7 +27,7 @@ class Inbox:
         self.done = -1
         #: Its client is gone: what has not come will not come.
         self.closed = False
-        #: What waits for steps of this lane; read and written under the interpreter's lock.
+        #: Waiters for steps of this stream; read and written under the interpreter's lock.
         self.parked: list[Parked] = []
         self._batches: dict[int, list[Step]] = {}
         self._running = False
@@ -41,7 +42,7 @@ class Inbox:
                 self._batches[first] = steps
 
     def begin(self) -> list[Step] | None:
-        """Become the thread that runs this lane. The next steps, or ``None`` if there are none or another thread does so already."""
+        """Become the thread that runs this stream. The next steps, or ``None`` if there are none or another thread does so already."""
         with self._changed:
             if self._running or not self._batches:
                 return None
@@ -50,7 +51,7 @@ class Inbox:
             return batch
 
     def proceed(self) -> list[Step] | None:
-        """The steps after those that were done; ``None`` ends being the thread that runs this lane."""
+        """The steps after those that were done; ``None`` ends being the thread that runs this stream."""
         with self._changed:
             batch = self._take()
             self._running = batch is not None
@@ -93,7 +94,7 @@ class Inbox:
             self._changed.notify_all()
 
     def wait_done(self, number: int, run: Callable[[list[Step]], None]) -> bool:
-        """Wait until the step of this number is done; False if it never will be. Runs the lane if nobody else does."""
+        """Wait until the step of this number is done; False if it never will be. Runs the stream if nobody else does."""
         while self.done < number:
             batch = self.begin()
             if batch is not None:

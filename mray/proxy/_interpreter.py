@@ -1,7 +1,7 @@
 """The actor that holds the objects: it runs steps and answers for their results.
 
-In the interpreter's process, on the threads of the actor: a call brings steps of one lane, perhaps wants the result of one, and waits for
-that alone. What is held, and by whom, is in `targets`.
+In the interpreter's process, on the threads of the actor: a call brings steps of one stream, perhaps wants the result of one, and waits for
+that alone. The held objects and their holders are in `targets`.
 
 Invariant: user code (operations, and the finalizers of targets) runs with no lock held.
 """
@@ -19,12 +19,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mray._common.own import Own
+from mray._common.process_local import ProcessLocal
 from mray.proxy import _namespace
 from mray.proxy._coroutines import Coroutines
 from mray.proxy._errors import Failure, VarReleasedError
 from mray.proxy._inbox import Inbox
-from mray.proxy._lending import Lent, brought, kept, lent, passed
 from mray.proxy._step import (
     FOREIGN,
     LITERAL,
@@ -42,18 +41,19 @@ from mray.proxy._step import (
     described,
 )
 from mray.proxy._targets import Target, Targets, client_of
+from mray.proxy._tensor_transfer import TransferRef, brought, kept, passed, transferred
 from mray.proxy._token import Tokens
 
 #: The interpreter that lives in this process, by the id of its actor.
-here: Own[weakref.WeakValueDictionary[str, Interpreter]] = Own(weakref.WeakValueDictionary)
+here: ProcessLocal[weakref.WeakValueDictionary[str, Interpreter]] = ProcessLocal(weakref.WeakValueDictionary)
 
 _GONE = "this variable's target is gone: deleted by delete_unnamed_vars, or its maker died before it was made"
 
-#: What a call wants of a result: the value; the value, and forget it; only that it is there; a token that keeps it; what awaiting it gives.
+#: Requests for a result: the value; the value, and forget it; only that it is there; a token that keeps it; what awaiting it gives.
 #: LEND is VALUE for another interpreter, which gets tensors of GPUs lent.
-#: READY wants no result, but that the lane's steps are done, as the others do first; TOKEN alone waits for nothing.
-VALUE, TAKE, DONE, TOKEN, AWAITED, READY, LEND = "value", "take", "done", "token", "awaited", "ready", "lend"
-#: (one of these, lane, number of the result, the last step of the asking lane)
+#: READY wants no result, but that the stream's steps are done, as the others do first; TOKEN alone waits for nothing.
+VALUE, TAKE, DONE, TOKEN, AWAITED, READY, TRANSFER = "value", "take", "done", "token", "awaited", "ready", "lend"
+#: (one of these, stream, number of the result, the last step of the asking stream)
 Want = tuple[str, int, int, int]
 #: Steps as they travel: pickled already, if they are of builtin types, which is the quickest for engines.
 Sent = bytes | list[Step] | None
@@ -94,24 +94,24 @@ class Interpreter:
         here.get()[self._id] = self
 
     # ------------------------------------------------------------------------------------ calls
-    def serve(self, lane: int, first: int, steps: Sent, *want: Any) -> Any:
-        """Take these steps of a lane. With `want` (a `Want`), wait for that result and answer: the value, or a `Failure`."""
-        inbox = self._inboxes.get(lane)
+    def serve(self, stream: int, first: int, steps: Sent, *want: Any) -> Any:
+        """Take these steps of a stream. With `want` (a `Want`), wait for that result and answer: the value, or a `Failure`."""
+        inbox = self._inboxes.get(stream)
         if inbox is None:
-            inbox = self._inbox(lane)
+            inbox = self._inbox(stream)
         if steps is not None:
             inbox.deposit(first, pickle.loads(steps) if isinstance(steps, bytes) else steps)
-        self._run(lane, inbox)
+        self._run(stream, inbox)
         if not want:
             return None
-        mode, wanted_lane, number, after = want
+        mode, wanted_stream, number, after = want
         if inbox.done < after:
-            inbox.wait_done(after, lambda batch: self._go_on(lane, inbox, batch))
-        return self._answer(lane, mode, (wanted_lane, number))
+            inbox.wait_done(after, lambda batch: self._go_on(stream, inbox, batch))
+        return self._answer(stream, mode, (wanted_stream, number))
 
-    def value(self, lane: int, first: int, steps: Sent, *want: Any) -> Any:
+    def value(self, stream: int, first: int, steps: Sent, *want: Any) -> Any:
         """As `serve`, but raises what a step raised, for a ref that is given to users."""
-        found = self.serve(lane, first, steps, *want)
+        found = self.serve(stream, first, steps, *want)
         if type(found) is Failure:
             found.throw()
         return brought(self._engine, found)
@@ -124,8 +124,8 @@ class Interpreter:
         """Holders of targets that end as soon as the steps that use them are done: (target, holder, steps)."""
         find, release = self._inboxes.get, self._targets.release
         for place, holder, uses in ends:
-            for lane, number in uses:
-                inbox = find(lane)
+            for stream, number in uses:
+                inbox = find(stream)
                 if inbox is None or inbox.done < number:
                     self._park(uses, place, holder)
                     break
@@ -144,7 +144,7 @@ class Interpreter:
         return self._namespace.names()
 
     def delete_unnamed_vars(self) -> None:
-        """Forget every target. What has a name keeps it."""
+        """Forget every target. A target with a name keeps it."""
         self._targets.clear()
 
     def status(self) -> dict[str, Any]:
@@ -156,8 +156,8 @@ class Interpreter:
             "variables": len(self._targets),
             "failed": self._targets.count_failed(),
             "names": self._namespace.names(),
-            "clients": len({client_of(lane) for lane in self._inboxes} - self._clients_gone),
-            "lanes": len(self._inboxes),
+            "clients": len({client_of(stream) for stream in self._inboxes} - self._clients_gone),
+            "streams": len(self._inboxes),
         }
 
     def host(self) -> str:
@@ -178,39 +178,39 @@ class Interpreter:
         return target.value
 
     # ------------------------------------------------------------------------------------ steps
-    def _inbox(self, lane: int) -> Inbox:
+    def _inbox(self, stream: int) -> Inbox:
         with self._lock:
-            inbox = self._inboxes.get(lane)
+            inbox = self._inboxes.get(stream)
             if inbox is None:
-                inbox = self._inboxes[lane] = Inbox()
-                inbox.closed = client_of(lane) in self._clients_gone
+                inbox = self._inboxes[stream] = Inbox()
+                inbox.closed = client_of(stream) in self._clients_gone
             return inbox
 
-    def _run(self, lane: int, inbox: Inbox) -> None:
+    def _run(self, stream: int, inbox: Inbox) -> None:
         batch = inbox.begin()
         while batch is not None:
-            batch = self._run_batch(lane, inbox, batch)
+            batch = self._run_batch(stream, inbox, batch)
 
-    def _run_batch(self, lane: int, inbox: Inbox, batch: list[Step]) -> list[Step] | None:
+    def _run_batch(self, stream: int, inbox: Inbox, batch: list[Step]) -> list[Step] | None:
         number = inbox.done
         do, advanced = self._do, inbox.advanced
         for step in batch:
             number += 1
-            do(lane, number, step)
+            do(stream, number, step)
             advanced(number)
         if inbox.parked:
             self._unpark(inbox)
-        if client_of(lane) in self._clients_gone:
-            self._targets.drop_client(client_of(lane))
+        if client_of(stream) in self._clients_gone:
+            self._targets.drop_client(client_of(stream))
         return inbox.proceed()
 
-    def _do(self, lane: int, number: int, step: Step) -> None:
+    def _do(self, stream: int, number: int, step: Step) -> None:
         """Do a step; what comes of it is its target's value or failure."""
         operation, kinds, operands, names = step
         values: tuple[Any, ...] = ()
         value = failure = None
         try:
-            values = self._values(lane, kinds, operands)
+            values = self._values(stream, kinds, operands)
             if operation == "call" and not names:
                 value = values[0](*values[1:])
             else:
@@ -229,21 +229,21 @@ class Interpreter:
             failure.is_question = operation == "getattr"
         if operation in STATEMENTS:
             if failure is not None:
-                self._targets.complain(lane, failure)
+                self._targets.complain(stream, failure)
             return
-        self._targets.add((lane, number), value, failure)
+        self._targets.add((stream, number), value, failure)
 
-    def _values(self, lane: int, kinds: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _values(self, stream: int, kinds: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         if kinds == "v":
             return operands
         if kinds == "sv":  # most of a chain
-            return self._value_of((lane, operands[0])), operands[1]
+            return self._value_of((stream, operands[0])), operands[1]
         values = []
         for kind, operand in zip(kinds, operands, strict=True):
             if kind == LITERAL:
                 values.append(operand)
             elif kind == SAME:
-                values.append(self._value_of((lane, operand)))
+                values.append(self._value_of((stream, operand)))
             elif kind == OTHER:
                 values.append(self._value_of(operand))
             elif kind == NESTED:
@@ -271,7 +271,7 @@ class Interpreter:
         return value
 
     def _foreign(self, ref: Any) -> Any:
-        value = brought(self._engine, ref if type(ref) is Lent else self._engine.get(ref))
+        value = brought(self._engine, ref if type(ref) is TransferRef else self._engine.get(ref))
         if type(value) is Failure:
             raise _Inherited(value)
         return value
@@ -286,17 +286,17 @@ class Interpreter:
 
     def _target(self, place: Place) -> Target:
         """The target of a step, which may not have been done yet."""
-        lane, number = place
-        inbox = self._inbox(lane)
-        inbox.wait_done(number, lambda batch: self._go_on(lane, inbox, batch))
+        stream, number = place
+        inbox = self._inbox(stream)
+        inbox.wait_done(number, lambda batch: self._go_on(stream, inbox, batch))
         target = self._targets.get(place)
         if target is None:
             raise VarReleasedError(_GONE)
         return target
 
-    def _go_on(self, lane: int, inbox: Inbox, batch: list[Step] | None) -> None:
+    def _go_on(self, stream: int, inbox: Inbox, batch: list[Step] | None) -> None:
         while batch is not None:
-            batch = self._run_batch(lane, inbox, batch)
+            batch = self._run_batch(stream, inbox, batch)
 
     # ------------------------------------------------------------------------------------ answers
     def _answer(self, asking: int, mode: str, place: Place) -> Any:
@@ -321,8 +321,8 @@ class Interpreter:
             return complaint
         if mode in (VALUE, TAKE):
             return target.value
-        if mode == LEND:
-            return lent(self._engine, target.value)
+        if mode == TRANSFER:
+            return transferred(self._engine, target.value)
         if mode == AWAITED:
             return self._await(target.value)
         return None
@@ -341,9 +341,9 @@ class Interpreter:
         self._hold(place, key)
         return self._tokens.make(key)
 
-    def _adopt(self, lane: int, number: int, holder: Place, _token: Any) -> None:
+    def _adopt(self, stream: int, number: int, holder: Place, _token: Any) -> None:
         """A client that got a variable from elsewhere holds it itself from here on; the token was alive until now."""
-        self._hold((lane, number), holder)
+        self._hold((stream, number), holder)
 
     def _hold(self, place: Place, holder: Any) -> None:
         inbox = self._inbox(place[0])
@@ -353,14 +353,14 @@ class Interpreter:
     def _park(self, uses: tuple[Place, ...], place: Place, holder: Place) -> None:
         """Release when these steps are done."""
         with self._lock:
-            for at, (lane, number) in enumerate(uses):
-                inbox = self._inboxes.get(lane)
+            for at, (stream, number) in enumerate(uses):
+                inbox = self._inboxes.get(stream)
                 if inbox is None:
-                    inbox = self._inboxes[lane] = Inbox()
-                    inbox.closed = client_of(lane) in self._clients_gone
+                    inbox = self._inboxes[stream] = Inbox()
+                    inbox.closed = client_of(stream) in self._clients_gone
                 if inbox.done < number and not inbox.closed:
                     inbox.parked.append((uses[at:], place, holder))
-                    # The lane may have passed the step before this was parked, and it looks only between batches.
+                    # The stream may have passed the step before this was parked, and it looks only between batches.
                     if inbox.done < number:
                         return
                     inbox.parked.pop()
@@ -373,21 +373,21 @@ class Interpreter:
             self._park(uses, place, holder)
 
     def bury(self, key: Any) -> None:
-        """What a token kept ends."""
+        """End the targets that only a token kept."""
         if key[0] == "token":
             self._targets.release(key[1], key)
             return
         client = key[1]
         with self._lock:
             self._clients_gone.add(client)
-            inboxes = [inbox for lane, inbox in self._inboxes.items() if client_of(lane) == client]
+            inboxes = [inbox for stream, inbox in self._inboxes.items() if client_of(stream) == client]
         for inbox in inboxes:
             inbox.close()
             self._unpark(inbox)
         with self._lock:
             # Made anew, and closed, if anybody asks for a result of theirs.
-            for lane in [lane for lane, inbox in self._inboxes.items() if inbox.idle and client_of(lane) == client]:
-                del self._inboxes[lane]
+            for stream in [stream for stream, inbox in self._inboxes.items() if inbox.idle and client_of(stream) == client]:
+                del self._inboxes[stream]
         self._targets.drop_client(client)
 
 

@@ -1,4 +1,4 @@
-"""Who asks for an attribute: the user's own ``v.name``, or `hasattr`, `getattr` and other code in C.
+"""The origin of an attribute access: the user's own ``v.name``, or `hasattr`, `getattr` and other code in C.
 
 In the process of a `Var`. ``v.name`` is answered without asking anybody (the result is a `Var`, its error shows when it is used), but a
 caller who is after the `AttributeError` needs it at once. Python tells `__getattr__` nothing of its caller; the caller's current

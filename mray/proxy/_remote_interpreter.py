@@ -1,6 +1,6 @@
 """Interpreters as a user holds them.
 
-In any process. What a method returns as a `Var` is not waited for; everything else is.
+In any process. A result that a method returns as a `Var` is not waited for; everything else is.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mray._common.own import Own
+from mray._common.process_local import ProcessLocal
 from mray.proxy._connection import Connection
-from mray.proxy._hold import Hold
 from mray.proxy._interpreter import DONE, READY
-from mray.proxy._lane import IMMUTABLE, Lane, new_place
+from mray.proxy._remote_reference import RemoteReference
 from mray.proxy._step import Place
-from mray.proxy._targets import LANE_BITS
+from mray.proxy._step_stream import IMMUTABLE, StepStream, new_place
+from mray.proxy._targets import STREAM_BITS
 from mray.proxy._var import Var
 
 
@@ -71,7 +71,7 @@ class IRemoteInterpreter(ABC):
 
     @abstractmethod
     def status(self) -> dict[str, Any]:
-        """Facts for people: id, host, pid, how many variables, names, clients and lanes."""
+        """Facts for people: id, host, pid, how many variables, names, clients and streams."""
 
     @abstractmethod
     def destroy(self) -> None:
@@ -153,77 +153,77 @@ class IRemoteInterpreter(ABC):
 class RemoteInterpreter(IRemoteInterpreter):
     """An interpreter behind an actor of the engine. One object per interpreter and process; any thread.
 
-    It lives while anything in any process has this or a `Var` of it, unless it was made with ``lifetime="detached"``. What waits for it
-    when it dies raises `InterpreterDiedError`.
+    It lives while anything in any process has this or a `Var` of it, unless it was made with ``lifetime="detached"``. Calls that wait for
+    it when it dies raise `InterpreterDiedError`.
     """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._lanes = threading.local()
-        self._unused: deque[Lane] = deque()
+        self._streams = threading.local()
+        self._unused: deque[StepStream] = deque()
         self._numbers = itertools.count()
 
-    # ------------------------------------------------------------------------------------ lanes
-    def lane(self) -> Lane:
+    # ------------------------------------------------------------------------------------ streams
+    def stream(self) -> StepStream:
         """This thread's."""
         try:
-            lane: Lane = self._lanes.lane
-            if not lane.sending:
-                return lane
-            loans: list[_Loan] = self._lanes.loans
+            stream: StepStream = self._streams.stream
+            if not stream.sending:
+                return stream
+            loans: list[_Loan] = self._streams.loans
         except AttributeError:
-            loans = self._lanes.loans = []
+            loans = self._streams.loans = []
         for loan in loans:
-            if not loan.lane.sending:
-                return loan.lane
-        loans.append(_Loan(self._unused, self._new_lane))
-        self._lanes.lane = loans[0].lane
-        return loans[-1].lane
+            if not loan.stream.sending:
+                return loan.stream
+        loans.append(_Loan(self._unused, self._new_stream))
+        self._streams.stream = loans[0].stream
+        return loans[-1].stream
 
-    def _new_lane(self) -> Lane:
-        return Lane(self.connection, self.connection.client << LANE_BITS | next(self._numbers))
+    def _new_stream(self) -> StepStream:
+        return StepStream(self.connection, self.connection.client << STREAM_BITS | next(self._numbers))
 
-    def var_of(self, hold: Hold) -> Var:
-        return Var._of(hold)
+    def var_of(self, reference: RemoteReference) -> Var:
+        return Var._of(reference)
 
     def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
-        lane = self.lane()
-        number = lane.add(operation, operands, kwargs)
-        place = (lane.id, number)
-        return Var._of(Hold(self, lane, place, place))
+        stream = self.stream()
+        number = stream.add(operation, operands, kwargs)
+        place = (stream.id, number)
+        return Var._of(RemoteReference(self, stream, place, place))
 
     def do_simple(self, operation: str, var: Var, literal: Any) -> Var:
         """As `do`, quicker where it can be."""
-        lane, hold = self.lane(), var._hold
-        if hold.place[0] != lane.id or type(literal) not in IMMUTABLE:
+        stream, reference = self.stream(), var._remote_reference
+        if reference.place[0] != stream.id or type(literal) not in IMMUTABLE:
             return self.do(operation, var, literal)
-        place = (lane.id, lane.add_simple(operation, hold, literal))
-        return Var._of(Hold(self, lane, place, place))
+        place = (stream.id, stream.add_simple(operation, reference, literal))
+        return Var._of(RemoteReference(self, stream, place, place))
 
     def do_now(self, operation: str, *operands: Any) -> Var:
         """As `do`, but raises at once what the operation raises."""
         made = self.do(operation, *operands)
-        lane = self.lane()
-        lane.answer(lane.ask((DONE, *made._hold.place)))
+        stream = self.stream()
+        stream.answer(stream.ask((DONE, *made._remote_reference.place)))
         return made
 
     def state(self, operation: str, *operands: Any) -> None:
         """A step without a result."""
-        self.lane().add(operation, operands)
+        self.stream().add(operation, operands)
 
     def ask(self, operation: str, *operands: Any) -> Any:
         """The value of an operation's result, which does not stay there."""
-        return self.lane().get(operation, *operands)
+        return self.stream().get(operation, *operands)
 
     def var(self, id: Place | Var) -> Var:
         return id if isinstance(id, Var) else self.adopt(tuple(id), None)  # type: ignore[arg-type]
 
     def adopt(self, place: Place, token: Any) -> Var:
         """The variable of a target that something else keeps alive until this does."""
-        lane = self.lane()
-        holder = new_place(lane)
-        lane.add("adopt", (*place, holder, token))
-        return Var._of(Hold(self, lane, place, holder, token))
+        stream = self.stream()
+        holder = new_place(stream)
+        stream.add("adopt", (*place, holder, token))
+        return Var._of(RemoteReference(self, stream, place, holder, token))
 
     # ------------------------------------------------------------------------------------ objects
     @property
@@ -247,8 +247,8 @@ class RemoteInterpreter(IRemoteInterpreter):
 
     def wait(self) -> None:
         """Wait until everything that this thread has asked for is done. Raises what failed, if no variable shows it."""
-        lane = self.lane()
-        lane.answer(lane.ask((READY, 0, -1)))
+        stream = self.stream()
+        stream.answer(stream.ask((READY, 0, -1)))
 
     def instance_names(self) -> list[str]:
         self.wait()
@@ -273,13 +273,13 @@ class RemoteInterpreter(IRemoteInterpreter):
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """What this thread asks for inside goes in one message, at the end or when a result is wanted."""
-        lane = self.lane()
-        lane.batch(1)
+        """Steps of this thread inside go in one message, at the end or when a result is wanted."""
+        stream = self.stream()
+        stream.batch(1)
         try:
             yield
         finally:
-            lane.batch(-1)
+            stream.batch(-1)
 
     # ------------------------------------------------------------------------------------ the process
     def delete_unnamed_vars(self) -> None:
@@ -311,22 +311,22 @@ class RemoteInterpreter(IRemoteInterpreter):
 
 
 class _Loan:
-    """A lane for as long as a thread lives; then the next new thread has it."""
+    """A stream for as long as a thread lives; then the next new thread has it."""
 
-    __slots__ = ("_unused", "lane")
+    __slots__ = ("_unused", "stream")
 
-    def __init__(self, unused: deque[Lane], make: Callable[[], Lane]) -> None:
+    def __init__(self, unused: deque[StepStream], make: Callable[[], StepStream]) -> None:
         self._unused = unused
         try:
-            self.lane = unused.pop()
+            self.stream = unused.pop()
         except IndexError:
-            self.lane = make()
+            self.stream = make()
 
     def __del__(self) -> None:
-        self._unused.append(self.lane)
+        self._unused.append(self.stream)
 
 
-_known: Own[weakref.WeakValueDictionary[str, RemoteInterpreter]] = Own(weakref.WeakValueDictionary)
+_known: ProcessLocal[weakref.WeakValueDictionary[str, RemoteInterpreter]] = ProcessLocal(weakref.WeakValueDictionary)
 _knowing = threading.Lock()
 
 

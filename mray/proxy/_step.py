@@ -6,13 +6,13 @@ A step is a flat tuple of builtin values, so that the C pickler suffices::
 
     operation  a key of `OPERATIONS`, or one of the interpreter's own
     kinds      one letter for each operand, how it is to be read:
-               LITERAL itself; SAME the result of an earlier step of this lane (its number); OTHER the result of a step of another lane
-               (lane, number); NESTED a container with such results inside, as `At`; FOREIGN a ref of the engine to another
+               LITERAL itself; SAME the result of an earlier step of this stream (its number); OTHER the result of a step of another stream
+               (stream, number); NESTED a container with such results inside, as `At`; FOREIGN a ref of the engine to another
                interpreter's value; MODULE a module's name
     names      of the last operands, when a call has keyword arguments
 
-The number of a step is its place in its lane, and a result is known by (lane, number): whoever has that can tell what is not there yet from
-what is gone. STATEMENTS have no result.
+The number of a step is its place in its stream, and a result is known by (stream, number): whoever has that can tell what is not there yet
+from what is gone. STATEMENTS have no result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mray.proxy._operators import ANSWERED, BINARY, COMPARISONS, IN_PLACE, UNARY
 
 LITERAL, SAME, OTHER, NESTED, FOREIGN, MODULE = "vsonfm"
 
-#: (lane, number)
+#: (stream, number)
 Place = tuple[int, int]
 Step = tuple[str, str, tuple[Any, ...], tuple[str, ...]]
 
@@ -34,7 +34,7 @@ Step = tuple[str, str, tuple[Any, ...], tuple[str, ...]]
 class At(NamedTuple):
     """The result of a step, inside of a container."""
 
-    lane: int
+    stream: int
     number: int
 
 
@@ -87,7 +87,7 @@ def _call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _text_of(value: Any, method: str) -> Any:
-    """What a notebook shows: the value of ``value._repr_html_()`` and the like, ``None`` where there is no such method."""
+    """The representation for a notebook: the value of ``value._repr_html_()`` and the like, ``None`` where there is no such method."""
     found = getattr(value, method, None)
     return found() if callable(found) else None
 
@@ -106,7 +106,7 @@ def _ufunc(ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
 
 
 def _array(value: Any) -> Any:
-    """What `numpy.asarray` makes of a value; a tensor comes from its GPU first."""
+    """The array of `numpy.asarray` for a value; a tensor comes from its GPU first."""
     import numpy  # noqa: PLC0415  (optional, and slow to import)
 
     if hasattr(value, "detach"):
@@ -115,7 +115,7 @@ def _array(value: Any) -> Any:
 
 
 def by_name(module: str, name: str) -> Any:
-    """What ``module.a.b`` is."""
+    """The object of ``module.a.b``."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
@@ -142,7 +142,7 @@ def _exit(value: Any, error: BaseException | None) -> Any:
     return bool(type(value).__exit__(value, type(error) if error is not None else None, error, None))
 
 
-#: The operation is done in the order of its lane, and has no result.
+#: The operation is done in the order of its stream, and has no result.
 STATEMENTS = frozenset({"setattr", "delattr", "setitem", "delitem", "adopt", "close"})
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -183,7 +183,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def described(operation: str, operands: tuple[Any, ...], names: tuple[str, ...]) -> str:
-    """What a step does, in a few words; `operands` as far as they are known."""
+    """A step in a few words; `operands` as far as they are known."""
     kinds = [type(operand).__name__ for operand in operands]
     first = kinds[0] if kinds else ""
     if operation in ("getattr", "setattr", "delattr"):

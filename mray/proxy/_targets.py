@@ -1,7 +1,7 @@
 """Targets: the objects of an interpreter, and who holds each.
 
-In the interpreter's process. A target lives while anything holds it: the place of the step by which a client came to hold it, or the key
-of a token that is on its way somewhere. What is dropped is destroyed after the lock is free, since finalizers of users' objects may do
+In the interpreter's process. A target lives while anything holds it: the place of the step by which a client came to hold it, or the key of
+a token that is on its way somewhere. Dropped objects are destroyed after the lock is free, since finalizers of users' objects may do
 anything.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 from mray.proxy._errors import Failure
 from mray.proxy._step import Place
 
-#: A lane's number begins with its client's.
-LANE_BITS = 24
+#: A stream's number begins with its client's.
+STREAM_BITS = 24
 
 
-def client_of(lane: int) -> int:
-    """Whose lane it is."""
-    return lane >> LANE_BITS
+def client_of(stream: int) -> int:
+    """The client of a stream."""
+    return stream >> STREAM_BITS
 
 
 class Target:
@@ -40,9 +40,9 @@ class Targets:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_place: dict[Place, Target] = {}
-        #: Who will hold what has not been made yet.
+        #: Holders of targets that have not been made yet.
         self._early: dict[Place, set[Any]] = {}
-        #: Failures that nobody will ask for, by the lane that they happened in: whoever uses it is told, and no other thread.
+        #: Failures that nobody will ask for, by the stream that they happened in: whoever uses it is told, and no other thread.
         self._complaints: dict[int, list[Failure]] = {}
         #: Looks a target up, from any thread.
         self.get = self._by_place.get
@@ -95,8 +95,8 @@ class Targets:
         """Everything that a client holds ends."""
         ended = []
         with self._lock:
-            for lane in [lane for lane in self._complaints if client_of(lane) == client]:
-                del self._complaints[lane]
+            for stream in [stream for stream in self._complaints if client_of(stream) == client]:
+                del self._complaints[stream]
             for place, target in list(self._by_place.items()):
                 target.holders = {
                     holder for holder in target.holders if not (isinstance(holder[0], int) and client_of(holder[0]) == client)
@@ -116,24 +116,24 @@ class Targets:
         return sum(target.failure is not None for target in list(self._by_place.values()))
 
     # ------------------------------------------------------------------------------------ failures
-    def complain(self, lane: int, failure: Failure) -> None:
-        """Tell of a failure that no variable will show, with the lane's next answer."""
+    def complain(self, stream: int, failure: Failure) -> None:
+        """Tell of a failure that no variable will show, with the stream's next answer."""
         if not failure.seen:
             failure.seen = True
             with self._lock:
-                self._complaints.setdefault(lane, []).append(failure)
+                self._complaints.setdefault(stream, []).append(failure)
 
-    def complaint_of(self, lane: int) -> Failure | None:
-        """The next failure to tell of in this lane."""
+    def complaint_of(self, stream: int) -> Failure | None:
+        """The next failure to tell of in this stream."""
         if not self._complaints:
             return None
         with self._lock:
-            left = self._complaints.get(lane)
+            left = self._complaints.get(stream)
             if not left:
                 return None
             failure = left.pop(0)
             if not left:
-                del self._complaints[lane]
+                del self._complaints[stream]
             return failure
 
     def _forgotten(self, place: Place, target: Target) -> None:

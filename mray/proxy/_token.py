@@ -1,7 +1,7 @@
 """Tokens: objects whose last ref's end tells an interpreter that nobody holds something any more.
 
-In the interpreter's process, which owns the tokens. Whoever is given one keeps it, passes it on inside of messages and objects, or dies;
-the engine counts its refs in all of that, and all that is left to do here is to notice when the object is gone.
+In the interpreter's process, which owns the tokens. A process that is given one keeps it, passes it on inside of messages and objects, or
+dies; the engine counts its refs in all of that, and all that is left to do here is to notice when the object is gone.
 
 On mray the entry of an object ends then, and a finalizer runs. Ray tells nobody, so there the interpreter looks every `INTERVAL` seconds,
 as long as it has given tokens out, whether its own table of objects still has a size for them. (`wait` of a ref that is made of a bare id

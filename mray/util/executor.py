@@ -17,7 +17,7 @@ from mray._api.init import init
 from mray._api.verbs import cluster_resources, is_initialized
 from mray._common.clock import now
 from mray.exceptions import RayActorError
-from mray.util._crew import Code, Crew, Job, call_of, pack, unpack
+from mray.util._worker_pool import Code, Job, WorkerPool, call_of, pack, unpack
 
 __all__ = ["Executor"]
 
@@ -56,7 +56,7 @@ class Executor(concurrent.futures.Executor):
         if not is_initialized():
             init(num_cpus=max_workers)
         self._max_workers = max_workers or max(1, int(cluster_resources().get("CPU", 1)))
-        self._crew = Crew(
+        self._worker_pool = WorkerPool(
             self._max_workers,
             initializer=initializer,
             initargs=initargs,
@@ -74,16 +74,16 @@ class Executor(concurrent.futures.Executor):
         RuntimeError after `shutdown`, BrokenProcessPool in a broken executor; an argument that cannot be pickled fails the future.
         """
         code = self._code_of(fn)
-        future: Future[Any] = _Future(self._crew)
-        self._crew.submit(_Call(future, code, *call_of(code, args, kwargs)))
+        future: Future[Any] = _Future(self._worker_pool)
+        self._worker_pool.submit(_Call(future, code, *call_of(code, args, kwargs)))
         return future
 
     def _code_of(self, fn: Callable[..., Any]) -> Code:
         if self._shut:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        if self._crew.broken is not None:
-            raise _broken(self._crew.broken)
-        return self._crew.code_of(fn)
+        if self._worker_pool.broken is not None:
+            raise _broken(self._worker_pool.broken)
+        return self._worker_pool.code_of(fn)
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1) -> Iterator[Any]:
         """An iterator of ``fn(*items)`` for items of each iterable, in their order; all calls are submitted at once.
@@ -99,26 +99,26 @@ class Executor(concurrent.futures.Executor):
         jobs = []
         items = zip(*iterables, strict=False) if len(iterables) != 1 else ((item,) for item in iterables[0])
         while chunk := list(itertools.islice(items, chunksize)):
-            future: Future[Any] = _Future(self._crew)
+            future: Future[Any] = _Future(self._worker_pool)
             futures.append(future)
             if len(iterables) == 1:
                 jobs.append(_Chunk(future, code, "map", pack([item for (item,) in chunk])))
             else:
                 jobs.append(_Chunk(future, code, "starmap", chunk))
-        self._crew.submit(*jobs)
+        self._worker_pool.submit(*jobs)
         return _results(futures, end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """No more calls; with `cancel_futures` those that have not begun are cancelled. `wait` for the rest and the actors' ends."""
         self._shut = True
         if cancel_futures:
-            for job in self._crew.drop_queue():
+            for job in self._worker_pool.drop_queue():
                 assert isinstance(job, _Call)
                 job.future.cancel()
                 job.starts()
-        self._crew.close()
+        self._worker_pool.close()
         if wait:
-            self._crew.join()
+            self._worker_pool.join()
 
 
 def _results(futures: list[Future[Any]], end: float | None) -> Iterator[Any]:
@@ -138,14 +138,14 @@ def _results(futures: list[Future[Any]], end: float | None) -> Iterator[Any]:
 class _Future(Future):  # type: ignore[type-arg]
     """A future whose waiting thread reads: nobody has to wake it."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, worker_pool: WorkerPool) -> None:
         super().__init__()
-        self._crew = crew
-        self._waiters = _Waiters(crew)
+        self._worker_pool = worker_pool
+        self._waiters = _Waiters(worker_pool)
 
     def _await(self, timeout: float | None) -> None:
         if self._state in _PENDING_STATES:
-            self._crew.wait_until(lambda: self._state not in _PENDING_STATES, timeout)
+            self._worker_pool.wait_until(lambda: self._state not in _PENDING_STATES, timeout)
 
     def result(self, timeout: float | None = None) -> Any:
         self._await(timeout)
@@ -156,24 +156,24 @@ class _Future(Future):  # type: ignore[type-arg]
         return super().exception(0)
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        self._crew.backend.read_along()
+        self._worker_pool.backend.read_along()
         super().add_done_callback(fn)
 
     def cancel(self) -> bool:
         cancelled = super().cancel()
-        self._crew.backend.wake()
+        self._worker_pool.backend.wake()
         return cancelled
 
 
 class _Waiters(list):  # type: ignore[type-arg]
     """Those who wait for a future in another way: `concurrent.futures.wait` and `as_completed`."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, worker_pool: WorkerPool) -> None:
         super().__init__()
-        self._crew = crew
+        self._worker_pool = worker_pool
 
     def append(self, waiter: Any) -> None:
-        self._crew.backend.read_along()
+        self._worker_pool.backend.read_along()
         super().append(waiter)
 
 
@@ -193,7 +193,7 @@ class _Call(Job):
         self.future.set_result(value)
 
     def failed(self, error: BaseException) -> None:
-        broken = isinstance(error, RayActorError) or error is self.future._crew.broken  # type: ignore[attr-defined]
+        broken = isinstance(error, RayActorError) or error is self.future._worker_pool.broken  # type: ignore[attr-defined]
         self.future.set_exception(_broken(error) if broken else error)
 
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from mray._api.twin import twin_of
+from mray._api.counterpart import counterpart_of
 from mray._common import measured
 
 __all__ = ["Counter", "Gauge", "Histogram"]
@@ -52,17 +52,17 @@ class Metric:
         self._default_tags: Tags = {}
         self._family = measured.family(name, self._kind, description, self._bounds())
         #: Ray's metric of this name, once one was recorded where Ray runs behind.
-        self._twin: Any = None
+        self._counterpart: Any = None
 
     def _told_ray(self, method: str, value: float, tags: Tags | None) -> bool:
         """Record in Ray's metric instead, where Ray runs behind."""
-        module = twin_of("util.metrics")
+        module = counterpart_of("util.metrics")
         if module is None:
             return False
-        if self._twin is None:
+        if self._counterpart is None:
             kind, facts = self.__reduce__()
-            self._twin = getattr(module, kind.__name__)(*facts)
-        getattr(self._twin, method)(value, dict(self._tags(tags)))
+            self._counterpart = getattr(module, kind.__name__)(*facts)
+        getattr(self._counterpart, method)(value, dict(self._tags(tags)))
         return True
 
     def _bounds(self) -> tuple[float, ...]:

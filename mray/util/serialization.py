@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mray._api.twin import twin_of
+from mray._api.counterpart import counterpart_of
 from mray._objects import serializer as _serializer
 
 __all__ = ["deregister_serializer", "register_serializer"]
@@ -15,15 +15,15 @@ def register_serializer(cls: type, *, serializer: Callable[[Any], Any], deserial
     """From now on this process pickles instances of `cls` as ``deserializer(serializer(instance))``. Workers that send such instances
     need it too: call it in the task or the actor's constructor.
     """
-    twin = twin_of("util.serialization")
-    if twin is not None:
-        twin.register_serializer(cls, serializer=serializer, deserializer=deserializer)
+    counterpart = counterpart_of("util.serialization")
+    if counterpart is not None:
+        counterpart.register_serializer(cls, serializer=serializer, deserializer=deserializer)
     _serializer.register_serializer(cls, serializer, deserializer)
 
 
 def deregister_serializer(cls: type) -> None:
     """Undo `register_serializer`; harmless when there is nothing to undo."""
-    twin = twin_of("util.serialization")
-    if twin is not None:
-        twin.deregister_serializer(cls)
+    counterpart = counterpart_of("util.serialization")
+    if counterpart is not None:
+        counterpart.deregister_serializer(cls)
     _serializer.deregister_serializer(cls)

@@ -115,7 +115,7 @@ def test_map_has_a_time_limit(executor):
     with pytest.raises(futures.TimeoutError):
         next(values)
     # The sleeper would hold `shutdown` up.
-    executor._crew.terminate(RuntimeError("over"))
+    executor._worker_pool.terminate(RuntimeError("over"))
 
 
 def test_futures_can_be_waited_for_in_every_way(executor):
@@ -233,7 +233,7 @@ def test_workers_start_when_they_are_needed_and_are_replaced(ray_session, execut
     with executor_class(4) as executor:
         for _ in range(3):
             executor.submit(abs, -1).result()
-        assert len(executor._crew.workers) == 1
+        assert len(executor._worker_pool.workers) == 1
     with executor_class(1, max_tasks_per_child=3) as executor:
         pids = [executor.submit(os.getpid).result() for _ in range(4)]
         assert pids[0] == pids[1] == pids[2] != pids[3]

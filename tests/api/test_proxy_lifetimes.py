@@ -220,7 +220,7 @@ def test_an_interpreter_that_waits_for_one_that_dies_is_told(rif: RemoteInterpre
     pid = b.status()["pid"]
     never = wait_for_ever(started)
     at_a = a.put(1) + never
-    waiter = threading.Thread(target=lambda: eventually(lambda: b.connection.do("status")["lanes"] >= 1))
+    waiter = threading.Thread(target=lambda: eventually(lambda: b.connection.do("status")["streams"] >= 1))
     waiter.start()
     waiter.join()
     os.kill(pid, signal.SIGKILL)
@@ -294,6 +294,6 @@ def test_variables_that_outlive_their_session_start_no_other(fresh: ModuleType) 
     kept.append(2)  # nobody waits for this step
     del kept, env
     gc.collect()
-    while any(thread.name == "proxy courier" for thread in threading.enumerate()):
+    while any(thread.name == "proxy sender" for thread in threading.enumerate()):
         threading.Event().wait(0.01)
     assert not fresh.is_initialized()

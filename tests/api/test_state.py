@@ -685,7 +685,7 @@ def test_an_observer_may_only_look(session: ModuleType, state: ModuleType) -> No
             sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode(message))
             with sock.makefile("rb") as answer:
                 told = answer.read()
-        assert decode_message(told[4:])[0] == m.NONSENSE
+        assert decode_message(told[4:])[0] == m.PROTOCOL_ERROR
     assert [row.state for row in state.list_actors()] == ["ALIVE"]
     assert session.get(actor.pid.remote())
 

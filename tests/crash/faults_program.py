@@ -409,7 +409,7 @@ def print_line() -> None:
     print("a line of a worker")
 
 
-def renewed(folder: str) -> None:
+def after_reset(folder: str) -> None:
     mray.get(Actor.remote().plus.remote(1))
     reset()
     same(mray.get(plus.remote(1)), 2)
@@ -418,7 +418,7 @@ def renewed(folder: str) -> None:
 SCENES: dict[str, Callable[[str], None]] = {
     each.__name__: each
     for each in (
-        tasks, queues, objects, cancels, generators, actors, groups, store, graphs, tensors, devices, looks, hooked, renewed, joined,
+        tasks, queues, objects, cancels, generators, actors, groups, store, graphs, tensors, devices, looks, hooked, after_reset, joined,
     )
 }  # fmt: skip
 

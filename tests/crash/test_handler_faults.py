@@ -51,7 +51,7 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "groups": "GROUP_AWAIT GROUP_CREATE GROUP_REMOVE",
         "looks": "PASS_ON QUERY",
         "store": "SPILLED",
-        "renewed": "RENEW",
+        "after_reset": "RESET",
         "hooked": "SETTING_UP",
     },
     ("node", "node heard of zygote"): {"actors": "REAPED", "tasks": "SPAWNED NOT_SPAWNED"},

@@ -102,7 +102,7 @@ def test_the_words_of_a_session_said_again_and_damaged_harm_nobody(said: list[An
     assert len(others) >= 3
     randomness = random.Random(9)
     # Nobody may end what is another's: these words are not said again as they are.
-    harmless = [message for message in said if message[0] not in (m.SHUTDOWN, m.CALL, m.TASK, m.ACTOR_KILL, m.RENEW, m.ACTOR_DROP)]
+    harmless = [message for message in said if message[0] not in (m.SHUTDOWN, m.CALL, m.TASK, m.ACTOR_KILL, m.RESET, m.ACTOR_DROP)]
     assert {m.ACTOR_CREATE, m.LEASE_REQUEST, m.GROUP_CREATE, m.QUERY} <= {message[0] for message in harmless}
     for process in others:
         for number in range(12):

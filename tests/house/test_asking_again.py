@@ -57,9 +57,9 @@ BOUNDS = {
     "_runtime.processes.supervisor:Supervisor.kill": ONCE,
     "_runtime.node.unmet_waits:Waits._look": "as long as something waits; it looks at the node's own books and asks nobody",
     "_runtime.processes.wrapped:WrappedWorkers._worker_ended": ONCE,
-    "util._crew:Crew._go_on": ONCE,
-    "util._crew:Crew._look": "as long as the load is uneven",
-    "util._crew:Crew._replace": ONCE,
+    "util._worker_pool:WorkerPool._go_on": ONCE,
+    "util._worker_pool:WorkerPool._look": "as long as the load is uneven",
+    "util._worker_pool:WorkerPool._replace": ONCE,
     # loops
     "_libraries.core.test_utils:async_wait_for_condition": "until the time that its caller gave has passed",
     "_libraries.core.test_utils:wait_for_condition": "until the time that its caller gave has passed",
@@ -77,7 +77,7 @@ BOUNDS = {
     "_ipc.reactor:Reactor._read_until": "for the spinner's window; then it sleeps",
     "_runtime.session.persistent:JoinedSession._node_lost": "for _CLEAN_SECONDS",
     "_runtime.observe.stack_signal:ask": "for the seconds that it was given",
-    "proxy._courier:Courier._deliver": "once for each message; it sleeps while there is none",
+    "proxy._sender:Sender._deliver": "once for each message; it sleeps while there is none",
     "pytest_plugin.leaks:assert_nothing_left": "for the seconds that it was given",
     # asking for workers, processes and states
     "_runtime.client.client:Client.subscribe_actor": "once for each actor: its state is not unknown then",

@@ -15,7 +15,7 @@ ray = pytest.importorskip("ray")
 import mray  # noqa: E402
 from mray import exceptions  # noqa: E402
 from mray._api.current import set_backend  # noqa: E402
-from mray._backends.ray import client, shells  # noqa: E402
+from mray._backends.ray import client, wrappers  # noqa: E402
 from mray._backends.ray.backend import RayBackend  # noqa: E402
 
 
@@ -112,7 +112,7 @@ def test_an_actor_that_the_client_knows_by_its_name_has_its_methods(monkeypatch:
     handle._method_num_returns = {"add": 1, "count": "streaming"}
     number = inspect.Parameter("number", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     handle._method_signatures = {"add": inspect.Signature([number]), "count": inspect.Signature()}
-    blueprint = shells.blueprint_of(handle)
+    blueprint = wrappers.blueprint_of(handle)
     assert blueprint.methods["count"].is_generator
     assert not blueprint.methods["add"].is_generator
     blueprint.methods["add"].signature.check((1,), {})
@@ -122,5 +122,5 @@ def test_an_actor_that_the_client_knows_by_its_name_has_its_methods(monkeypatch:
 
 def test_the_shell_of_a_function_of_the_program_is_of_the_programs_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="/x/program.py"))
-    assert shells._module_name("__main__") == "program"
-    assert shells._module_name("package.module") == "package.module"
+    assert wrappers._module_name("__main__") == "program"
+    assert wrappers._module_name("package.module") == "package.module"

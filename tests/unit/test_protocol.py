@@ -100,7 +100,7 @@ def test_handlers_take_the_fields_that_are_declared(tables, role):
 
 
 def test_every_event_of_the_scheduler_takes_the_fields_of_its_message():
-    from mray._scheduler.words import EVENT_OF
+    from mray._scheduler.message_events import EVENT_OF
 
     for code, make in EVENT_OF.items():
         inspect.signature(make).bind("process", *MESSAGES[code].fields)

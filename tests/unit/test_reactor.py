@@ -249,13 +249,13 @@ def test_a_message_at_which_its_receiver_fails_ends_the_conversation_and_both_en
     got, told, ended = [], [], []
 
     def dispatch(_connection, message):
-        if message[0] == m.RENEW:
+        if message[0] == m.RESET:
             raise ValueError("a bug")
         got.append(message[0])
 
     sender = reactor.register(left, lambda _c, message: told.append(message), lambda _c: None)
     receiver = reactor.register(right, dispatch, ended.append)
-    left.send(b"".join(encode((word,)) for word in (m.UNBLOCKED, m.RENEW, m.SAVE)))
+    left.send(b"".join(encode((word,)) for word in (m.UNBLOCKED, m.RESET, m.SAVE)))
     assert reactor.wait_until(lambda: sender.closed, 5)
     assert got == [m.UNBLOCKED]  # what follows was said in the belief that what had come before was done
     assert ended == [receiver]

@@ -9,7 +9,7 @@ import pytest
 from mray._common import messages as m
 from mray._scheduler import events
 from mray._scheduler.instructions import RemoveObjects, SpawnWorker
-from mray._scheduler.jobs import WORK_VARIABLE, detached_work, job_of, stamped, work_of
+from mray._scheduler.jobs import ROOT_VARIABLE, detached_root, job_of, root_of, stamped
 from tests.unit.test_scheduler import CRASH
 from tests.unit.test_scheduler_actors import Actors
 
@@ -24,9 +24,9 @@ class Drivers(Actors):
         self(events.MemberJoined("a", 1, A))
         self(events.MemberJoined("b", 2, B))
 
-    def works(self) -> dict[str, str]:
+    def roots(self) -> dict[str, str]:
         """The work of each worker."""
-        return {process: work_of(worker.environment) for process, worker in self.scheduler.workers.workers.items()}
+        return {process: root_of(worker.environment) for process, worker in self.scheduler.workers.workers.items()}
 
     def leave(self, process: str) -> list[str]:
         """The process is gone; who is killed for it."""
@@ -38,11 +38,11 @@ class Drivers(Actors):
 def test_variables_carry_the_work_they_are_for():
     plain = (("A", "1"),)
     assert stamped(plain, "") == plain
-    assert work_of(stamped(stamped(plain, A), B)) == B
-    assert dict(stamped(plain, A)) == {"A": "1", WORK_VARIABLE: A}
-    assert work_of(plain) == ""
-    assert job_of(detached_work(A, b"\x01")) == A
-    assert detached_work(detached_work(A, b"\x01"), b"\x02") == f"{A}/02"
+    assert root_of(stamped(stamped(plain, A), B)) == B
+    assert dict(stamped(plain, A)) == {"A": "1", ROOT_VARIABLE: A}
+    assert root_of(plain) == ""
+    assert job_of(detached_root(A, b"\x01")) == A
+    assert detached_root(detached_root(A, b"\x01"), b"\x02") == f"{A}/02"
 
 
 def test_a_worker_that_is_idle_serves_its_own_job_only():
@@ -53,7 +53,7 @@ def test_a_worker_that_is_idle_serves_its_own_job_only():
     stage.ask("b", CPU=1)
     [(_, _, other, _, _)] = stage.grants("b")
     assert other != worker
-    assert stage.works() == {worker: A, other: B}
+    assert stage.roots() == {worker: A, other: B}
 
 
 def test_a_driver_that_ends_takes_its_workers_idle_busy_and_starting_and_no_others():
@@ -65,11 +65,11 @@ def test_a_driver_that_ends_takes_its_workers_idle_busy_and_starting_and_no_othe
     stage(events.PrestartAllowed(A))
     stage.ask("a", CPU=2)
     stage.scheduler.workers.validate()
-    mine = {process for process, work in stage.works().items() if work == A}
+    mine = {process for process, root in stage.roots().items() if root == A}
     stage.leave("a")
     stage.join_all()
-    assert set(stage.works().values()) == {B}
-    assert not mine & stage.works().keys()
+    assert set(stage.roots().values()) == {B}
+    assert not mine & stage.roots().keys()
     assert stage.available() == {"CPU": 3.0}
 
 
@@ -95,7 +95,7 @@ def test_nothing_is_remembered_of_the_environments_of_jobs_that_have_ended():
     stage.join_all()
     pool = stage.scheduler.workers
     books: tuple[Any, ...] = (pool._starting, pool._failures, pool._waiting, pool._waiting_count)
-    assert {work_of(environment) for book in books for environment in book} <= {B}
+    assert {root_of(environment) for book in books for environment in book} <= {B}
 
 
 def test_a_detached_actor_and_what_it_does_stay_when_its_driver_ends():
@@ -104,8 +104,8 @@ def test_a_detached_actor_and_what_it_does_stay_when_its_driver_ends():
     own = stage.start(b"\x0b", detached)
     stage.ask(detached, CPU=1)
     [(_, _, worker, _, _)] = stage.grants(detached)
-    work = f"{A}/0a"
-    assert {stage.works()[process] for process in (detached, own, worker)} == {work}
+    root = f"{A}/0a"
+    assert {stage.roots()[process] for process in (detached, own, worker)} == {root}
     assert stage.leave("a") == []
     stage.ask(detached, CPU=1)
     assert len(stage.grants(detached)) == 1
@@ -130,7 +130,7 @@ def test_what_a_detached_actor_did_ends_with_it(manner: str):
         stage.killed.remove(detached)
     instructions += stage(events.MemberDied(detached, CRASH))
     stage.join_all()
-    assert stage.works() == {}
+    assert stage.roots() == {}
     assert [each.owner for each in instructions if isinstance(each, RemoveObjects)] == ["0a"]
 
 
@@ -139,7 +139,7 @@ def test_a_detached_actor_is_restarted_in_its_own_work_without_its_driver():
     first = stage.start(b"\x0a", "a", detached=True, max_restarts=1)
     stage.leave("a")
     spawned = [each for each in stage(events.MemberDied(first, CRASH)) if isinstance(each, SpawnWorker)]
-    assert [work_of(each.environment) for each in spawned] == [f"{A}/0a"]
+    assert [root_of(each.environment) for each in spawned] == [f"{A}/0a"]
     assert stage.construct(b"\x0a") != first
 
 

@@ -6,13 +6,13 @@ import random
 
 from mray._common import messages as m
 from mray._scheduler import events
-from mray._scheduler.renewal import leaving
+from mray._scheduler.session_reset import leaving
 from tests.unit.test_scheduler import Stage
 
 
 def renew(stage: Stage, *owners: str, process: str = "driver") -> set[str]:
     """As the node does it; the workers that have to go, all of which die."""
-    stage(events.DriverRenewed(process, frozenset(owners)))
+    stage(events.DriverReset(process, frozenset(owners)))
     going = leaving(stage.scheduler)
     stage.killed += [each for each in going if each not in stage.killed]
     stage.join_all()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mray._ipc import spin
-from mray._ipc.spin import LONGEST_PAUSE, FAILURES_BEFORE_PAUSE, PAUSE, RECOUNT, Spinner
+from mray._ipc.spin import FAILURES_BEFORE_PAUSE, LONGEST_PAUSE, PAUSE, RECOUNT, Spinner
 from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
 
 

@@ -29,8 +29,8 @@ from mray._trace.span import (
     SUBMIT,
     WRITE_WAIT,
     Buffer,
-    Shelf,
     Span,
+    SpanBuffers,
 )
 from mray._trace.torch_profiler import on_our_clock
 from tests.unit.graphs import make_graph
@@ -63,14 +63,14 @@ def test_a_buffer_keeps_so_many_spans_and_counts_the_rest() -> None:
 
 
 def test_a_process_keeps_the_spans_of_the_last_graphs_only() -> None:
-    shelf = Shelf()
-    for number in range(Shelf.MOST + 3):
+    shelf = SpanBuffers()
+    for number in range(SpanBuffers.MOST + 3):
         shelf.open(f"g{number}", "a", 10)
-    assert [sheet["graph"] for sheet in shelf.sheets()] == [f"g{number}" for number in range(3, Shelf.MOST + 3)]
+    assert [sheet["graph"] for sheet in shelf.sheets()] == [f"g{number}" for number in range(3, SpanBuffers.MOST + 3)]
 
 
 def test_opening_again_forgets_the_earlier_spans() -> None:
-    shelf = Shelf()
+    shelf = SpanBuffers()
     shelf.open("g", "a", 10).add((COMPUTE, 1, 2, "t", "n"))
     shelf.open("g", "a", 10)
     assert [sheet["spans"] for sheet in shelf.sheets()] == [[]]

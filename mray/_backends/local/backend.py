@@ -22,7 +22,7 @@ from mray._backends.local.node import LocalNode, Process
 from mray._backends.local.process_backend import ProcessBackend
 from mray._backends.local.run_token import RunToken, here
 from mray._backends.native import NativeBackend
-from mray._common import clock, own, settings
+from mray._common import clock, process_local, settings
 from mray._common import messages as m
 from mray._common.log import logger
 from mray._ipc.reaper import local_name, remove_local, sweep
@@ -100,7 +100,7 @@ class LocalBackend(Backend):
         patches.install(run_token, node.by_pid)
         backend._loops = Loops(run_token)
         clock.use(lambda: run_token.clock)
-        own.use(lambda: here.process)
+        process_local.use(lambda: here.process)
         backend._hook = sys.excepthook
         sys.excepthook = backend._print_seed
         logger.debug("one process, MRAY_LOCAL_SEED=%d", run_token.seed)
@@ -152,7 +152,7 @@ class LocalBackend(Backend):
         remove_local(self.node.directory)
         self._loops.give_back()
         clock.use(None)
-        own.use(None)
+        process_local.use(None)
         if sys.excepthook == self._print_seed and self._hook is not None:
             sys.excepthook = self._hook
 

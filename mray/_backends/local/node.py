@@ -1,7 +1,7 @@
 """The node of a session in one process: the native scheduler, with simulated processes to carry out its instructions.
 
-It receives the messages of clients (`mray._scheduler.words`), as a process at the other end of each client's connection would, starts
-workers on simulated threads of their own, and ends them. No thread of its own: it acts when a message is delivered.
+It receives the messages of clients (`mray._scheduler.message_events`), as a process at the other end of each client's connection would,
+starts workers on simulated threads of their own, and ends them. No thread of its own: it acts when a message is delivered.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from mray._scheduler import events
 from mray._scheduler.affinity import Topology
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
 from mray._scheduler.jobs import Environment
-from mray._scheduler.policy import GRAVE_BYTES, GRAVES, LAST_CALL_BYTES, LAST_CALLERS
+from mray._scheduler.message_events import EVENT_OF
+from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
-from mray._scheduler.words import EVENT_OF
 
 #: Seconds that the creation of a watched actor may be under way, by the session's clock.
 _CREATION_GRACE = 1.0
@@ -110,7 +110,7 @@ class LocalNode:
         self.jobs = Jobs()
         self.job = self.jobs.admit(options["job"], os.getpid(), "")
         self._key_values = KeyValues()
-        self._graves = History(GRAVES, GRAVE_BYTES)
+        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
         self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         self._members = Members(_NoTable())  # type: ignore[arg-type]
         self._facts = self.facts = {

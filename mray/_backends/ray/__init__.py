@@ -3,18 +3,18 @@
 ::
 
     driver                                             a worker of Ray, on any node
-    mray's verbs ─▶ RayBackend ─▶ ray ═══════════════▶ shell ─▶ user's function or actor ─▶ mray's verbs ─▶ RayBackend ─▶ ray
-                    refs, options, errors               (`shells`: unpickled first, installs the backend (`arrival`))
+    mray's verbs ─▶ RayBackend ─▶ ray ═══════════════▶ wrapper ─▶ user's function or actor ─▶ mray's verbs ─▶ RayBackend ─▶ ray
+                    refs, options, errors               (`wrappers`: unpickled first, installs the backend (`shipped_code`))
                     translated
 
 The only place of the package that imports ray. A `mray.ObjectRef` wraps a ``ray.ObjectRef`` and is pickled around it, so that Ray's own
 counting sees it in values and closures; top-level arguments are given to Ray as its own refs, so that Ray resolves them. Handles of actors
 likewise.
 
-What Ray runs is a *shell* of the user's function or class, which carries the user's code as bytes: a worker unpickles those only once mray
-is known to be there, in the same version, and its backend is installed. Shells go by value, under the user's names, which is what Ray
-shows. An exception that user code raises is left as it is, so that Ray's ``retry_exceptions`` sees what the user named; what Ray raises is
-translated where it reaches the user (`errors`).
+Ray runs a *wrapper* of the user's function or class, which carries the user's code as bytes: a worker unpickles those only once mray is
+known to be there, in the same version, and its backend is installed. Wrappers go by value, under the user's names, which is what Ray shows.
+An exception that user code raises is left as it is, so that Ray's ``retry_exceptions`` sees what the user named; errors of Ray's own are
+translated where they reach the user (`errors`).
 
 Rejected: running Ray's workers with a patched pickler (private, and blind to the client's server), and one generic remote function for all
 (Ray's dashboards, errors, retries and concurrency groups go by function and class).

@@ -15,16 +15,16 @@ import ray.cloudpickle
 from mray._api.actor import make_handle
 from mray._api.backend import Backend
 from mray._api.object_ref import ObjectRef
-from mray._backends.ray import connecting, shells
+from mray._backends.ray import connecting, wrappers
 from mray._backends.ray import options as rules
 from mray._backends.ray.client import client_connected, refuse_closures, refuse_stream
+from mray._backends.ray.counterparts import counterpart
 from mray._backends.ray.errors import translated
 from mray._backends.ray.generators import RayObjectRefGenerator
-from mray._backends.ray.places import PlaceCalls
-from mray._backends.ray.twins import twin
+from mray._backends.ray.placement_groups import PlacementGroupCalls
+from mray._backends.ray.runtime_facts import QUERIES, RuntimeFacts
 from mray._backends.ray.values import RAYS_VALUES, ref_of, unknown, value_of
 from mray._backends.ray.waiting import WaitCalls
-from mray._backends.ray.whereabouts import QUERIES, Whereabouts
 from mray._objects.serializer import registered_serializers
 from mray.exceptions import ActorDiedError
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _FIRST = (1).to_bytes(4, "little")
 
 
-class RayBackend(PlaceCalls, WaitCalls, Backend):
+class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     """One process's share of a Ray cluster."""
 
     def __init__(self, *, driver: bool) -> None:
@@ -163,8 +163,8 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         made = exports.get("remote")
         if made is None:
             given = rules.function_options(function.given_options)
-            shell = shells.function_shell(function)
-            made = exports["remote"] = ray.remote(**given)(shell) if given else ray.remote(shell)
+            wrapper = wrappers.function_wrapper(function)
+            made = exports["remote"] = ray.remote(**given)(wrapper) if given else ray.remote(wrapper)
         given = rules.task_options(options)
         return made.options(**given) if given else made
 
@@ -186,8 +186,8 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         made = exports.get("actor class")
         if made is None:
             given = rules.class_options(options)
-            shell = shells.class_shell(blueprint)
-            made = exports["actor class"] = ray.remote(**given)(shell) if given else ray.remote(shell)
+            wrapper = wrappers.class_wrapper(blueprint)
+            made = exports["actor class"] = ray.remote(**given)(wrapper) if given else ray.remote(wrapper)
         given = rules.actor_options(options)
         try:
             handle = made.options(**given).remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
@@ -247,7 +247,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
             handle = ray.get_actor(name, namespace=namespace)
         except ray.exceptions.RayError as error:
             raise translated(error) from None
-        return _handle(handle, shells.blueprint_of(handle), None)
+        return _handle(handle, wrappers.blueprint_of(handle), None)
 
     # ------------------------------------------------------------------------------------ what there is
     def query(self, what: str, *arguments: Any) -> Any:
@@ -261,7 +261,7 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
         return found
 
     def context(self) -> dict[str, Any]:
-        return Whereabouts("driver" if self._driver else "worker", self._namespace())
+        return RuntimeFacts("driver" if self._driver else "worker", self._namespace())
 
     def exit_actor(self) -> None:
         ray.actor.exit_actor()
@@ -293,8 +293,8 @@ class RayBackend(PlaceCalls, WaitCalls, Backend):
 
         return NativeWithin.begin(self, options)
 
-    def twin(self, module: str) -> Any:
-        return twin(module)
+    def counterpart(self, module: str) -> Any:
+        return counterpart(module)
 
 
 # ------------------------------------------------------------------------------------- to and from Ray
@@ -312,7 +312,7 @@ def _unwrapped_keywords(kwargs: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _returned(returned: Any) -> Any:
-    """What a call returns."""
+    """The result of a call."""
     if isinstance(returned, ray.ObjectRef):
         return ref_of(returned)
     if isinstance(returned, list):

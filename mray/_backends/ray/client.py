@@ -1,4 +1,4 @@
-"""What Ray's client cannot do that a driver within the cluster can, and who says so.
+"""Limits of Ray's client compared with a driver within the cluster, and their errors.
 
 In a driver at an address ``ray://...``: its pickles are of its own kind, and the cluster makes sense of them only where the client itself
 pickled. Code travels as bytes; a ref or a handle in a closure would arrive as one that belongs to nobody.

@@ -1,7 +1,7 @@
 """A graph that Ray has compiled, in the hands of the process that compiled it.
 
-What mray's own graphs offer is here, as far as Ray has it; what Ray has not says so when it is called. As Ray's, it is for one thread at a
-time, or with ``enable_asyncio=True`` for the event loop in which it was compiled. Errors are mray's.
+The interface of mray's own graphs is here, as far as Ray has it; what Ray has not says so when it is called. As Ray's, it is for one thread
+at a time, or with ``enable_asyncio=True`` for the event loop in which it was compiled. Errors are mray's.
 """
 
 from __future__ import annotations
@@ -113,14 +113,14 @@ class CompiledDAGFuture:
 
 
 class RayGraph:
-    """What `experimental_compile` returns on Ray."""
+    """The result of `experimental_compile` on Ray."""
 
     def __init__(self, graph: Any, get_timeout: float | None, in_flight: int, keep: Any) -> None:
         self._graph = graph
         self._in_flight = in_flight
         #: Seconds for `get` without a timeout.
         self.get_timeout = _FOR_EVER if get_timeout is None else get_timeout
-        #: What lives as long as the graph: the user's DAG, with the handles of its actors.
+        #: Kept as long as the graph: the user's DAG, with the handles of its actors.
         self._keep = keep
         #: Whether the user has ended it.
         self._torn_down = False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def ray_address(address: str) -> str:
-    """What Ray's `init` is given: ``ray:local`` and ``ray:auto`` without the prefix, ``ray://host:port`` as it is (Ray's client),
+    """The address for Ray's `init`: ``ray:local`` and ``ray:auto`` without the prefix, ``ray://host:port`` as it is (Ray's client),
     ``ray:host:port`` the address of a cluster that this machine belongs to.
     """
     if address.startswith("ray://"):
@@ -40,7 +40,7 @@ def connect(options: SessionOptions) -> None:
     address = ray_address(options.address or "ray:auto")
     given = _init_options(options, address == "local", address.startswith("ray://"))
     with warnings.catch_warnings():
-        # What Ray says about its own future is not for users of mray.
+        # Warnings of Ray about its own future are not for users of mray.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         ray.init(address=address, **given)

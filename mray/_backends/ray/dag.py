@@ -1,7 +1,7 @@
 """A user's graph in Ray's DAG nodes.
 
 In the process that compiles. Every node that is connected with the root is translated, in the order of binding: what Ray refuses, in a node
-or in how they are connected, it then refuses itself and in its own words. What only mray has is refused here, by name.
+or in how they are connected, it then refuses itself and in its own words. Features that only mray has are refused here, by name.
 
 Interpreted graphs need no translation: `DAGNode.execute` makes ordinary calls.
 """
@@ -25,7 +25,7 @@ from mray._api.dag_scan import ObjectScanner
 from mray._api.object_ref import ObjectRef
 from mray._api.type_hint import AutoTransportType, ChannelOutputType, TorchTensorType
 
-#: What Ray's hints understand of the mechanisms that a user may name.
+#: The mechanisms that Ray's hints understand.
 _MECHANISMS = {"nccl": RayTensorType.ACCELERATOR, "shm": RayTensorType.AUTO}
 
 
@@ -156,7 +156,7 @@ class Translation:
 
 
 def _reachable(root: DAGNode) -> list[DAGNode]:
-    """What is connected with the root, also by who meets in a collective."""
+    """The nodes that are connected with the root, also by a collective."""
     found = dict.fromkeys(root.connected())
     queue = list(found)
     for node in queue:

@@ -27,16 +27,17 @@ _OURS = re.compile(
     r'File "(.*/mray/(_backends/ray|_api)/[^"]*|python/ray/_raylet\.pyx'
     r'|.*/ray/(_private/(function_manager|async_compat)|util/tracing/[^"]*)\.py|.*/concurrent/futures/_base\.py)"'
 )
-#: What an exception group puts before a line.
+#: The prefix of a line in an exception group.
 _BARS = re.compile(r"(?: *\| )?")
 #: Where a frame was.
 _FRAME = re.compile(r'File "[^"]*", line \d+, in (\S+)')
-#: What frames stand below. Ray takes its own frames away by two lines each, and so may leave the code of one of ours without its file.
+#: The folders of frames that are hidden. Ray takes its own frames away by two lines each, and so may leave the code of one of ours without
+#: its file.
 _ABOVE_FRAMES = re.compile(r"Traceback \(most recent call last\):$|^ray::.*\(pid=")
 
 
 def translated(error: BaseException) -> BaseException:
-    """What the user is to see of an exception that Ray raised; anything else as it is."""
+    """The user's form of an exception that Ray raised; anything else as it is."""
     if not isinstance(error, ray.exceptions.RayError):
         return error
     for kind in type(error).__mro__:

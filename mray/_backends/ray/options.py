@@ -17,7 +17,7 @@ from mray._api.placement_group import PlacementGroup
 from mray._common.ids import PlacementGroupID
 from mray._common.options import ACTOR_OPTIONS, TASK_OPTIONS, Option
 
-#: What these ask for, Ray has not: they fail at the call.
+#: Options that Ray does not have: they fail at the call.
 _MISSING = {"cpu_affinity": "pins tasks and actors to CPUs"}
 #: Of the function, not of a call.
 _OF_FUNCTIONS = ("max_calls", "_num_objects_per_yield")
@@ -26,7 +26,7 @@ _OF_CLASSES = ("concurrency_groups", "enable_tensor_transport")
 
 
 def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``ray.remote`` is given for a function; `given` are the decorator's."""
+    """Options of ``ray.remote`` for a function; `given` are the decorator's."""
     options = {name: given[name] for name in _OF_FUNCTIONS if given.get(name) is not None}
     if given.get("num_gpus"):
         options["num_gpus"] = given["num_gpus"]  # Ray derives max_calls from it
@@ -34,22 +34,22 @@ def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``.options`` of Ray's remote function is given; `options` are complete."""
+    """Options of ``.options`` of Ray's remote function; `options` are complete."""
     return {name: value for name, value in _translated(options, TASK_OPTIONS).items() if name not in _OF_FUNCTIONS}
 
 
 def class_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``ray.remote`` is given for a class; `options` are complete."""
+    """Options of ``ray.remote`` for a class; `options` are complete."""
     return {name: options[name] for name in _OF_CLASSES if options.get(name) is not None}
 
 
 def actor_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``.options`` of Ray's actor class is given; `options` are complete."""
+    """Options of ``.options`` of Ray's actor class; `options` are complete."""
     return {name: value for name, value in _translated(options, ACTOR_OPTIONS).items() if name not in _OF_CLASSES}
 
 
 def method_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call of a method is given; ``retry_exceptions`` that only the class knows stay there."""
+    """Options of a call of a method; ``retry_exceptions`` that only the class knows stay there."""
     return {name: value for name, value in options.items() if value is not None and value != "declared"}
 
 

@@ -1,4 +1,4 @@
-"""What only Ray makes, as mray's: refs, and values of classes of Ray's.
+"""Objects that only Ray makes, as mray's: refs, and values of classes of Ray's.
 
 In driver and workers.
 """
@@ -22,7 +22,7 @@ def ref_of(ref: Any) -> ObjectRef:
 
 
 def unknown(ref: ObjectRef) -> NoReturn:
-    """What Ray's refs of former sessions raise, for ids that nobody made."""
+    """The error of Ray's refs of former sessions, for ids that nobody made."""
     raise ValueError(f"Ray object whose owner is unknown: {ref!r}: no session made it.")
 
 

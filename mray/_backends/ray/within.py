@@ -2,15 +2,15 @@
 
 In a worker of Ray, after ``mray.init(address="local")``. From then on, until ``mray.shutdown()`` or the end of the process, whatever the
 worker makes is of the session within: tasks, actors, objects, graphs; they live on this machine, and end with the worker, however it ends.
-What came from the cluster stays of the cluster: its refs can be got, waited for and awaited, its actors called and killed.
+Objects from the cluster stay of the cluster: its refs can be got, waited for and awaited, its actors called and killed.
 
 ::
 
     cluster ─── refs, handles, values ───▶ worker of Ray ═══ NativeWithin ═══▶ workers of the session within
                                              RayBackend (outer)
 
-Refs and handles do not cross: the processes of the session within know no cluster, and the cluster cannot reach them. Whoever tries is told
-to pass the value. Nobody else pays for this: it is a backend of its own.
+Refs and handles do not cross: the processes of the session within know no cluster, and the cluster cannot reach them. A program that tries
+is told to pass the value. Nobody else pays for this: it is a backend of its own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NativeWithin(NativeBackend):
         made.outer = outer
         return made
 
-    def renewed(self) -> NoReturn:
+    def after_reset(self) -> NoReturn:
         raise RaySystemError("a session within a worker of Ray cannot be reset: shutdown() ends it, init(address='local') starts another")
 
     # ------------------------------------------------------------------------------------ refs
@@ -163,7 +163,7 @@ def _is_here(handle: ActorHandle) -> bool:
 
 
 def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
-    """What is inside of arguments is checked when it is pickled."""
+    """The inside of arguments is checked when it is pickled."""
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) is ObjectRef and not _is_own(value):
             raise ValueError(_NOT_IN.format(repr(value)))

@@ -28,7 +28,7 @@ from mray._graph.watch.measures import measured
 from mray._graph.watch.probes import Probe, SpanProbe
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, spans_of
-from mray._trace.span import Buffer, Span, clock, own_shelf
+from mray._trace.span import Buffer, Span, clock, span_buffers
 
 #: Seconds that `stop` waits for main threads that compute, before their reading threads answer in their stead; and for those.
 PATIENCE = 2.0
@@ -109,7 +109,7 @@ class Profile:
                 self.notes.append(f"{name}: no torch profiler: {why}")
         if request.calls:
             participants.host.look_at_calls(request.token, True)
-        buffer = own_shelf.get().open(request.graph_id, DRIVER, request.limit)
+        buffer = span_buffers.get().open(request.graph_id, DRIVER, request.limit)
         self._buffer = buffer
         own = [channel for channel in participants.plan.channels if DRIVER in (channel.writer, *channel.readers)]
         self._marks = marks = device_marks(own, buffer)

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mray._common.own import Own
+from mray._common.process_local import ProcessLocal
 from mray._graph.messages import ProfileRequest
 from mray._graph.watch.device_spans import device_marks
 from mray._graph.watch.probes import Probe, SpanProbe
-from mray._trace.span import Buffer, own_shelf
+from mray._trace.span import Buffer, span_buffers
 from mray._trace.torch_profiler import TorchProfiler
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Running:
 
 
 #: (graph, endpoint) -> its profile.
-_own_running: Own[dict[tuple[str, str], _Running]] = Own(dict)
+_own_running: ProcessLocal[dict[tuple[str, str], _Running]] = ProcessLocal(dict)
 
 
 def graph_track(graph_id: str) -> str:
@@ -69,7 +69,7 @@ def profile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes)
         before = _own_running.get().pop(key, None)
         if before is not None and before.torch is not None:
             before.torch.stop()
-        buffer = own_shelf.get().open(*key, request.limit)
+        buffer = span_buffers.get().open(*key, request.limit)
         marks = device_marks(program.assignment.channels, buffer)
         torch = None
         if request.torch:

@@ -1,7 +1,7 @@
 """Conversations that break although both ends live: one has heard what makes no sense, or has failed at it, and hangs up.
 
     who hears it                                               who has said it
-    Connection.refuse:  logs why, says NONSENSE, hangs up ───▶ NONSENSE: hangs up, too
+    Connection.refuse:  logs why, says PROTOCOL_ERROR, hangs up ───▶ PROTOCOL_ERROR: hangs up, too
     Connection.give_up: logs why, says FAULT, hangs up ──────▶ FAULT: hangs up, too
 
 Such a hang-up is no death, of which the node would tell: so both ends see to it themselves that nobody waits for what was said before.
@@ -29,7 +29,7 @@ def ends_of_conversations(client: Client) -> dict[int, Callable[..., None]]:
 
 
 def on_nonsense(connection: Connection, text: str) -> None:
-    """NONSENSE: the peer listens no further."""
+    """PROTOCOL_ERROR: the peer listens no further."""
     connection.refused = f"it was told what makes no sense: {text}"
     connection.hang_up()
 

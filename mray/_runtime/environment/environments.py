@@ -25,7 +25,7 @@ from mray._objects.serializer import dumps
 from mray._runtime.environment.folders import ARCHIVES, MODULE, is_taken_over, taken_over, unpacked
 from mray._runtime.environment.packages import interpreter_of, reduce_packages
 from mray._runtime.environment.profilers import wrapper_of
-from mray._scheduler.jobs import WORK_VARIABLE
+from mray._scheduler.jobs import ROOT_VARIABLE
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE
 from mray.exceptions import RuntimeEnvSetupError
 
@@ -163,7 +163,7 @@ def set_up(variables: Mapping[str, str], session_dir: str, tell: Callable[[str],
 
     `tell` hears what code of the user's is about to run, which need not return, and "" when it has.
     """
-    for name in (WORK_VARIABLE, VARIABLE):
+    for name in (ROOT_VARIABLE, VARIABLE):
         os.environ.pop(name, None)
     text = variables.get(VARIABLE)
     if text is None:

@@ -32,7 +32,7 @@ from mray._common.history import History
 from mray._common.ids import JobID
 from mray._ipc.connection import Connection
 from mray._runtime.processes.launch import parts_of_path
-from mray._scheduler.policy import GRAVE_BYTES, GRAVES
+from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS
 
 #: What of a job every process of it is told.
 _FACTS = ("namespace", "runtime_env", "log_to_driver", "terminal", "logging_config", "place")
@@ -83,7 +83,7 @@ class Jobs:
         self.by_id: dict[str, Job] = {}
         self._number = 0
         #: What listings say of the others.
-        self._graves = History(GRAVES, GRAVE_BYTES)
+        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
     def admit(self, wishes: dict[str, Any], pid: int, process: str) -> Job:
         """A new job, with the next number."""

@@ -56,10 +56,10 @@ from mray._runtime.processes.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._scheduler.jobs import job_of
-from mray._scheduler.policy import GRAVE_BYTES, GRAVES, LAST_CALL_BYTES, LAST_CALLERS
+from mray._scheduler.message_events import EVENT_OF
+from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
-from mray._scheduler.words import EVENT_OF
 
 if TYPE_CHECKING:
     from mray._runtime.node.departures import Farewell
@@ -115,7 +115,7 @@ class Node:
         #: The user is told when so many bytes have gone to disk.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
         #: What is shown of the last workers that died.
-        self._graves = History(GRAVES, GRAVE_BYTES)
+        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
         #: Of workers that have left in order their last calls: lists of pid, name, task id, label, begin, end.
         self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         #: Why the session ends, once it does.
@@ -287,7 +287,7 @@ class Node:
             self._astray.sets_up(connection.process, message[1])
         elif code == m.SHUTDOWN:
             self._driver_leaves(connection)
-        elif code == m.RENEW and self._only_job is not None and connection is self._only_job.connection:
+        elif code == m.RESET and self._only_job is not None and connection is self._only_job.connection:
             self._renewal.begin(self._only_job, connection)
         elif code != m.HELLO:
             raise ProtocolViolationError(f"no message of ours: {code}")
@@ -407,7 +407,7 @@ class Node:
         works = {worker.work for worker in self._supervisor.workers.values() if job_of(worker.work) == job.id}
         if job.leaving and job.connection is not None and job.id not in works:
             job.connection.send((m.LEFT,))
-        if job.connection is None and not works and not self._scheduler.works.of_job(job.id):
+        if job.connection is None and not works and not self._scheduler.roots.of_job(job.id):
             self.jobs.forget(job)
 
     def _query(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:

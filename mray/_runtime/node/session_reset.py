@@ -5,7 +5,7 @@ In the node, on its one thread.
 ::
 
     driver (`mray._runtime.session.session.Session.renew`)               node
-    gives back idle leases, RENEW ────────────────────────────▶  ends all of its work (`mray._scheduler.renewal`)
+    gives back idle leases, RENEW ────────────────────────────▶  ends all of its work (`mray._scheduler.session_reset`)
     reads until it is hung up on  ◀─── hang-up, no word ───────  once the last process that had to go is dead
     closes its client, makes another, HELLO ──────────────────▶  WELCOME, as to a driver that has come for the first time
 
@@ -27,9 +27,9 @@ from mray._ipc.reaper import objects_of
 from mray._runtime.node.jobs import Job
 from mray._runtime.node.members import Members
 from mray._runtime.processes.supervisor import Supervisor
-from mray._scheduler.events import DriverRenewed, Event, PrestartAllowed
-from mray._scheduler.renewal import leaving
+from mray._scheduler.events import DriverReset, Event, PrestartAllowed
 from mray._scheduler.scheduler import Scheduler
+from mray._scheduler.session_reset import leaving
 
 #: How long the driver gets to take the last output, in seconds.
 _LAST_WORDS = 2.0
@@ -68,7 +68,7 @@ class Renewal:
     def begin(self, job: Job, connection: Connection) -> None:
         """RENEW: the driver at the other end of this connection wants nothing any more."""
         del self._members.connections[connection.process]
-        self._apply(DriverRenewed(connection.process, frozenset(filter(self._owns, self._supervisor.workers))))
+        self._apply(DriverReset(connection.process, frozenset(filter(self._owns, self._supervisor.workers))))
         self._job, self._going = job, leaving(self._scheduler)
         self._look()
 

@@ -19,7 +19,7 @@ from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECT
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.members import Members
 from mray._runtime.observe.object_counts import census
-from mray._scheduler.jobs import job_of, work_of
+from mray._scheduler.jobs import job_of, root_of
 from mray._scheduler.policy import shown_variables
 from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
 from mray._scheduler.resources import FREE, to_quantities
@@ -140,7 +140,7 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
         "state": worker.state,
         "environment": shown_variables(worker.environment),
         "tenant": tenant.label if tenant is not None else "",
-        "job": job_of(work_of(worker.environment)),
+        "job": job_of(root_of(worker.environment)),
         "actor_id": tenant.id.hex() if isinstance(tenant, ActorRecord) else "",
         "gpus": [str(gpu) for gpu in worker.gpus or ()],
         "cpus": list(tenant.cpus) if tenant is not None else [],

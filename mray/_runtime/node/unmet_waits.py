@@ -41,7 +41,7 @@ class Waits:
 
     @above_limit()  # what is imported at the first look is a file
     def _look(self) -> None:
-        from mray._scheduler.waits import sentence, waits, work_of_waiting  # noqa: PLC0415  (not on the way to the first answer of a session)
+        from mray._scheduler.waits import root_of_waiting, sentence, waits  # noqa: PLC0415  (not on the way to the first answer of a session)
 
         scheduler = self._scheduler
         before = {id(tenant) for tenant in self._seen}
@@ -58,7 +58,7 @@ class Waits:
             if len(self._told) > _MOST_TOLD:
                 del self._told[next(iter(self._told))]
             off = f"End what is not needed, ask for less, or start with more. {settings.WARN_WAITING.name}=0 disables this message."
-            self._tell(f"{sentence(scheduler, wait)} {off}\n", work_of_waiting(tenant))
+            self._tell(f"{sentence(scheduler, wait)} {off}\n", root_of_waiting(tenant))
         if scheduler.queue.lacked():
             self._reactor.call_later(self._seconds, self._look)
         else:

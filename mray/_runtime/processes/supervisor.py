@@ -38,7 +38,7 @@ from mray._runtime.processes.interpreters import Interpreters
 from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
 from mray._runtime.processes.worker_process import Stream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
-from mray._scheduler.jobs import WORK_VARIABLE, job_of
+from mray._scheduler.jobs import ROOT_VARIABLE, job_of
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
 
 #: Zygotes that may die in a row without having forked a worker.
@@ -201,7 +201,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------------ starting workers
     def spawn(self, process: str, environment: dict[str, str]) -> None:
         """Start a worker with these variables."""
-        self._begin(WorkerProcess(process, environment.get(WORK_VARIABLE, "")), environment)
+        self._begin(WorkerProcess(process, environment.get(ROOT_VARIABLE, "")), environment)
 
     def _begin(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
         process = worker.process

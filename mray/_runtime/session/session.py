@@ -56,7 +56,7 @@ _END_SECONDS = 20.0
 _CUT_SECONDS = 2.0
 #: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
 _STORE_SHARE = 0.3
-#: Who has imported one of these means to use compiled graphs (see `mray._backends.graph_door`).
+#: Who has imported one of these means to use compiled graphs (see `mray._backends.lazy_graphs`).
 _SIGNS_OF_GRAPHS = ("mray.dag", "mray._graph")
 #: A place for temporary files that is on a disk everywhere.
 _ON_DISK = "/var/tmp"
@@ -174,7 +174,7 @@ class Session(SessionHold):
             old.leases.give_back_idle()
         with contextlib.suppress(OSError):  # the node has died, as we shall see
             sock = old.connect(NODE)
-        old.node.send((m.RENEW,))
+        old.node.send((m.RESET,))
         old.reactor.wait_until(self._is_over)
         if old.node.refused and old.fatal is not None:
             raise old.fatal

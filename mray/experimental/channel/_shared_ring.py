@@ -31,7 +31,7 @@ from mray._api.context import get_runtime_context
 from mray._api.current import current_backend
 from mray._channel.base import NOTHING, Failed
 from mray._channel.shm import ShmReader, ShmWriter
-from mray._common.own import Own
+from mray._common.process_local import ProcessLocal
 from mray._graph.compiler.resolve import layout_for
 from mray._graph.host import GraphHost
 from mray._ipc import layout as at
@@ -431,7 +431,7 @@ def own_actor() -> str:
 
 # ---------------------------------------------------------------------------------------------- registry
 #: At most one: those of the present session.
-_own_rings: Own[list[Rings]] = Own(list)
+_own_rings: ProcessLocal[list[Rings]] = ProcessLocal(list)
 _rings_lock = threading.Lock()
 
 

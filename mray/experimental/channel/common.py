@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from mray._api.current import current_backend
 from mray._api.type_hint import ChannelOutputType
 from mray._common.clock import now
-from mray._common.own import Own
+from mray._common.process_local import ProcessLocal
 from mray.exceptions import RayChannelError, RayChannelTimeoutError, RayTaskError
 from mray.experimental.channel.accelerator_context import AcceleratorContext
 from mray.experimental.channel.serialization_context import _SerializationContext
@@ -83,7 +83,7 @@ class ChannelContext:
         self._torch_device = device
 
 
-_contexts: Own[ChannelContext] = Own(ChannelContext)
+_contexts: ProcessLocal[ChannelContext] = ProcessLocal(ChannelContext)
 
 
 # -------------------------------------------------------------------------------------------- one channel

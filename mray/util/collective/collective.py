@@ -27,13 +27,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from mray._api.actor import ActorHandle
+from mray._api.counterpart import asked_of_ray, counterpart_of
 from mray._api.current import backend_if_started
 from mray._api.decorator import remote
-from mray._api.twin import asked_of_ray, twin_of
 from mray._api.verbs import get, get_actor, kill
 from mray._channel.collective_ops import library_of
 from mray._common.log import logger
-from mray._common.own import Own
+from mray._common.process_local import ProcessLocal
 from mray._device.platform import platform
 from mray.util.collective import types
 from mray.util.collective.backend_registry import (
@@ -80,7 +80,7 @@ __all__ = [
 JOIN_TIMEOUT = 30 * 60 * 1000
 
 #: The groups of this process, by name; None while it is joining.
-_own_groups: Own[dict[str, BaseGroup | None]] = Own(dict)
+_own_groups: ProcessLocal[dict[str, BaseGroup | None]] = ProcessLocal(dict)
 _lock = threading.Lock()
 
 
@@ -131,10 +131,10 @@ def init_collective_group(
     it also ends when one of them dies before it joins. RuntimeError outside of actors and tasks, and when the process is in a group of that
     name.
     """
-    twin = twin_of("util.collective")
-    if twin is not None:
+    counterpart = counterpart_of("util.collective")
+    if counterpart is not None:
         limit = {} if gloo_timeout is None else {"gloo_timeout": gloo_timeout}
-        twin.init_collective_group(world_size, rank, backend, group_name, **limit)
+        counterpart.init_collective_group(world_size, rank, backend, group_name, **limit)
         return
     _check_inside_actor()
     if not group_name:

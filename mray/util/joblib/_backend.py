@@ -1,9 +1,9 @@
 """The backend that joblib calls.
 
-In the process that calls ``joblib.Parallel``. Batches of calls go to a crew (see `mray.util._crew`) that is kept for the next
+In the process that calls ``joblib.Parallel``. Batches of calls go to a worker pool (see `mray.util._worker_pool`) that is kept for the next
 ``Parallel`` with the same number of jobs and options, as loky keeps its workers::
 
-    Parallel ──submit(batch)──▶ crew ──▶ actor: unwrap, call the batch
+    Parallel ──submit(batch)──▶ worker pool ──▶ actor: unwrap, call the batch
        ▲                                      │
        └── callbacks, in a thread of ours ◀───┘
 
@@ -26,7 +26,7 @@ from mray._api.current import backend_if_started
 from mray._api.init import init
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import cluster_resources, is_initialized, put
-from mray.util._crew import Code, Crew, Job
+from mray.util._worker_pool import Code, Job, WorkerPool
 
 #: Arguments from so many bytes on are put once.
 _LARGE = 100 * 1024
@@ -115,7 +115,7 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
     def __init__(self, nesting_level: int | None = None, ray_remote_args: dict[str, Any] | None = None, **options: Any) -> None:
         super().__init__(nesting_level=nesting_level, **options)
         self._remote_args = ray_remote_args
-        self._crew: Crew | None = None
+        self._worker_pool: WorkerPool | None = None
         self._settled: queue.SimpleQueue[tuple[Callback, Any] | None] = queue.SimpleQueue()
         #: id -> a large argument, and its ref; while a ``Parallel`` runs.
         self._large: dict[int, tuple[Any, ObjectRef]] = {}
@@ -150,15 +150,15 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         environment = dict(options.get("runtime_env") or {})
         # Libraries with threads of their own would start one for each core in every actor.
         environment["env_vars"] = {**self._prepare_worker_env(count), **environment.get("env_vars", {})}
-        self._crew = _crew_of(count, {**options, "runtime_env": environment})
+        self._worker_pool = _worker_pool_of(count, {**options, "runtime_env": environment})
         self.parallel = parallel
         threading.Thread(target=_call_back, args=(self._settled,), name="mray-joblib", daemon=True).start()
         return count
 
     def submit(self, func: Any, callback: Callback | None = None) -> _Batch:
         """Have an actor call a batch."""
-        crew = self._crew
-        assert crew is not None
+        worker_pool = self._worker_pool
+        assert worker_pool is not None
         large: list[ObjectRef] = []
         if hasattr(func, "items"):
             places: dict[int, _Place] = {}
@@ -170,9 +170,9 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
                 (function, [place(arg) for arg in args], {key: place(arg) for key, arg in kwargs.items()})
                 for function, args, kwargs in func.items
             ]
-        job = _Batch(crew.code_of(call_batch), func, large, callback, self._settled.put)
-        crew.backend.read_along()
-        crew.submit(job)
+        job = _Batch(worker_pool.code_of(call_batch), func, large, callback, self._settled.put)
+        worker_pool.backend.read_along()
+        worker_pool.submit(job)
         return job
 
     apply_async = submit
@@ -194,9 +194,9 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
 
     def terminate(self) -> None:
         """A ``Parallel`` is over; the actors stay for the next one."""
-        crew, self._crew = self._crew, None
-        if crew is not None and self._large and crew.is_open():
-            crew.tell_all(crew.code_of(let_go))
+        worker_pool, self._worker_pool = self._worker_pool, None
+        if worker_pool is not None and self._large and worker_pool.is_open():
+            worker_pool.tell_all(worker_pool.code_of(let_go))
         self._large.clear()
         self._settled.put(None)
         self._settled = queue.SimpleQueue()
@@ -204,9 +204,9 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """A batch has failed, or the user has interrupted: end the actors with all that they do."""
-        crew, parallel = self._crew, self.parallel
-        if crew is not None:
-            crew.terminate(RuntimeError("Parallel was aborted before this batch."))
+        worker_pool, parallel = self._worker_pool, self.parallel
+        if worker_pool is not None:
+            worker_pool.terminate(RuntimeError("Parallel was aborted before this batch."))
         self.terminate()
         if ensure_ready:
             self.configure(n_jobs=parallel.n_jobs, parallel=parallel)
@@ -220,26 +220,26 @@ def _call_back(settled: queue.SimpleQueue[tuple[Callback, Any] | None]) -> None:
         del item, callback, job
 
 
-#: The crew that the last ``Parallel`` used, and what it asked for.
-_kept: tuple[Crew, tuple[int, str]] | None = None
+#: The worker pool that the last ``Parallel`` used, and what it asked for.
+_kept: tuple[WorkerPool, tuple[int, str]] | None = None
 _lock = threading.Lock()
 
 
-def _crew_of(count: int, options: dict[str, Any]) -> Crew:
+def _worker_pool_of(count: int, options: dict[str, Any]) -> WorkerPool:
     global _kept
     wanted = count, repr(sorted(options.items()))
     with _lock:
         old = None
         if _kept is not None:
-            crew, had = _kept
-            if crew.backend is backend_if_started():
-                if had == wanted and crew.is_open():
-                    return crew
-                old = crew
+            worker_pool, had = _kept
+            if worker_pool.backend is backend_if_started():
+                if had == wanted and worker_pool.is_open():
+                    return worker_pool
+                old = worker_pool
         if not is_initialized():
             init(num_cpus=count)
-        crew = Crew(count, options=options, traceback_type=RemoteTraceback)
-        _kept = crew, wanted
+        worker_pool = WorkerPool(count, options=options, traceback_type=RemoteTraceback)
+        _kept = worker_pool, wanted
     if old is not None:
         old.close()
-    return crew
+    return worker_pool

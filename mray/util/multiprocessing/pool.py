@@ -20,7 +20,7 @@ from mray._api.verbs import cluster_resources, is_initialized
 from mray._common.clock import now
 from mray._common.log import logger
 from mray.exceptions import ActorDiedError
-from mray.util._crew import Code, Crew, Job, Worker, call_of, pack, unpack
+from mray.util._worker_pool import Code, Job, Worker, WorkerPool, call_of, pack, unpack
 from mray.util.debug import log_once
 
 __all__ = ["AsyncResult", "IMapIterator", "OrderedIMapIterator", "Pool", "UnorderedIMapIterator"]
@@ -75,7 +75,7 @@ class Pool:
                 "cluster."
             )
         self._processes = processes
-        self._crew = Crew(
+        self._worker_pool = WorkerPool(
             processes,
             initializer=initializer,
             initargs=tuple(initargs or ()),
@@ -104,10 +104,10 @@ class Pool:
     ) -> AsyncResult:
         """As `apply`, at once. One of the callbacks is called with the value or the exception, in a thread of mray's: be quick there."""
         self._check_running()
-        code = self._crew.code_of(func)
+        code = self._worker_pool.code_of(func)
         method, arguments = call_of(code, tuple(args or ()), kwds or kwargs or {})
-        result = AsyncResult(self._crew, callback, error_callback)
-        self._crew.submit(_Single(result, code, method, *arguments))
+        result = AsyncResult(self._worker_pool, callback, error_callback)
+        self._worker_pool.submit(_Single(result, code, method, *arguments))
         return result
 
     # -------------------------------------------------------------------------------------- many calls
@@ -160,10 +160,12 @@ class Pool:
         if chunksize is None:
             chunksize = -(-len(items) // (self._processes * 4))
         chunksize = max(1, chunksize)
-        code = self._crew.code_of(func)
-        result = MapResult(self._crew, callback, error_callback, len(items), chunksize)
+        code = self._worker_pool.code_of(func)
+        result = MapResult(self._worker_pool, callback, error_callback, len(items), chunksize)
         starts = range(0, len(items), chunksize)
-        self._crew.submit(*(_Chunk(result, index, code, method, list(items[at : at + chunksize])) for index, at in enumerate(starts)))
+        self._worker_pool.submit(
+            *(_Chunk(result, index, code, method, list(items[at : at + chunksize])) for index, at in enumerate(starts))
+        )
         return result
 
     def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> OrderedIMapIterator:
@@ -190,7 +192,7 @@ class Pool:
         """End the processes now; calls that are not over fail with ActorDiedError, whether they had begun or not."""
         self._state = TERMINATE
         self._feeders.clear()
-        self._crew.terminate(ActorDiedError(error_msg="The pool was terminated before the call."))
+        self._worker_pool.terminate(ActorDiedError(error_msg="The pool was terminated before the call."))
 
     def join(self) -> None:
         """Wait for the end of the processes, after `close` or `terminate`. ValueError before."""
@@ -198,11 +200,11 @@ class Pool:
             raise ValueError("Pool is still running")
         for feeder in tuple(self._feeders):
             feeder._feed(None)
-        self._crew.join()
+        self._worker_pool.join()
 
     def _end_if_fed(self) -> None:
         if self._state == CLOSE and not self._feeders:
-            self._crew.close()
+            self._worker_pool.close()
 
     def _check_running(self) -> None:
         if self._state != RUN:
@@ -229,9 +231,11 @@ class Pool:
     @property
     def _pool(self) -> list[Worker]:
         """The processes, with ``pid`` and ``is_alive()``, once they are ready."""
-        crew = self._crew
-        crew.wait_until(lambda: crew.broken is not None or all(worker.pid is not None for worker in tuple(crew.workers)), None)
-        return list(crew.workers)
+        worker_pool = self._worker_pool
+        worker_pool.wait_until(
+            lambda: worker_pool.broken is not None or all(worker.pid is not None for worker in tuple(worker_pool.workers)), None
+        )
+        return list(worker_pool.workers)
 
     def _repopulate_pool(self) -> None:
         """Nothing to do: who left has been replaced."""
@@ -241,10 +245,10 @@ class Pool:
 class AsyncResult:
     """What an asynchronous call will give. Thread-safe; may be waited for many times."""
 
-    def __init__(self, crew: Crew, callback: Callback | None, error_callback: Callback | None) -> None:
-        self._crew = crew
+    def __init__(self, worker_pool: WorkerPool, callback: Callback | None, error_callback: Callback | None) -> None:
+        self._worker_pool = worker_pool
         if callback is not None or error_callback is not None:
-            crew.backend.read_along()
+            worker_pool.backend.read_along()
         self._callback = callback
         self._error_callback = error_callback
         self._done = False
@@ -264,7 +268,7 @@ class AsyncResult:
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the call is over, or for `timeout` seconds."""
         if not self._done:
-            self._crew.wait_until(lambda: self._done, timeout)
+            self._worker_pool.wait_until(lambda: self._done, timeout)
 
     def get(self, timeout: float | None = None) -> Any:
         """The value; raises what the call raised, TimeoutError after `timeout` seconds, ActorDiedError when its process died."""
@@ -289,8 +293,10 @@ class AsyncResult:
 class MapResult(AsyncResult):
     """The list of a `map`, put together from its chunks."""
 
-    def __init__(self, crew: Crew, callback: Callback | None, error_callback: Callback | None, length: int, chunksize: int) -> None:
-        super().__init__(crew, callback, error_callback)
+    def __init__(
+        self, worker_pool: WorkerPool, callback: Callback | None, error_callback: Callback | None, length: int, chunksize: int
+    ) -> None:
+        super().__init__(worker_pool, callback, error_callback)
         self._value = [None] * length
         self._chunksize = chunksize
         self._left = -(-length // chunksize)
@@ -352,8 +358,8 @@ class IMapIterator:
         if chunksize < 1:
             raise ValueError(f"Chunksize must be 1+, not {chunksize:n}")
         self._pool = pool
-        self._crew = pool._crew
-        self._code = self._crew.code_of(func)
+        self._worker_pool = pool._worker_pool
+        self._code = self._worker_pool.code_of(func)
         self._items: Iterator[Any] | None = iter(iterable)
         self._chunksize = chunksize
         #: Chunks that were submitted, and of which all values were taken.
@@ -390,7 +396,7 @@ class IMapIterator:
             if not items:
                 self._items = None
         if jobs:
-            self._crew.submit(*jobs)
+            self._worker_pool.submit(*jobs)
         if self._items is None and self in self._pool._feeders:
             self._pool._feeders.remove(self)
             self._pool._end_if_fed()
@@ -408,7 +414,7 @@ class IMapIterator:
             index = self._next_chunk()
             if index is None:
                 left = None if deadline is None else max(0.0, deadline - now())
-                self._crew.wait_until(lambda: self._next_chunk() is not None, left)
+                self._worker_pool.wait_until(lambda: self._next_chunk() is not None, left)
                 index = self._next_chunk()
                 if index is None:
                     raise TimeoutError

@@ -23,9 +23,9 @@ from functools import update_wrapper
 from typing import Any, ParamSpec, TypeVar
 
 from mray._api.context import get_runtime_context
+from mray._api.counterpart import counterpart_of
 from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
-from mray._api.twin import twin_of
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._runtime.observe.observer import SessionGoneError, sessions
 from mray.util.state._gather import GATHER, View
@@ -131,12 +131,12 @@ def _ask_ray(address: str | None, name: str, *args: Any, **options: Any) -> Any:
     if address not in (None, "auto"):
         return None
     try:
-        twin = twin_of("util.state")
-        if twin is None:
+        counterpart = counterpart_of("util.state")
+        if counterpart is None:
             return None
-        if not hasattr(twin, name):
+        if not hasattr(counterpart, name):
             raise NotImplementedError(f"{name}() is mray's own: Ray has no listing of graphs and their channels.")
-        return getattr(twin, name)(*args, address=get_runtime_context().gcs_address, **options)
+        return getattr(counterpart, name)(*args, address=get_runtime_context().gcs_address, **options)
     except ImportError as error:
         raise ServerUnavailable(f'Ray\'s state API cannot be used here ({error}): pip install "ray[default]".') from None
     except Exception as error:
@@ -289,7 +289,7 @@ def list_channels() -> None:
 # ----------------------------------------------------------------------------------------------- single
 def get_records(record: type[_Record], key: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT) -> list[_Record]:
     """Every record whose id this is (an object may have several), in full."""
-    if twin_of("util.state") is not None and address in (None, "auto"):
+    if counterpart_of("util.state") is not None and address in (None, "auto"):
         found = _ask_ray(address, f"get_{_name(record.WORDS[0 if record is not ObjectState else 1])}", key, timeout=timeout)
         return found if isinstance(found, list) else [] if found is None else [found]
     form = _IDS.get(record.KEY)

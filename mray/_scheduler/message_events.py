@@ -1,4 +1,4 @@
-"""What processes say to the node, as events: the first half of every conversation with the scheduler."""
+"""Messages of processes to the node, as events: the first half of every conversation with the scheduler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mray._common import messages as m
 from mray._scheduler import events
 
-#: By the code of the message: the event, from the process that says it and the fields behind the code.
+#: By the code of the message: the event, from the process that sends it and the fields behind the code.
 EVENT_OF: dict[int, Callable[..., events.Event]] = {
     m.LEASE_REQUEST: lambda p, request, demand: events.LeaseRequested(p, request, demand),
     m.LEASE_CANCEL: lambda p, request: events.LeaseCancelled(p, request),

@@ -1,6 +1,6 @@
 """How user code comes into a process of Ray's: first the backend, then the code.
 
-In workers of Ray, in the driver, and in the server of Ray's client. What crosses is a `Shipped`; pickled, it is a small function by value
+In workers of Ray, in the driver, and in the server of Ray's client. A `Shipped` crosses; pickled, it is a small function by value
 that needs nothing installed, so that a node without mray, or with another version of it, says so instead of failing somewhere inside.
 """
 
@@ -35,7 +35,7 @@ class Shipped:
                 return [value_of(arg) for arg in args]
         return args
 
-    #: For shells, which have no globals.
+    #: For wrappers, which have no globals.
     bound_method = staticmethod(bound_method)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,7 +66,7 @@ def _unpack_by_value() -> Callable[[str, bytes], Shipped]:
             raise RuntimeError(
                 f"this node of the Ray cluster has mray {here}, and the driver has mray {version}: install the same version on every node."
             )
-        from mray._backends.ray.arrival import arrive  # noqa: PLC0415
+        from mray._backends.ray.shipped_code import arrive  # noqa: PLC0415
 
         return arrive(payload)
 

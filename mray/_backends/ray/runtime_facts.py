@@ -1,4 +1,4 @@
-"""What Ray tells of the process that asks, in mray's words.
+"""Facts of the asking process, from Ray, in mray's words.
 
 In driver and workers. Listings of the cluster, and where the calling code runs.
 """
@@ -11,14 +11,14 @@ from typing import Any
 import ray
 from ray.util.placement_group import placement_group_table
 
-from mray._backends.ray.twins import TABLES
+from mray._backends.ray.counterparts import TABLES
 
 
 def _binary(text: str | None) -> bytes | None:
     return bytes.fromhex(text) if text else None
 
 
-class Whereabouts(dict[str, Any]):
+class RuntimeFacts(dict[str, Any]):
     """See `mray._api.backend.Backend.context`. Each fact is asked for when it is read: some cost Ray a round trip.
 
     Answers when Ray has been shut down, too: a process that ends asks whether it is a driver.
@@ -111,7 +111,7 @@ def _placement_groups() -> list[dict[str, Any]]:
     return rows
 
 
-#: What `mray._api.backend.Backend.query` may be asked, and who answers.
+#: The queries of `mray._api.backend.Backend.query`, and the functions that answer them.
 QUERIES: dict[str, Callable[..., Any]] = {
     "cluster_resources": ray.cluster_resources,
     "available_resources": ray.available_resources,

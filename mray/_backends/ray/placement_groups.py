@@ -18,7 +18,7 @@ def _group(group_id: bytes) -> Any:
     return PlacementGroup(ray.PlacementGroupID(group_id))
 
 
-class PlaceCalls:
+class PlacementGroupCalls:
     """Placement groups, for `RayBackend`."""
 
     def create_placement_group(

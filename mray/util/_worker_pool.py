@@ -1,16 +1,17 @@
-"""A crew: actors that take jobs from one queue. What `multiprocessing.Pool`, `executor.Executor` and the joblib backend stand on.
+"""A worker pool: actors that take jobs from one queue; the base of `multiprocessing.Pool`, `executor.Executor` and the joblib backend.
 
     any thread                     reading thread (see `mray._ipc.reactor`)            members, one actor each
     submit ──▶ queue ──▶ send ────────────────────────────────────────────────────────▶ run the function
                  ▲                 answered ◀───────────────────────────────────────────┘
                  └── next job ◀────┘  └─▶ job.succeeded / job.failed
 
-Jobs are begun in the order of the queue by whichever member is free first. While jobs are short, members are sent some ahead, which saves
-the wait for the next one; when a member is free, the queue is empty and another's job turns out to be long, what that one has ahead is
-taken back. So no job waits behind a long one while a member idles, and jobs that wait for each other meet. (Taking back is cancelling: a
-call that has not begun comes back, one that has goes on.)
+Jobs are begun in the order of the queue by the member that is free first. While jobs are short, members are sent some ahead, which saves
+the wait for the next one; when a member is free, the queue is empty and another's job turns out to be long, the jobs that this one has
+ahead are taken back. So no job waits behind a long one while a member idles, and jobs that wait for each other meet. (Taking back is
+cancelling: a call that has not begun comes back, one that has goes on.)
 
-A function is pickled once per crew and sent once to each member. One with a closure is pickled each time: its cells may have changed.
+A function is pickled once per worker pool and sent once to each member. One with a closure is pickled each time: its cells may have
+changed.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ class EscapeError(Exception):
 
 
 class Member:
-    """What each actor of a crew runs."""
+    """The class of a worker pool's actors."""
 
     def __init__(self) -> None:
         self._functions: dict[int, Any] = {}
 
     def begin(self, initializer: bytes | None, initargs: Sequence[Any]) -> int:
-        """Get ready for jobs; returns the pid."""
+        """Run the initializer; returns the pid."""
         if initializer is not None:
             pickle.loads(initializer)(*initargs)
         return os.getpid()
@@ -98,12 +99,12 @@ class Member:
 
 
 def pack(values: list[Any]) -> bytes | list[Any]:
-    """As it travels: numbers, texts and the like as one pickle, which nobody has to look into on the way."""
+    """Pack values for the way: numbers, texts and the like as one pickle, which no process looks into."""
     return pickle.dumps(values, 5) if PLAIN_TYPES.issuperset(map(type, values)) else values
 
 
 def unpack(packed: bytes | list[Any]) -> list[Any]:
-    """What `pack` was given."""
+    """The values that `pack` was given."""
     return pickle.loads(packed) if isinstance(packed, bytes) else packed
 
 
@@ -118,7 +119,7 @@ class _Unloadable:
 
 
 class Code:
-    """A function on its way: what members call it, and its pickle."""
+    """A function on its way: its number for members, and its pickle."""
 
     __slots__ = ("number", "pickled")
 
@@ -191,12 +192,12 @@ class Worker:
         return not self.dead
 
 
-class Crew:
+class WorkerPool:
     """`size` actors and a queue.
 
-    `jobs_each`: an actor is replaced by a new one after so many jobs. With `mends` so is one that died, and the job it had fails;
-    otherwise the first death fails everything (`broken`). With `lazily`, actors start when there are jobs for them.
-    A failing `initializer` breaks the crew either way. A job's exception has a `traceback_type` of its process as the cause. Thread-safe.
+    `jobs_each`: an actor is replaced by a new one after so many jobs. With `mends` so is one that died, and the job it had fails; otherwise
+    the first death fails everything (`broken`). With `lazily`, actors start when there are jobs for them. A failing `initializer` breaks
+    the worker pool either way. A job's exception has a `traceback_type` of its process as the cause. Thread-safe.
 
     Invariant: a job is in `_queue`, or among some worker's `jobs`, or settled.
     """
@@ -516,7 +517,7 @@ class Crew:
         return jobs
 
     def join(self) -> None:
-        """Wait until a closed crew's jobs are over and its processes have ended."""
+        """Wait until a closed worker pool's jobs are over and its processes have ended."""
         self.wait_until(lambda: not (self.workers or self._queue or self._left), None)
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
@@ -535,14 +536,14 @@ class Crew:
             return error, None, None
 
 
-def _teller(crew: Crew, worker: Worker) -> Callable[[RayActorError], None]:
-    """What to call with a member's death; it keeps neither of them alive, and so not the actor."""
-    the_crew, the_worker = ref(crew), ref(worker)
+def _teller(worker_pool: WorkerPool, worker: Worker) -> Callable[[RayActorError], None]:
+    """The callback for a member's death; it keeps neither of them alive, and so not the actor."""
+    the_worker_pool, the_worker = ref(worker_pool), ref(worker)
 
     def tell(error: RayActorError) -> None:
-        crew, worker = the_crew(), the_worker()
-        if crew is not None and worker is not None:
-            crew._died(worker, error)
+        worker_pool, worker = the_worker_pool(), the_worker()
+        if worker_pool is not None and worker is not None:
+            worker_pool._died(worker, error)
 
     return tell
 

@@ -1,7 +1,7 @@
 """Ray's own module in place of one of mray's, where real Ray runs behind.
 
 In every process. Most of what users import stands on the verbs and so runs on any engine. What stands on mray's own processes instead
-(collectives, listings, metrics) is asked of Ray there: the backend knows how (`Backend.twin`).
+(collectives, listings, metrics) is asked of Ray there: the backend knows how (`Backend.counterpart`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def twin_of(module: str) -> Any:
+def counterpart_of(module: str) -> Any:
     """What answers for ``mray.<module>`` in this process, if it is not mray: Ray's module of that name; else None."""
     backend = backend_if_started()
-    return None if backend is None else backend.twin(module)
+    return None if backend is None else backend.counterpart(module)
 
 
 def asked_of_ray(module: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -28,10 +28,10 @@ def asked_of_ray(module: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            twin = twin_of(module)
-            if twin is None:
+            counterpart = counterpart_of(module)
+            if counterpart is None:
                 return function(*args, **kwargs)
-            answer: R = getattr(twin, function.__name__)(*args, **kwargs)
+            answer: R = getattr(counterpart, function.__name__)(*args, **kwargs)
             return answer
 
         return call

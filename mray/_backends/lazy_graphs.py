@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GRAPH_MODULE = "mray._backends.graph_host"
 
 
-def open_door(backend: NativeBackend, worker: Worker) -> None:
+def offer_graphs(backend: NativeBackend, worker: Worker) -> None:
     """Have this worker take part in graphs: from now on where their modules are there already, else from the first request."""
     client = backend.client
     client.sections["trace"] = lambda: _trace_of(worker)

@@ -1,7 +1,7 @@
-"""`Own`: what each process of a session has one of, such as the groups that it is a member of.
+"""`ProcessLocal`: a value of which each process of a session has one, such as the groups that it is a member of.
 
-In most engines that is a global variable. Where several processes of a session are simulated by one (`mray._backends.local`), each of
-them has its own; the engine says whose code runs (`use`). Any thread.
+In most engines that is a global variable. Where several processes of a session are simulated by one (`mray._backends.local`), each of them
+has its own; the engine names the running one (`use`). Any thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _whose: Callable[[], Any] | None = None
 
 
 def use(whose: Callable[[], Any] | None) -> None:
-    """From now on values belong to what this returns (weakly referenced; None: to the process itself); None: no more."""
+    """Make values belong to the object that `whose` returns (weakly referenced; None: to the process itself); None: no more."""
     global _whose
     _whose = whose
 
@@ -26,17 +26,17 @@ def is_simulated() -> bool:
     return _whose is not None
 
 
-class Own(Generic[T]):
+class ProcessLocal(Generic[T]):
     """A value that is made when a process first asks for it."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        #: Of the process itself; empty or one item.
+        #: The value of the process itself; empty or one item.
         self._only: list[T] = []
         self._of: weakref.WeakKeyDictionary[Any, T] = weakref.WeakKeyDictionary()
 
     def get(self) -> T:
-        """That of the process whose code runs."""
+        """The value of the process whose code runs."""
         owner = None if _whose is None else _whose()
         if owner is None:
             if not self._only:

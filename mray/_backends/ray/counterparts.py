@@ -1,6 +1,6 @@
-"""What Ray must do itself: its own modules in place of mray's (`Backend.twin`), and what is asked of its tables (`Backend.query`).
+"""Ray's own modules in place of mray's (`Backend.counterpart`), and queries of its tables (`Backend.query`).
 
-In driver and workers. A twin takes mray's refs, handles and enumerations and raises mray's errors.
+In driver and workers. A counterpart takes mray's refs, handles and enumerations and raises mray's errors.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.ray.errors import translated
 
 #: Modules of mray that Ray answers for. All others stand on the verbs.
-_TWINS = frozenset({"util.collective", "util.metrics", "util.serialization", "util.state"})
+_ANSWERED_BY_RAY = frozenset({"util.collective", "util.metrics", "util.serialization", "util.state"})
 
 
-class Twin:
+class Counterpart:
     """A module of Ray, for callers from mray."""
 
     def __init__(self, module: ModuleType) -> None:
@@ -59,9 +59,9 @@ class Twin:
 
 
 @functools.cache
-def twin(module: str) -> Twin | None:
-    """The twin of a module of mray, if Ray answers for it."""
-    return Twin(importlib.import_module(f"ray.{module}")) if module in _TWINS else None
+def counterpart(module: str) -> Counterpart | None:
+    """The counterpart of a module of mray, if Ray answers for it."""
+    return Counterpart(importlib.import_module(f"ray.{module}")) if module in _ANSWERED_BY_RAY else None
 
 
 # ------------------------------------------------------------------------------------------------ tables
@@ -95,7 +95,7 @@ _KEY_VALUES: dict[str, Callable[..., Any]] = {
     "keys": internal_kv._internal_kv_list,
 }
 
-#: More of what `mray._api.backend.Backend.query` may be asked, and who answers.
+#: More queries of `mray._api.backend.Backend.query`, and the functions that answer them.
 TABLES: dict[str, Callable[..., Any]] = {
     "key_values": _key_values,
     "named_placement_group": _named_placement_group,

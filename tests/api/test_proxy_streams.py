@@ -155,11 +155,11 @@ def test_an_interrupt_while_steps_are_sent_neither_loses_nor_repeats_any(
             raise KeyboardInterrupt
         return whole(self, *rest)
 
-    with env.batch():  # the courier keeps out of it
+    with env.batch():  # the sender keeps out of it
         append(1)
         monkeypatch.setattr(connection, method, interrupted)
         with pytest.raises(KeyboardInterrupt):
-            env.lane().send() if way == "send" else len(log) if way == "ask" else append([2])
+            env.stream().send() if way == "send" else len(log) if way == "ask" else append([2])
         monkeypatch.undo()
         append(3)
     append(4)
@@ -199,7 +199,7 @@ def test_what_fails_unseen_is_told_to_the_thread_that_asked_for_it(env: IRemoteI
 
     def write() -> None:
         items[7] = 1
-        env.lane().send()
+        env.stream().send()
         failed.set()
         looked.wait()
         try:

@@ -1,4 +1,4 @@
-"""The courier: a thread that sends what nobody waits for.
+"""The sender: a thread that sends steps that nobody waits for.
 
 In each process that uses variables. A step is not sent by itself: those that follow within `LINGER` go with it in one call, as do those
 that a `fetch` sends along. And a variable that ends says so here, from a finalizer, which may take no lock: it only puts a record on the
@@ -16,11 +16,11 @@ import weakref
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
-from mray._common.own import Own
+from mray._common.process_local import ProcessLocal
 
 if TYPE_CHECKING:
     from mray.proxy._connection import Connection
-    from mray.proxy._lane import Lane
+    from mray.proxy._step_stream import StepStream
 
 _log = logging.getLogger(__name__)
 
@@ -29,18 +29,18 @@ LINGER = 0.001
 
 
 class Leaving:
-    """A connection has ended."""
+    """Marks the end of a connection."""
 
     __slots__ = ()
 
 
-class Courier:
-    """One for the process."""
+class Sender:
+    """The sender of a process."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        #: Puts a `Lane` with unsent steps, an end: (connection, target, holder, {lane: last step that uses it}), or a `Leaving`. From
-        #: finalizers, too.
+        #: Puts a `StepStream` with unsent steps, an end: (connection, target, holder, {stream: last step that uses it}), or a `Leaving`.
+        #: From finalizers, too.
         self.put = self._queue.put
         self._lock = threading.Lock()
         #: Connections of this process; while there are any, the thread runs.
@@ -49,12 +49,12 @@ class Courier:
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
     def enter(self, connection: Connection) -> Leaving:
-        """There is a connection more; it puts what it gets here when it ends."""
+        """Register a connection; it puts the returned object when it ends."""
         with self._lock:
             self._open.add(connection)
             self._connections += 1
             if self._connections == 1:
-                threading.Thread(target=self._deliver, name="proxy courier", daemon=True).start()
+                threading.Thread(target=self._deliver, name="proxy sender", daemon=True).start()
             if not self._hooked:
                 # After the engine's own, since it is registered later; so the engine still runs when this is called.
                 atexit.register(self.finish)
@@ -62,12 +62,12 @@ class Courier:
         return Leaving()
 
     def finish(self) -> None:
-        """At the end of the program: wait until what was asked for is done, as Python waits for threads. Reports what failed."""
+        """At the end of the program: wait until all steps are done, as Python waits for threads. Reports failures."""
         for connection in list(self._open):
             if connection.is_open():
-                for lane in list(connection.lanes):
+                for stream in list(connection.streams):
                     try:
-                        lane.finish()
+                        stream.finish()
                     except Exception as error:
                         _log.error("a step failed, and the program ended without looking at it", exc_info=error)
 
@@ -82,7 +82,7 @@ class Courier:
             except Empty:
                 pass
             ends: dict[Connection, list[Any]] = {}
-            lanes: list[Lane] = []
+            streams: list[StepStream] = []
             left = 0
             for item in items:
                 if type(item) is tuple:
@@ -90,14 +90,14 @@ class Courier:
                 elif type(item) is Leaving:
                     left += 1
                 else:
-                    lanes.append(item)
-            for lane in lanes:
-                _quietly(lane.send_rest)
+                    streams.append(item)
+            for stream in streams:
+                _quietly(stream.send_rest)
             for connection, ended in ends.items():
                 _quietly(connection.release, ended)
-            # What ended holds connections, and the last one's end is an actor's.
-            del items, ends, lanes, item
-            lane = connection = ended = None  # type: ignore[assignment]
+            # The ended objects hold connections, and the last one's end is an actor's.
+            del items, ends, streams, item
+            stream = connection = ended = None  # type: ignore[assignment]
             if left:
                 with self._lock:
                     self._connections -= left
@@ -106,12 +106,12 @@ class Courier:
 
 
 def _quietly(action: Any, *arguments: Any) -> None:
-    """Nobody waits for this: who uses the interpreter next is told that it is gone."""
+    """Call without errors: nobody waits, and the next user of the interpreter is told that it is gone."""
     try:
         action(*arguments)
     except Exception:
         pass
 
 
-#: This process's.
-courier: Own[Courier] = Own(Courier)
+#: The sender of this process.
+sender: ProcessLocal[Sender] = ProcessLocal(Sender)

@@ -1,6 +1,6 @@
-"""A session that begins anew for the same driver: what goes, and which workers stay.
+"""The reset of a session for the same driver: everything ends but some idle workers.
 
-All that the driver has asked for ends, whoever it was made through: tasks, actors (detached ones too), placement groups. A worker stays
+All that the driver has asked for ends, by whatever process it was made: tasks, actors (detached ones too), placement groups. A worker stays
 if nothing shows that it was ever there: it does nothing, leases no other, owns no actor and no object. So tests that share a session
 find warm processes, and no trace of each other in the session's books.
 """
@@ -13,7 +13,7 @@ from mray._common.messages import CAUSE_OWNER, WORKER_GONE
 from mray._scheduler.records import IDLE, LEAVING, STARTING, WorkerRecord
 
 if TYPE_CHECKING:
-    from mray._scheduler.events import DriverRenewed
+    from mray._scheduler.events import DriverReset
     from mray._scheduler.scheduler import Scheduler
 
 RESET_TEXT = "the session was reset since"
@@ -21,8 +21,8 @@ ACTOR_TEXT = "The actor is dead because its session was reset since."
 DRIVER_TEXT = "the driver, before its session was reset,"
 
 
-def renew(scheduler: Scheduler, event: DriverRenewed) -> None:
-    """The driver gives everything up and will join again, under another name."""
+def reset(scheduler: Scheduler, event: DriverReset) -> None:
+    """End everything of the driver, which will join again under another name."""
     member = scheduler.members.pop(event.process)
     for actor in list(scheduler.actors.records.values()):
         scheduler.actors.evict(actor, CAUSE_OWNER, ACTOR_TEXT)

@@ -1,11 +1,11 @@
 """Values on their way from one interpreter to another: as they were at the step that passed them on, and tensors of GPUs on their GPU.
 
-In both interpreters. The source's lane goes on while the value travels, so what later steps could write to is put away by that very step,
-and its ref travels in place of it (`Lent`). What lies in device memory the engine would bring to the host for that. So it is copied on the
-device, and lent by the engine's transport of device tensors where there is one (``"cuda_ipc"``). Copy and loan end with the receiver's last
-view.
+In both interpreters. The source's stream goes on while the value travels, so a value that later steps could write to is put away by that
+very step, and its ref travels in place of it (`TransferRef`). The engine would bring device memory to the host for that. So it is copied on
+the device, and passed on by the engine's transport of device tensors where there is one (``"cuda_ipc"``). Copy and loan end with the
+receiver's last view.
 
-Only tensors in lists, tuples and dicts are looked for. What hides them elsewhere goes through the host, as all does on Ray.
+Only tensors in lists, tuples and dicts are looked for. Objects that hide them elsewhere go through the host, as all do on Ray.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 #: Engines with tensors that others open where they lie.
-_LENDING = frozenset({"mray"})
-#: What no later step can write to.
+_TRANSFERS_TENSORS = frozenset({"mray"})
+#: Types that no later step can write to.
 _CONSTANT = frozenset({int, float, complex, str, bytes, bool, type(None)})
 
 
-class Lent(NamedTuple):
+class TransferRef(NamedTuple):
     """A ref to a value, in place of it."""
 
     ref: Any
 
 
 def passed(engine: Any, value: Any) -> Any:
-    """The value as it is now, whatever is done to it later: `Lent`, or itself."""
+    """The value as it is now, whatever is done to it later: `TransferRef`, or itself."""
     if type(value) in _CONSTANT or isinstance(value, engine.ObjectRef):
         return value
-    found = lent(engine, value)
-    return found if type(found) is Lent else Lent(engine.put(value))
+    found = transferred(engine, value)
+    return found if type(found) is TransferRef else TransferRef(engine.put(value))
 
 
-def lent(engine: Any, value: Any) -> Any:
-    """`Lent`, if the value holds tensors of devices and they can be lent; else the value."""
-    if engine.__name__ not in _LENDING or not engine.get_gpu_ids():
+def transferred(engine: Any, value: Any) -> Any:
+    """`TransferRef`, if the value holds tensors of devices and they can be lent; else the value."""
+    if engine.__name__ not in _TRANSFERS_TENSORS or not engine.get_gpu_ids():
         return value
     try:
         copied = _with(value, _copied)
         if copied is value:
             return value
-        return Lent(engine.put(copied, _tensor_transport="cuda_ipc"))
+        return TransferRef(engine.put(copied, _tensor_transport="cuda_ipc"))
     except (ValueError, RuntimeError):
         # Tensors of the host are among them, or one that requires grad; a list that holds itself.
         return value
@@ -50,12 +50,12 @@ def lent(engine: Any, value: Any) -> Any:
 
 def brought(engine: Any, answer: Any) -> Any:
     """The value that was lent; anything else as it is. Waits, for ever; raises the engine's errors."""
-    if type(answer) is not Lent:
+    if type(answer) is not TransferRef:
         return answer
     try:
         return engine.get(answer.ref)
     except ValueError:
-        if engine.__name__ not in _LENDING:
+        if engine.__name__ not in _TRANSFERS_TENSORS:
             raise
         # No GPU of this process reaches that one's memory.
         return engine.get(answer.ref, _use_object_store=True)

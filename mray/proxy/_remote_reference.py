@@ -1,8 +1,8 @@
-"""A hold: what makes a target stay while a variable of this process stands for it.
+"""A remote reference: it keeps a target alive while a variable of this process stands for it.
 
 In the process that uses the variable. It is known to the interpreter by the place of the step by which it began: the step that made the
 target, or the one that adopted it when the variable came from elsewhere. It ends when the steps that use it are done, so it counts in
-which lanes it was used last.
+which streams it was used last.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from mray.proxy._interpreter import TAKE, TOKEN
 from mray.proxy._step import Place
 
 if TYPE_CHECKING:
-    from mray.proxy._lane import Lane
     from mray.proxy._remote_interpreter import RemoteInterpreter
+    from mray.proxy._step_stream import StepStream
 
 
-class Hold:
+class RemoteReference:
     """Ends with the variable that has it."""
 
-    __slots__ = ("_holder", "_token", "env", "lane", "place", "uses")
+    __slots__ = ("_holder", "_token", "env", "place", "stream", "uses")
 
-    def __init__(self, env: RemoteInterpreter, lane: Lane, place: Place, holder: Place, token: Any = None) -> None:
+    def __init__(self, env: RemoteInterpreter, stream: StepStream, place: Place, holder: Place, token: Any = None) -> None:
         self.env = env
         #: Where it began.
-        self.lane = lane
+        self.stream = stream
         #: Of the target.
         self.place = place
         self._holder = holder
@@ -35,10 +35,10 @@ class Hold:
         self._token = token
 
     def __del__(self) -> None:
-        self.env.connection.courier.put((self.env.connection, self.place, self._holder, self.uses))
+        self.env.connection.sender.put((self.env.connection, self.place, self._holder, self.uses))
 
     def token(self) -> Any:
-        """What keeps the target alive while a pickled variable is on its way. Asks the interpreter, the first time."""
+        """The token that keeps the target alive while a pickled variable is on its way. Asks the interpreter, the first time."""
         if self._token is None:
             # This thread is in the middle of pickling something: after any call, Ray would take the refs that follow for strays.
             asking = threading.Thread(target=self._ask_token, name="proxy token")
@@ -50,24 +50,24 @@ class Hold:
         return self._token
 
     def _ask_token(self) -> None:
-        lane = self.env.lane()
+        stream = self.env.stream()
         try:
-            if not self.lane.sending:  # else all that came before has been sent
-                self.lane.send()
-            (self._token,) = lane.answer(lane.ask((TOKEN, *self.place)))
+            if not self.stream.sending:  # else all that came before has been sent
+                self.stream.send()
+            (self._token,) = stream.answer(stream.ask((TOKEN, *self.place)))
         except Exception as error:
             self._token = error
 
     def ref(self) -> Any:
         """A ref of the engine to the value; waits for nothing."""
-        lane = self.env.lane()
-        self.lane.send()
-        number = lane.add("pass", (self.env.var_of(self),))
-        return lane.ask_ref((TAKE, lane.id, number))
+        stream = self.env.stream()
+        self.stream.send()
+        number = stream.add("pass", (self.env.var_of(self),))
+        return stream.ask_ref((TAKE, stream.id, number))
 
     def pass_on(self) -> Any:
         """A ref of the engine to the value, for another interpreter; waits for nothing."""
-        lane = self.env.lane()
-        self.lane.send()
-        number = lane.add("pass", (self.env.var_of(self),))
-        return lane.ask((TAKE, lane.id, number))
+        stream = self.env.stream()
+        self.stream.send()
+        number = stream.add("pass", (self.env.var_of(self),))
+        return stream.ask((TAKE, stream.id, number))

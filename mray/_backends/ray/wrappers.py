@@ -1,6 +1,6 @@
-"""Shells: what Ray is given in place of the user's functions and classes.
+"""Wrappers: functions and classes that Ray gets in place of the user's.
 
-In the driver and in workers that call on. A shell looks to Ray like the user's own (names, signature, generator or coroutine or not, what
+In the driver and in workers that call on. A wrapper looks to Ray like the user's own (names, signature, generator or coroutine or not, what
 `mray.method` said) and has the user's code in a cell, as a `Shipped`. It is pickled by value: the functions below must not use globals.
 """
 
@@ -17,8 +17,8 @@ import ray.cloudpickle
 
 from mray._api.blueprint import COMMON_METHODS, ActorBlueprint, ActorMethodSpec
 from mray._api.signature import CallSignature
-from mray._backends.ray.arrival import Shipped
 from mray._backends.ray.client import into_bytes
+from mray._backends.ray.shipped_code import Shipped
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
 
 
@@ -33,15 +33,15 @@ def shipped(owner: Any, kind: str, value: Any) -> Shipped:
     return Shipped(value, payload)
 
 
-# Ray sends values into generators, which a user's ``yield from`` of an iterator cannot take: shells iterate.
+# Ray sends values into generators, which a user's ``yield from`` of an iterator cannot take: wrappers iterate.
 
 
 # ------------------------------------------------------------------------------------------- functions
-def function_shell(function: Any) -> Any:
-    """Of a `RemoteFunction`."""
+def function_wrapper(function: Any) -> Any:
+    """The wrapper of a `RemoteFunction`."""
     code = shipped(function, "function", function.function)
-    shell = _generator_task(code) if function.is_generator else _task(code)
-    return _dressed(shell, function.name, function.module, function.signature)
+    wrapper = _generator_task(code) if function.is_generator else _task(code)
+    return _disguised(wrapper, function.name, function.module, function.signature)
 
 
 def _task(code: Shipped) -> Callable[..., Any]:
@@ -63,20 +63,20 @@ def _generator_task(code: Shipped) -> Callable[..., Any]:
     return task
 
 
-def _dressed(shell: Any, name: str, module: str, signature: CallSignature, bound: bool = False) -> Any:
-    shell.__name__ = name.rpartition(".")[2]
-    shell.__qualname__ = name
-    shell.__module__ = _module_name(module)
+def _disguised(wrapper: Any, name: str, module: str, signature: CallSignature, bound: bool = False) -> Any:
+    wrapper.__name__ = name.rpartition(".")[2]
+    wrapper.__qualname__ = name
+    wrapper.__module__ = _module_name(module)
     parameters = list(signature.signature().parameters.values())
     parameters = [parameter.replace(annotation=parameter.empty, default=_default(parameter)) for parameter in parameters]
     if bound:
         parameters.insert(0, inspect.Parameter(_unused({parameter.name for parameter in parameters}), inspect.Parameter.POSITIONAL_ONLY))
-    shell.__signature__ = inspect.Signature(parameters)
-    return shell
+    wrapper.__signature__ = inspect.Signature(parameters)
+    return wrapper
 
 
 def _module_name(module: str | None) -> str:
-    """What Ray is to call a module: the program by its file, as it calls programs. It would look for the file of the shell."""
+    """The name of a module for Ray: the program by its file, as Ray calls programs. It would look for the file of the wrapper."""
     if module and module != "__main__":
         return module
     file = getattr(sys.modules["__main__"], "__file__", None)
@@ -84,7 +84,7 @@ def _module_name(module: str | None) -> str:
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    """Only whether there is one: a default is the user's value, and the shell must unpickle before the user's code."""
+    """Only whether there is one: a default is the user's value, and the wrapper must unpickle before the user's code."""
     return parameter.empty if parameter.default is parameter.empty else None
 
 
@@ -108,16 +108,16 @@ _METHOD_OPTIONS = (
 )
 
 
-def class_shell(blueprint: ActorBlueprint) -> type:
+def class_wrapper(blueprint: ActorBlueprint) -> type:
     """Of the class of actors that a blueprint is of."""
     user_class: Any = blueprint.cls
     code = shipped(blueprint, "actor class", user_class)
     body: dict[str, Any] = {"__module__": blueprint.module or "__main__", "__qualname__": blueprint.name, "__doc__": None}
     for name, spec in blueprint.methods.items():
-        if name not in COMMON_METHODS and name not in _OF_THE_SHELL:
-            body[name] = _method_shell(user_class, spec, blueprint, code)
+        if name not in COMMON_METHODS and name not in _OF_THE_WRAPPER:
+            body[name] = _method_wrapper(user_class, spec, blueprint, code)
     construct = _async_constructor if blueprint.init.is_async else _constructor
-    body["__init__"] = _dressed(construct(code), "__init__", blueprint.module, blueprint.init.signature, bound=True)
+    body["__init__"] = _disguised(construct(code), "__init__", blueprint.module, blueprint.init.signature, bound=True)
     body.update(_common_methods())
     names = {name: body[name] for name in ("__module__", "__qualname__", "__doc__")}
     if user_class.__repr__ is not object.__repr__:
@@ -127,12 +127,13 @@ def class_shell(blueprint: ActorBlueprint) -> type:
     return type(blueprint.class_name, (), body)
 
 
-#: What Python calls on the instance; the user's `__repr__` is called by the shell's.
-_OF_THE_SHELL = frozenset({"__init__", "__repr__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__", "__reduce__",
-                           "__reduce_ex__", "__getstate__", "__setstate__", "__eq__", "__hash__", "__bool__", "__len__"})  # fmt: skip
+#: Methods that Python calls on the instance; the user's `__repr__` is called by the wrapper's.
+_OF_THE_WRAPPER = frozenset({"__init__", "__repr__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__",
+                             "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__eq__", "__hash__", "__bool__",
+                             "__len__"})  # fmt: skip
 
 
-def _method_shell(user_class: Any, spec: ActorMethodSpec, blueprint: ActorBlueprint, code: Shipped) -> Any:
+def _method_wrapper(user_class: Any, spec: ActorMethodSpec, blueprint: ActorBlueprint, code: Shipped) -> Any:
     function = inspect.unwrap(getattr(user_class, spec.name))
     if inspect.isasyncgenfunction(function):
         make = _async_generator_method
@@ -142,11 +143,11 @@ def _method_shell(user_class: Any, spec: ActorMethodSpec, blueprint: ActorBluepr
         make = _async_method
     else:
         make = _method
-    shell = _dressed(make(spec.name, code), spec.name, blueprint.module, spec.signature, bound=True)
+    wrapper = _disguised(make(spec.name, code), spec.name, blueprint.module, spec.signature, bound=True)
     given = {name: value for name, value in (spec.options or {}).items() if name in _METHOD_OPTIONS}
     if spec.num_returns != ("streaming" if spec.is_generator else 1):
         given["num_returns"] = spec.num_returns
-    return ray.method(**given)(shell) if given else shell
+    return ray.method(**given)(wrapper) if given else wrapper
 
 
 def _constructor(code: Shipped) -> Callable[..., Any]:
@@ -211,7 +212,7 @@ def _common_methods() -> dict[str, Any]:
         return fn(self.mray_instance, *args, **kwargs)
 
     def __ray_terminate__(self: Any) -> None:  # noqa: N807
-        import ray.actor  # noqa: PLC0415  (shells have no globals)
+        import ray.actor  # noqa: PLC0415  (wrappers have no globals)
 
         ray.actor.exit_actor()
 
@@ -229,7 +230,7 @@ def _representation(code: Shipped) -> Callable[[Any], str]:
 
 # ------------------------------------------------------------------------------- classes known by a handle
 def blueprint_of(handle: Any) -> ActorBlueprint:
-    """What a handle of Ray's tells of its class; for actors that this process knows by their name only."""
+    """The blueprint from a handle of Ray's; for actors that this process knows by their name only."""
     if not isinstance(handle, ray.actor.ActorHandle):  # of Ray's client, whose classes cannot be named without grpc
         dir(handle)  # has it ask the cluster for what follows; the name of the class nobody tells it
         class_name, module = "Actor", ""

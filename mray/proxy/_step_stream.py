@@ -1,10 +1,10 @@
-"""A lane: the steps that one thread asks of one interpreter, in order.
+"""A step stream: the steps that one thread asks of one interpreter, in order.
 
-In the process that asks. Steps are collected, and sent when somebody wants a result, when there are many, or by the courier a moment later.
-Lanes of different threads know nothing of each other, so that none of them waits for what another is waiting for.
+In the process that asks. Steps are collected, and sent when somebody wants a result, when there are many, or by the sender a moment later.
+Streams of different threads know nothing of each other, so that none of them waits for the condition that another waits for.
 
 A step whose operands could change before it is sent (or that are of unknown types) is sent at once, after those before it. Pickling it may
-call anything; what that asks for goes by another lane, since this one is in the middle of a step.
+call anything; its own steps go by another stream, since this one is in the middle of a step.
 
 Ctrl-C may come between any two lines, and no number may be left out for that, since the interpreter would wait for its step. So steps stay
 in `_pending` until they have been sent, and may be sent twice; the interpreter does them once.
@@ -18,12 +18,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mray.proxy._interpreter import READY, TAKE, TOKEN
-from mray.proxy._lending import Lent, lent
 from mray.proxy._step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
+from mray.proxy._tensor_transfer import TransferRef, transferred
 
 if TYPE_CHECKING:
     from mray.proxy._connection import Connection
-    from mray.proxy._hold import Hold
+    from mray.proxy._remote_reference import RemoteReference
 
 #: Steps in one call.
 _MANY = 128
@@ -35,24 +35,24 @@ IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(E
 _NOTHING: Step = ("close", LITERAL, (None,), ())
 
 
-class Lane:
-    """Used by one thread at a time; the courier sends what is left."""
+class StepStream:
+    """Used by one thread at a time; the sender sends the rest."""
 
     __slots__ = ("__weakref__", "_batching", "_lock", "_pending", "_queued", "_unanswered", "connection", "id", "sending")
 
-    def __init__(self, connection: Connection, lane_id: int) -> None:
+    def __init__(self, connection: Connection, stream_id: int) -> None:
         self.connection = connection
-        self.id = lane_id
-        #: A step is being pickled, in the thread that uses the lane.
+        self.id = stream_id
+        #: A step is being pickled, in the thread that uses the stream.
         self.sending = False
-        # Pickling a step may want this lane's earlier steps to be sent, which they are.
+        # Pickling a step may want this stream's earlier steps to be sent, which they are.
         self._lock = threading.RLock()
         #: The number of the first step that has not been sent, and the steps from there on.
         self._pending: tuple[int, list[Step]] = (0, [])
         self._queued = False
         self._batching = 0
         self._unanswered = 0
-        connection.lanes.add(self)
+        connection.streams.add(self)
 
     def add(self, operation: str, operands: tuple[Any, ...], kwargs: dict[str, Any] | None = None, asks: bool = False) -> int:
         """Add a step and return its number. Raises whatever the pickling of an operand raises.
@@ -63,13 +63,13 @@ class Lane:
         if kwargs:
             names = tuple(kwargs)
             operands = (*operands, *kwargs.values())
-        uses: list[Hold] = []
+        uses: list[RemoteReference] = []
         kinds, wire, immutable = self._encode(operands, uses)
         with self._lock:
             first, steps = self._pending
             number = first + len(steps)
-            for hold in uses:
-                hold.uses[self.id] = number
+            for reference in uses:
+                reference.uses[self.id] = number
             step = (operation, kinds, wire, names)
             if not immutable or self.connection.local is not None:
                 self.send()
@@ -77,28 +77,28 @@ class Lane:
             else:
                 steps.append(step)
                 if len(steps) >= _MANY or not (asks or self._queued):
-                    self._see_off(steps)
+                    self._dispatch(steps)
         if self._unanswered > _WINDOW and not self._batching:
             self.connection.answer(self.ask((READY, 0, -1)))
         return number
 
-    def add_simple(self, operation: str, hold: Hold, literal: Any) -> int:
-        """As `add`, for most of a chain: an operator with a literal, an attribute, an item. Of a result of this very lane."""
+    def add_simple(self, operation: str, reference: RemoteReference, literal: Any) -> int:
+        """As `add`, for most of a chain: an operator with a literal, an attribute, an item. Of a result of this very stream."""
         if self.connection.local is not None:
-            return self.add(operation, (hold.env.var_of(hold), literal))
+            return self.add(operation, (reference.env.var_of(reference), literal))
         with self._lock:
             first, steps = self._pending
             number = first + len(steps)
-            hold.uses[self.id] = number
-            steps.append((operation, "sv", (hold.place[1], literal), ()))
+            reference.uses[self.id] = number
+            steps.append((operation, "sv", (reference.place[1], literal), ()))
             if not self._queued or number - first >= _MANY:
-                self._see_off(steps)
+                self._dispatch(steps)
         if self._unanswered > _WINDOW and not self._batching:
             self.connection.answer(self.ask((READY, 0, -1)))
         return number
 
-    def _see_off(self, steps: list[Step]) -> None:
-        """Have steps sent, at once if they are many."""
+    def _dispatch(self, steps: list[Step]) -> None:
+        """Send steps, at once if they are many."""
         if self._batching:
             return
         if len(steps) >= _MANY:
@@ -106,13 +106,13 @@ class Lane:
         elif not self._queued:
             try:
                 self._queued = True
-                self.connection.courier.put(self)
+                self.connection.sender.put(self)
             except BaseException:
                 self._queued = False
                 raise
 
     def send(self) -> None:
-        """Send what is left; waits for nothing."""
+        """Send the rest; waits for nothing."""
         with self._lock:
             first, steps = self._pending
             if steps:
@@ -134,18 +134,18 @@ class Lane:
         self._unanswered += 1
 
     def send_rest(self) -> None:
-        """As `send`, for the courier."""
+        """As `send`, for the sender."""
         self._queued = False
         if not self._batching:
             self.send()
 
     def finish(self) -> None:
-        """Wait until everything is done, if that is not known. Raises what failed unseen."""
+        """Wait until everything is done, if that is not known. Raises the error that nobody has seen."""
         if self._pending[1] or self._unanswered:
             self.connection.answer(self.ask((READY, 0, -1)))
 
     def ask(self, want: tuple[str, int, int]) -> Any:
-        """Send what is left and begin to wait for a result: what `answer` takes, once."""
+        """Send the rest and begin to wait for a result: the argument of `answer`, once."""
         with self._lock:
             first, steps = self._pending
             after = -1 if want[0] == TOKEN else first + len(steps) - 1
@@ -183,7 +183,7 @@ class Lane:
             self.send()
 
     # ------------------------------------------------------------------------------------ operands
-    def _encode(self, operands: tuple[Any, ...], uses: list[Hold]) -> tuple[str, tuple[Any, ...], bool]:
+    def _encode(self, operands: tuple[Any, ...], uses: list[RemoteReference]) -> tuple[str, tuple[Any, ...], bool]:
         """How the operands are to be read, the operands as they travel, and whether they can change before."""
         kinds = ""
         wire = []
@@ -194,25 +194,25 @@ class Lane:
                 kinds += LITERAL
                 wire.append(operand)
             elif hasattr(kind, "_is_var"):
-                hold = operand._hold
-                if hold.env.connection is self.connection:
-                    uses.append(hold)
-                    lane, number = place = hold.place
-                    if lane == self.id:
+                reference = operand._remote_reference
+                if reference.env.connection is self.connection:
+                    uses.append(reference)
+                    stream, number = place = reference.place
+                    if stream == self.id:
                         kinds += SAME
                         wire.append(number)
                     else:
-                        hold.lane.send()
+                        reference.stream.send()
                         kinds += OTHER
                         wire.append(place)
-                elif hold.env.connection.local is not None:
-                    value = lent(self.connection.engine, operand.fetch())
-                    kinds += FOREIGN if type(value) is Lent else LITERAL
+                elif reference.env.connection.local is not None:
+                    value = transferred(self.connection.engine, operand.fetch())
+                    kinds += FOREIGN if type(value) is TransferRef else LITERAL
                     wire.append(value)
                     immutable = False
                 else:
                     kinds += FOREIGN
-                    wire.append(hold.pass_on())
+                    wire.append(reference.pass_on())
                     immutable = False
             elif isinstance(operand, ModuleType):
                 kinds += MODULE
@@ -228,7 +228,7 @@ class Lane:
                 immutable = False
         return kinds, tuple(wire), immutable
 
-    def _replace(self, value: Any, uses: list[Hold]) -> Any:
+    def _replace(self, value: Any, uses: list[RemoteReference]) -> Any:
         """A container with places instead of variables; itself if there are none."""
         kind = type(value)
         if kind in IMMUTABLE:
@@ -270,6 +270,6 @@ def _is_immutable(value: Any) -> bool:
     return kind in IMMUTABLE or hasattr(kind, "_is_var")
 
 
-def new_place(lane: Lane) -> Place:
-    """The place of the step that the lane gets next. Only for who adds it at once, in the lane's thread."""
-    return lane.id, lane.next
+def new_place(stream: StepStream) -> Place:
+    """The place of the step that the stream gets next. Only for who adds it at once, in the stream's thread."""
+    return stream.id, stream.next

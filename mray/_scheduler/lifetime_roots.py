@@ -1,0 +1,76 @@
+"""The lifetime roots of a session that live, and the processes that end with one of them (see `mray._scheduler.jobs`)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mray._common.messages import CAUSE_OWNER
+from mray._scheduler.jobs import root_of
+from mray._scheduler.records import LEAVING, STARTING, WorkerRecord
+from mray._scheduler.workers import WorkerPool
+
+OWNER_GONE = "the driver, or the detached actor, that it worked for has ended"
+
+
+class Floor(Protocol):
+    """The part of the scheduler that roots need."""
+
+    workers: WorkerPool
+
+    def kill_process(self, process: str) -> None: ...
+
+
+class LifetimeRoots:
+    """The roots that live."""
+
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+        self._alive: set[str] = set()
+
+    def __contains__(self, root: str) -> bool:
+        return root in self._alive
+
+    def of_job(self, job: str) -> list[str]:
+        """The living roots of a job: the driver itself, its detached actors."""
+        return [root for root in self._alive if root.partition("/")[0] == job]
+
+    @property
+    def jobs(self) -> int:
+        """The number of drivers."""
+        return sum("/" not in root for root in self._alive)
+
+    def begin(self, root: str) -> None:
+        """Add a driver, or a detached actor."""
+        self._alive.add(root)
+
+    def end(self, root: str, *, at_once: bool) -> None:
+        """Remove a driver or a detached actor, and end its workers. Without `at_once`, workers that are ending already end in order."""
+        if not root or root not in self._alive:
+            return
+        self._alive.discard(root)
+        workers = self._floor.workers
+        for worker in workers.of(root):
+            if worker.intended is None or at_once:
+                self._end(worker)
+        workers.forget(root)
+
+    def _end(self, worker: WorkerRecord) -> None:
+        self._floor.workers.withdraw(worker)
+        worker.intended = worker.intended or (CAUSE_OWNER, OWNER_GONE)
+        if worker.state != STARTING:  # else it may have no process yet, and is ended once more when it joins
+            worker.state = LEAVING
+        self._floor.kill_process(worker.process)
+
+    def ended_before(self, worker: WorkerRecord) -> bool:
+        """Whether an idle worker was started in the last moment of its root: then it ends."""
+        root = root_of(worker.environment)
+        if not root or root in self._alive:
+            return False
+        self._end(worker)
+        return True
+
+    def worker_died(self, worker: WorkerRecord) -> None:
+        """Forget the environments of a root that is over, with its last worker."""
+        root = root_of(worker.environment)
+        if root and root not in self._alive:
+            self._floor.workers.forget(root)
