@@ -231,10 +231,10 @@ def memory_in_use(member: Any, rounds: int) -> int:
 
 @STREAMS
 def test_memory_does_not_grow_with_the_number_of_messages(ray, machine, group, streams):
-    machine(2, memory=160 << 20)
+    machine(2, memory=64 << 20)
     members = group(2, streams)
-    for used in on_all(ray, members, memory_in_use, 300):
-        assert used < 140 << 20
+    for used in on_all(ray, members, memory_in_use, 100):
+        assert used < 56 << 20
     on_all(ray, members, destroy)
 
 
