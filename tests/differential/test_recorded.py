@@ -1,5 +1,7 @@
 """Programs that were played on real Ray, whose outcomes mray must have too, but for what is meant (`tests.differential.known`).
 
+Each run plays those of a kind that between them have each kind of step with each error that it ends in; with MRAY_TEST_FULL=1 all.
+
 ``tools/differential --record`` writes them; it also looks for programs on which the engines differ.
 """
 
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 from tests.differential.engines import Engine
 from tests.differential.known import differences
+from tests.full import covering
 
 FILES = sorted((Path(__file__).parent / "recorded").glob("*.json"))
 
@@ -32,6 +35,13 @@ def player(shared_session: Any) -> Iterator[Engine]:
             shared_session.running = False
 
 
+def does(program: dict[str, Any]) -> Iterator[Hashable]:
+    """What a program does, step by step, and in what each ends, a value or an error."""
+    for step, outcome in zip(program["steps"], program["outcomes"], strict=True):
+        of_what = [step[name] for name in ("f", "c", "m", "name") if isinstance(step.get(name), str)]
+        yield step["do"], *of_what, outcome.get("error", "a value")
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_outcomes_are_those_of_ray(player: Engine, file: Path) -> None:
     recorded = json.loads(file.read_text())
@@ -39,7 +49,7 @@ def test_outcomes_are_those_of_ray(player: Engine, file: Path) -> None:
         pytest.skip(f"texts of errors are those of Python {recorded['python']}, on which this was recorded")
     assert recorded["programs"]
     different = []
-    for program in recorded["programs"]:
+    for program in covering(recorded["programs"], does):
         found = differences(program, program["outcomes"], player.play(program))
         if found:
             different.append(

@@ -15,6 +15,7 @@ from mray._channel.site import Site
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.compiler.deadlock import check_deadlock
 from mray._graph.plan import COMPUTE, DRIVER, INPUT, MIXED, PART, READ, WRITE, Argument, Graph, Operation, Plan, Source, Step, Transfer
+from tests.full import examples
 from tests.unit.simulator import Simulator, Stuck
 from tests.unit.sites import actor, driver
 
@@ -136,7 +137,7 @@ def gets_stuck(plan: Plan, capacity: int, in_flight: int, random: Random) -> Stu
 # ------------------------------------------------------------------------------------------- valid graphs
 @pytest.mark.timeout(600)  # of many examples on a busy machine
 @given(GRAPHS, st.integers(1, 3), st.integers(1, 4), RANDOM)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_valid_graph_runs_to_its_end(graph: Graph, capacity: int, in_flight: int, random: Random) -> None:
     Simulator(planned(graph, in_flight, random), capacity, in_flight, random).run(5)
 
@@ -169,7 +170,7 @@ def flat(plan: Plan) -> list[tuple[str, Operation]]:
 # ------------------------------------------------------------------------------------------- deadlock
 @pytest.mark.timeout(600)  # as above
 @given(GRAPHS, st.integers(1, 3), st.integers(1, 4), st.booleans(), RANDOM)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_exactly_what_gets_stuck_is_refused(graph: Graph, capacity: int, in_flight: int, everybody: bool, random: Random) -> None:
     plan = planned(graph, in_flight, random)
     victims = set(plan.schedule) if everybody else {random.choice(list(plan.schedule))}
