@@ -27,11 +27,12 @@ from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted
 from mray._ipc.segment import Ask
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
-from mray._runtime.client.calls import ActorCaller
+from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.client import Client
-from mray._runtime.client.deaths import actor_error
 from mray._runtime.client.killing import kill_actors
-from mray._runtime.client.requests import Answer
+from mray._runtime.connections.deaths import actor_error
+from mray._runtime.connections.endpoint import HangUp
+from mray._runtime.connections.requests import Answer
 from mray._runtime.worker.exits import ExitActor
 from mray.exceptions import AsyncioActorExit, OwnerDiedError, RaySystemError
 
@@ -81,8 +82,7 @@ class Host:
         self._own_doorbell: Doorbell | None = None
         #: By process: the actor in it, and whom to tell when it is gone.
         self._watches: dict[str, list[tuple[ActorCaller | None, Callable[[Exception], None]]]] = {}
-        client.on_peer_gone = self._on_peer_gone
-        client.on_peer_refused = self._on_peer_refused
+        client.on_hang_up = self._on_hang_up
 
         self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
         self._callers = RemoteCallers(self)
@@ -131,7 +131,7 @@ class Host:
         client = self._client
         actor_id = bytes.fromhex(actor)
         with client.lock:
-            caller = client.actor(actor_id)
+            caller = client.actors.of(actor_id)
             caller.subscribe()
         client.reactor.wait_until(lambda: caller.state in ("alive", "dead"))
         if caller.state == "dead":
@@ -150,7 +150,7 @@ class Host:
                 return None  # it, or this process, has no descriptor left to ask with
         actor_id = bytes.fromhex(actor)
         with client.lock:
-            caller = client.actor(actor_id)
+            caller = client.actors.of(actor_id)
         client.reactor.wait_until(lambda: caller.state in ("restarting", "dead") or caller.process != process)
         error = actor_error(actor_id, caller.class_name, caller.cause)
         assert isinstance(error, Exception)
@@ -211,25 +211,25 @@ class Host:
                 assert client.reactor.table is not None
                 self._own_doorbell = Doorbell(os.dup(client.reactor.wakeup_fd), client.reactor.table, client.reactor.row)
             return self._own_doorbell
-        return client.bells.of(process)
+        return client.wakeups.of(process)
 
     def ask_of(self, process: str) -> Ask:
-        return self._client.descriptors.ask_of(process)
+        return self._client.wakeups.descriptors.ask_of(process)
 
     def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
-        return GroupDoorbell(self._client.bells.group(key), doorbells)
+        return GroupDoorbell(self._client.wakeups.group(key), doorbells)
 
     def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
-        fd = self._client.bells.join_group(writer, key)
-        return lambda: self._client.bells.leave_group(fd)
+        fd = self._client.wakeups.join_group(writer, key)
+        return lambda: self._client.wakeups.leave_group(fd)
 
     def end_group_doorbell(self, key: str) -> None:
-        self._client.bells.end_group(key)
+        self._client.wakeups.end_group(key)
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:
         client = self._client
         with client.lock:
-            caller = client.actor(bytes.fromhex(actor))
+            caller = client.actors.of(bytes.fromhex(actor))
 
             def watch(now: ActorCaller) -> None:
                 if now.state in ("dead", "restarting"):
@@ -257,7 +257,7 @@ class Host:
         with client.lock:
             if process != self.process:
                 client.peer(process)  # which hangs up when it is gone
-            caller = client.actor(bytes.fromhex(actor)) if actor and process != self.process else None
+            caller = client.actors.of(bytes.fromhex(actor)) if actor and process != self.process else None
             if caller is not None:
                 caller.subscribe()
             watch = (caller, callback)
@@ -270,9 +270,10 @@ class Host:
 
         return cancel
 
-    def _on_peer_gone(self, process: str, error: Exception | None) -> None:
-        """A peer has hung up; with an error, although it lives. Client's lock held."""
-        if self.service is not None:
+    def _on_hang_up(self, hang_up: HangUp) -> None:
+        """A peer has hung up. Client's lock held."""
+        process, error = hang_up.connection.process, hang_up.error
+        if self.service is not None and not hang_up.unread:
             self.service.owner_gone(process)
         for caller, callback in self._watches.pop(process, ()):
             if error is not None:
@@ -281,11 +282,6 @@ class Host:
                 self._tell(callback, RaySystemError(f"The process {process} has ended."))
             else:
                 self._tell_cause(caller, process, callback)
-
-    def _on_peer_refused(self, process: str, error: Exception) -> None:
-        """A process lives that was to be watched, and cannot be: it has no descriptor left for it. Client's lock held."""
-        for _caller, callback in self._watches.pop(process, ()):
-            self._tell(callback, error)
 
     def _tell_cause(self, caller: ActorCaller, process: str, callback: Callable[[Exception], None]) -> None:
         """The actor's process is gone: tell how, once the node has said so."""

@@ -23,7 +23,8 @@ from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker
 from mray._ipc.limits import explaining
 from mray._objects.ownership import why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
-from mray._runtime.client.calls import ActorCaller, Call, pack_arguments
+from mray._runtime.client.actor_calls import ActorCaller
+from mray._runtime.client.calls import Call
 from mray._runtime.client.client import Client
 from mray._runtime.client.context import Context
 from mray._runtime.client.killing import kill_actors
@@ -157,7 +158,7 @@ class NativeBackend(PlacementCalls, Backend):
         return self.client.get(refs, timeout, through_host)
 
     def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
-        self.client._check()
+        self.client.check()
         context = self._context
         return self.client.tensors.put(value, transport, (context.actor_id or b"", context.class_name or ""))
 
@@ -228,9 +229,9 @@ class NativeBackend(PlacementCalls, Backend):
         call.options = plan.call_options
         if client.fatal is not None:
             raise client.fatal
-        pack_arguments(client, call, args, kwargs, f"{function.module}.{function.name}")
+        client.arguments.pack(call, args, kwargs, f"{function.module}.{function.name}")
         with client.lock:
-            if call.arguments is not None and plan.pool.awaits_arguments and client.await_arguments(call, plan.pool):
+            if call.arguments is not None and plan.pool.awaits_arguments and client.arguments.wait(call, plan.pool):
                 call.source = plan.pool
             else:
                 plan.pool.submit(call)
@@ -328,7 +329,7 @@ class NativeBackend(PlacementCalls, Backend):
         if detached:
             pack_own(client, call, actor_id, args, kwargs, what)
         else:
-            pack_arguments(client, call, args, kwargs, what)
+            client.arguments.pack(call, args, kwargs, what)
         spec: dict[str, Any] = {
             "label": f"actor {blueprint.class_name}",
             "class_name": blueprint.class_name,
@@ -354,7 +355,7 @@ class NativeBackend(PlacementCalls, Backend):
         if place is not None:
             spec["group"], spec["current_group"] = place
         with client.lock:
-            caller = client.actor(actor_id)
+            caller = client.actors.of(actor_id)
             caller.class_name = spec["class_name"]
             caller.learn(options, blueprint.is_async)
             # What the constructor needs must outlive every restart.
@@ -375,7 +376,7 @@ class NativeBackend(PlacementCalls, Backend):
                 return self._handle_of(taken)
         else:
             with client.lock:
-                if call.arguments is None or not client.await_arguments(call, _Creation(self, call, spec, actor_id)):
+                if call.arguments is None or not client.arguments.wait(call, _Creation(self, call, spec, actor_id)):
                     self.send_creation(call, spec, 0, actor_id)
                 else:
                     # From now on others may watch it, and anybody kill it.
@@ -387,13 +388,13 @@ class NativeBackend(PlacementCalls, Backend):
         """Ask the node for the actor. With `answer` wait for what it says: the public spec of another actor that has the name, or None."""
         client = self.client
         spec["arguments"] = (call.form, call.payload)
-        spec["values"] = call.argument_values(client)
+        spec["values"] = call.argument_values(client.borrowing.export)
         if answer:
             try:
                 return client.ask(m.ACTOR_CREATE, actor_id, spec)
             except RaySystemError as error:  # the node's no: somebody has the name
                 raise ActorAlreadyExistsError(str(error.client_exc)) from None
-        caller = client.actor(actor_id)
+        caller = client.actors.of(actor_id)
         client.node.send((m.ACTOR_CREATE, 0, actor_id, spec))
         caller.subscribe()
         return None
@@ -417,14 +418,14 @@ class NativeBackend(PlacementCalls, Backend):
         call, returned = _new_call(client, task_id, method.name, num_returns, options, handle)
         call.handle = handle._token
         call.parent = self._context.task_id
-        pack_arguments(client, call, args, kwargs or None, method.name, handle._blueprint)
+        client.arguments.pack(call, args, kwargs or None, method.name, handle._blueprint)
         if call.arguments is not None:
             warn_if_sent_back(call.arguments, handle)
         with client.lock:
             caller = client.actors.get(actor_id)
             if caller is None:
                 check_session(handle)
-                caller = client.actor(actor_id)
+                caller = client.actors.of(actor_id)
                 caller.class_name = handle._blueprint.class_name
                 caller.learn(handle._options, handle._blueprint.is_async)
             if options is not None or caller.particular:
@@ -435,7 +436,7 @@ class NativeBackend(PlacementCalls, Backend):
                     )
                 self._method_options(call, caller, options)
             if call.arguments is not None:
-                client.await_arguments(call, caller)
+                client.arguments.wait(call, caller)
             caller.submit(call)
         return returned
 
@@ -468,7 +469,7 @@ class NativeBackend(PlacementCalls, Backend):
 
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         with self.client.lock:
-            self.client.actor(handle._id).on_death(callback)
+            self.client.actors.of(handle._id).on_death(callback)
 
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
         handle = self._named(name, namespace or self.client.facts["namespace"])
@@ -509,7 +510,7 @@ class NativeBackend(PlacementCalls, Backend):
             "task_id": context.task_id,
             "task_name": context.task_name,
             "function_name": context.function_name,
-            "is_async": self._worker is not None and self._worker.lanes.is_async,
+            "is_async": self._worker is not None and self._worker.groups.is_async,
             "actor_id": context.actor_id,
             "actor_name": context.actor_name,
             "class_name": context.class_name,

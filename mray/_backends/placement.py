@@ -15,7 +15,6 @@ from mray._common.ids import PlacementGroupID, new_object_id, new_placement_grou
 from mray._common.labels import selects
 from mray._common.placement import NODE_ID_LABEL, check_fit, is_group_strategy, why_no_node
 from mray._objects.remote_error import pickle_error
-from mray._runtime.client.calls import freeze_value
 from mray.exceptions import RaySystemError, TaskPlacementGroupRemoved, TaskUnschedulableError
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class PlacementCalls:
     def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
         client = self.client
         entry = client.entry()
-        form, payload, refs = freeze_value(client, value, client.process)
+        form, payload, refs = client.freeze(value, client.process)
 
         def settle() -> None:
             if answer.error is None:
@@ -83,7 +82,7 @@ class PlacementCalls:
         answer = client.request(client.node, m.GROUP_AWAIT, group_id)
         if not client.wait_as_user(answer.is_ready, timeout):
             with client.lock:
-                client.give_up(answer)
+                client.requests.forget(answer)
             return False
         if answer.error is None:
             return True

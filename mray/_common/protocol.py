@@ -1,7 +1,7 @@
 """The table of messages: each with the roles that may exchange it, and the names and schemas of its fields.
 
 A reader of another process's message looks here before it believes it. The handlers of messages are elsewhere:
-`mray._runtime.client.dispatch` (drivers and workers), `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (messages of the
+`mray._runtime.connections.dispatch` (drivers and workers), `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (messages of the
 zygote), `mray._runtime.processes.zygote`, `mray._runtime.observe.observer`, `mray._runtime.node.introducer`.
 
 The node checks every message before it acts on it, since its tables keep whatever it has believed once. Drivers and workers check a message

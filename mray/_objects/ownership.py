@@ -67,7 +67,7 @@ class Entry(Holder):
     fetching = False
     #: The call that makes the value, while it is pending (for `cancel`).
     task: Any = None
-    #: How a value is made again whose memory is gone (see `mray._runtime.objects.reconstruction`), and what lay in vain where the owner
+    #: How a value is made again whose memory is gone (see `mray._runtime.client.reconstruction`), and what lay in vain where the owner
     #: said.
     recipe: Any = None
     missed = ""

@@ -179,6 +179,10 @@ def unpickle_error(data: bytes) -> BaseException:
     return UnserializableException(text)
 
 
+#: How the text of the pickled error of a task begins.
+TASK_ERROR = "ray.exceptions.RayTaskError: "
+
+
 def text_of(data: bytes) -> str:
     """The class and text of a pickled error, which is not itself unpickled; empty for what is none."""
     try:

@@ -5,17 +5,16 @@
     driver: session, client ──▶ node: node, supervisor, (scheduler) ──▶ zygote ──▶ worker: worker, executor, client
         └────────────── calls, straight to the worker ───────────────────────────────▶ ┘
 
-Eight rooms, each with a page of its own; an arrow says who imports whom:
+Nine rooms, each with a page of its own; imports go down only:
 
 ::
 
-    session ──▶ environment, node, observe ──▶ processes
-       └──────────────┬─────────┘
-    worker ──▶ client ──▶ objects
-
-`session` starts and ends it all for a driver; `processes` is how interpreters of ours are started and watched; the `node` answers and
-decides; the `client` is what every process that can call has, with `objects` of its own and borrowed ones; the `worker` runs user code;
-`environment` prepares it; `observe` looks on from outside.
+    session                                    begun, found, joined, ended: the driver's side
+    worker   observe   environment   node      user code runs | looking on | what user code wants | leases, actors, deaths
+    client                                     calls and replies
+    objects                                    values, owned and borrowed
+    connections                                who talks with whom, and how that ends
+    processes                                  how interpreters of ours are started and watched
 
 Rejected: one kind of session that everybody joins, as Ray has it. Most programs want to be alone with their machine, and to leave
 nothing; a private session needs no name, no start and no stop, and its workers are there before its driver has said hello.

@@ -18,8 +18,7 @@ import pytest
 import mray
 from mray._api.current import backend_if_started, keep
 from mray._common import settings
-from mray._runtime.observe import line_coverage
-from mray._runtime.processes import template
+from mray._runtime.processes import line_coverage, template
 from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
 from mray.pytest_plugin.stacks import Watch
 from mray.util.testing import reset

@@ -23,7 +23,7 @@ SHOWN = {
     "_runtime/session/breakpoints.py": "since when a breakpoint waits",
     "_runtime/node/jobs.py": "when a driver came",
     "_runtime/node/node.py": "when a driver left",
-    "_runtime/observe/process_snapshot.py": "when a call began",
+    "_runtime/worker/worker.py": "when a call began",
     "_runtime/session/session.py": "the name of a session",
     "_runtime/node/snapshot.py": "when a listing was made, and when somebody died",
     "_backends/timeline.py": "when a trace begins",

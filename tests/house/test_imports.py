@@ -26,7 +26,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_runtime/processes/interpreters.py": "hands the node's environment to builders of packages",
     "mray/_runtime/environment/package_builder.py": "hands its own to the installers",
     "mray/_runtime/session/session.py": "hands the driver's environment to the node",
-    "mray/_runtime/observe/line_coverage.py": "gives workers the variables by which coverage finds its measurement",
+    "mray/_runtime/processes/line_coverage.py": "gives workers the variables by which coverage finds its measurement",
     "mray/_runtime/processes/template.py": "hands the driver's environment to a template, and takes on that of a session in what it forks",
     "mray/_runtime/processes/supervisor.py": "hands the node's environment to the zygote and to workers",
     "mray/_runtime/processes/zygote.py": "gives a worker the variables of its runtime_env",

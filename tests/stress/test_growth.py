@@ -16,8 +16,8 @@ import pytest
 
 import mray
 from mray._api.current import backend_if_started
-from mray._runtime.observe.object_counts import ITEMS, census
 from mray._runtime.observe.observer import ask_node, ask_processes
+from mray._runtime.processes.object_counts import ITEMS, count_objects
 from mray.dag import InputNode
 from mray.util import placement_group, remove_placement_group
 from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -204,12 +204,12 @@ def test_as_much_again_leaves_as_many_objects_as_before(session, act, eventually
     times = ROWS[act] if full else max(ROWS[act] // 2, 12)
 
     def count_all() -> dict[str, dict[str, int]]:
-        own = ask_processes(client.session_dir, [service], ["census"], 60.0)[service]
+        own = ask_processes(client.session_dir, [service], ["object counts"], 60.0)[service]
         assert isinstance(own, dict), own
-        well, counts = own["census"]
+        well, counts = own["object counts"]
         assert well, counts
         counts.pop(ITEMS)  # its last calls have their places in a table (`Worker.recent`), some thousand of them
-        return {"driver": census(), "node": ask_node(client.session_dir, "census", 60.0), "actor": counts}
+        return {"driver": count_objects(), "node": ask_node(client.session_dir, "object counts", 60.0), "actor": counts}
 
     def grown() -> dict[str, int]:
         return {

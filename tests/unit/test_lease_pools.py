@@ -31,7 +31,7 @@ class Client:
 
     def __init__(self) -> None:
         self.node = Node()
-        self.leases = LeasePools(self)  # type: ignore[arg-type]
+        self.leases = LeasePools(self, self, self, str)  # type: ignore[arg-type]
 
     def try_peer(self, process: str) -> None:
         return None

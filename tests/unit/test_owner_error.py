@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mray._runtime.client import deaths
+from mray._runtime.connections import deaths
 from mray.exceptions import OwnerDiedError, RaySystemError
 
 

@@ -13,7 +13,7 @@ import pytest
 from mray._common import messages as m
 from mray._common.protocol import ANSWERING, CALLING, FROM_NODE, MESSAGES, NODE_TO_DRIVER, NODE_TO_WORKER, PEERS
 from mray._ipc.connection import ProtocolViolationError
-from mray._runtime.client.dispatch import Dispatch
+from mray._runtime.connections.dispatch import Dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Read by who joins, before anything is dispatched; by who looks on; on a channel of its own. And what comes only where lines are counted,

@@ -42,7 +42,7 @@ class Desk:
         reactor = SimpleNamespace(call_later=lambda seconds, call: self.later.append((self.now + seconds, call)))
         self.node, self.worker = Wire(), Wire()
         client: Any = SimpleNamespace(reactor=reactor, node=self.node, lock=threading.RLock(), fatal=None)
-        self.pools = client.leases = LeasePools(client)
+        self.pools = LeasePools(client, client, client, str)
         self.pool: Pool = self.pools.pool("key", {}, False)
         self.pool.pace = pace
         self.lease = Lease(self.pool, 1, "w", self.worker)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from mray._ipc.connection import Connection
 from mray._runtime.client.calls import Call
 from mray._runtime.client.client import Client
 from mray._runtime.client.leases import KEEP_SECONDS, Lease, LeasePools, Pool
-from mray.exceptions import RaySystemError
+from mray._runtime.observe import process_snapshot
 
 if TYPE_CHECKING:
     from mray._backends.local.node import LocalNode
@@ -45,7 +45,7 @@ class LocalLeases(LeasePools):
     def pool(self, key: Any, demand: dict[str, Any], single: bool) -> Pool:
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = LocalPool(self._client, key, demand, single)
+            pool = self._pools[key] = LocalPool(self, key, demand, single)
         return pool
 
     def on_recall(self, _node: Connection, lease_id: int) -> None:
@@ -59,7 +59,7 @@ class LocalLeases(LeasePools):
 
     def _end_idle(self, pool: Pool) -> None:
         self._watched.discard(pool)
-        now = self._client.reactor.run_token.clock  # type: ignore[attr-defined]
+        now = self.client.reactor.run_token.clock  # type: ignore[attr-defined]
         idle = [lease for lease in pool.leases.values() if not lease.connection.calls]
         for lease in idle:
             if now - lease.idle_since >= KEEP_SECONDS:
@@ -79,6 +79,7 @@ class LocalClient(Client):
         # Whoever chooses does: an event loop need not watch for what comes.
         self.reads_always = True
         self._local_node = node
+        process_snapshot.listen(self)
         self.segments = HeapSegments()  # type: ignore[assignment]
         #: One for all processes: a ref that reaches another one by reference, through a global, is as good there.
         self.entry = node.entry
@@ -103,15 +104,6 @@ class LocalClient(Client):
 
     def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
         return Heap.of(value), value.size, self.process
-
-    def close(self) -> None:
-        """Leave the session: everything that waits fails."""
-        self.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
-        for awaited in tuple(self.awaited.values()):
-            awaited.close()
-        self.reactor.close()
-        self.tensors.close()
-        self.hang_up()
 
     def hang_up(self) -> None:
         """Nobody reaches this process any more."""

@@ -1,6 +1,7 @@
 """Concurrency groups of a simulated process: each of their threads is a simulated thread, each loop waits cooperatively.
 
-The native ones (`mray._runtime.worker.groups`) run unchanged otherwise: they decide where each call runs and in which order calls begin.
+The native ones (`mray._runtime.worker.concurrency_groups`) run unchanged otherwise: they decide where each call runs and in which order
+calls begin.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._backends.local.run_token import Ended
 from mray._graph.actor.coroutines import own_loop, use_loop
-from mray._runtime.worker.groups import Lanes
+from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 
 if TYPE_CHECKING:
     from mray._backends.local.worker import LocalWorker
@@ -25,7 +26,7 @@ def _number_of(task: Any) -> tuple[int, str]:
     return len(name), name
 
 
-class LocalConcurrencyGroups(Lanes):
+class LocalConcurrencyGroups(ConcurrencyGroups):
     """All concurrency groups of one actor."""
 
     worker: LocalWorker
@@ -53,14 +54,14 @@ class LocalConcurrencyGroups(Lanes):
     def close_loops(self) -> None:
         """The calling simulated thread is over: close its event loops. Tasks that have not ended are dropped without a message."""
         loops = [own_loop()]
-        for lane in (self._lanes or {}).values():
-            state = vars(lane)
+        for group_executor in (self._executors or {}).values():
+            state = vars(group_executor)
             if state.get("_thread") == threading.get_ident():
                 loops.append(state["_loop"])
         for loop in loops:
             if loop is not None and not loop.is_closed() and not loop.is_running():
-                for lane in (self._lanes or {}).values():
-                    lane._queue.clear()  # nothing begins in a loop that ends
+                for group_executor in (self._executors or {}).values():
+                    group_executor._queue.clear()  # nothing begins in a loop that ends
                 for task in sorted(sys.modules["asyncio"].all_tasks(loop), key=_number_of):
                     task._log_destroy_pending = False
                     with contextlib.suppress(BaseException):

@@ -111,7 +111,7 @@ class HeapStore:
 
 
 class HeapSegments:
-    """Stands for `mray._runtime.objects.storing.OwnSegments`."""
+    """Stands for `mray._runtime.objects.owner.OwnSegments`."""
 
     def claim(self, payload: Any) -> None:
         """Nobody has to free it."""

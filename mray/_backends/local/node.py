@@ -188,7 +188,7 @@ class LocalNode:
             status = 1
         finally:
             here.backend.leave_graphs()
-            worker.lanes.close_loops()
+            worker.groups.close_loops()
         self.bury(here, status)
 
     def bury(self, here: Process, status: int | None) -> None:

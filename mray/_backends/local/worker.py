@@ -59,12 +59,12 @@ class LocalInterrupts(Interrupts):
         if force:
             self._client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
             if recursive:
-                self._client.cancelling.cancel_children(task_id)
+                self._cancelling.cancel_children(task_id)
             self.worker.end(1)
             return
         self.worker.interrupt()
         if recursive:
-            self._client.cancelling.cancel_children(task_id)
+            self._cancelling.cancel_children(task_id)
 
 
 class LocalExecutor(Executor):
@@ -100,11 +100,11 @@ class LocalWorker(Worker):
     """A worker's state and main loop."""
 
     simulated: Process
-    lanes: LocalConcurrencyGroups
+    groups: LocalConcurrencyGroups
 
     interrupts_class = LocalInterrupts
     executor_class = LocalExecutor
-    lanes_class = LocalConcurrencyGroups
+    groups_class = LocalConcurrencyGroups
 
     def __init__(self, client: LocalClient, node: LocalNode) -> None:
         super().__init__(client)
@@ -130,8 +130,8 @@ class LocalWorker(Worker):
 
     def doing(self) -> str:
         """A description of the running calls; "" when there is none."""
-        if self.lanes.running:
-            return ", ".join(call.task_name for call in self.lanes.running.values())
+        if self.groups.running:
+            return ", ".join(call.task_name for call in self.groups.running.values())
         context = vars(self.context)  # its attributes answer for the calling simulated thread
         return str(context["task_name"] or self.executor.shown) if context.get("task_id") is not None else ""
 
@@ -191,7 +191,7 @@ class LocalWorker(Worker):
     def _leave(self, kind: str, text: str) -> NoReturn:
         """End in order: calls that run, user hooks, then the process."""
         client = self.client
-        self.lanes.finish(kind)
+        self.groups.finish(kind)
         self._leaving = True
         self._give_back_all()
         client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))

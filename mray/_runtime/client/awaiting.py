@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._objects.ownership import Entry
-from mray._runtime.objects.reconstruction import revive
 
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
@@ -104,7 +103,7 @@ class AwaitedRefs:
         entry = ref._entry
         client.borrowing.check(ref)
         with client.lock:
-            revive(client, entry)
+            client.borrowing.revive(entry)
             if entry.form is None and entry.owner is not None:
                 client.borrowing.fetch(entry)
             if not entry.add_waiter(waiter):

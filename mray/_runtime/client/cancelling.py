@@ -36,12 +36,14 @@ from mray._ipc.connection import Connection
 from mray._ipc.interrupts import AGAIN_SECONDS
 from mray._objects.ownership import Entry
 from mray._runtime.client.calls import CANCELLED, Call
-from mray._scheduler.records import Ordered
 
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
-    from mray._runtime.client.client import Client
+    from mray._runtime.client.actor_calls import ActorCallers
+    from mray._runtime.client.arguments import Arguments
     from mray._runtime.client.context import Context
+    from mray._runtime.client.leases import LeasePools
+    from mray._runtime.objects.owner import Owner
 
 #: Where the actor stands in an object id, without its job.
 _ACTOR = slice(8, 20)
@@ -51,10 +53,12 @@ _INDEX = slice(24, 28)
 class Cancelling:
     """Cancels calls of this process. Methods want the client's lock unless they say otherwise."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Owner, arguments: Arguments, leases: LeasePools, actors: ActorCallers) -> None:
         self._client = client
-        #: Tasks that wait for arguments, and are in no queue.
-        self.waiting: Ordered[Call] = Ordered()
+        #: Where a call may be that has not been sent.
+        self._arguments = arguments
+        self._leases = leases
+        self._actors = actors
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         """Cancel the call behind a ref, wherever it is. Takes the lock itself; returns without waiting for the end of the task.
@@ -92,8 +96,8 @@ class Cancelling:
         if force and call.handle is not None:
             raise ValueError("force=True is not supported for actor tasks.")
         call.retries = CANCELLED
-        if call.source.cancel(call) or call in self.waiting:
-            self.waiting.discard(call)
+        if call.source.cancel(call) or call in self._arguments.waiting:
+            self._arguments.waiting.discard(call)
             call.cancel()
         else:
             connection = call.source.connection_of(call)
@@ -106,12 +110,11 @@ class Cancelling:
             self.cancel_call(call, False, True)
 
     def _outstanding(self) -> Iterator[Call]:
-        client = self._client
-        yield from self.waiting
-        yield from client.leases.queued()
-        for caller in client.actors.values():
+        yield from self._arguments.waiting
+        yield from self._leases.queued()
+        for caller in self._actors.values():
             yield from caller.queue
-        for connection in client.peers.values():
+        for connection in self._client.peers.values():
             yield from connection.calls.values()
 
     def interrupted(self, entries: Iterable[Entry]) -> None:
@@ -132,8 +135,9 @@ class Cancelling:
 class Interrupts:
     """Cancels what runs in this worker. See Note [whose interrupt]."""
 
-    def __init__(self, client: Client, context: Context) -> None:
+    def __init__(self, client: Owner, cancelling: Cancelling, context: Context) -> None:
         self._client = client
+        self._cancelling = cancelling
         self._context = context
         self._main = threading.main_thread().ident or 0
         #: Held while a signal is sent, and while names are dropped.
@@ -160,7 +164,7 @@ class Interrupts:
             if runs:
                 self._send()
         if runs and recursive:
-            self._client.cancelling.cancel_children(task_id)
+            self._cancelling.cancel_children(task_id)
 
     def _send(self) -> None:
         # A signal and no flag: it ends a sleep. But not one that the main thread is about to begin, having looked for signals already: so
@@ -194,7 +198,7 @@ class Interrupts:
         """An interrupt has ended this task: cancel what it had time to ask for since its children were cancelled. Main thread."""
         if self._named.get(task_id):
             with self._client.lock:
-                self._client.cancelling.cancel_children(task_id)
+                self._cancelling.cancel_children(task_id)
 
     def _is_wanted(self) -> bool:
         """Whether the SIGINT that has come is for what runs now. Main thread, in the handler."""

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mray._common import messages as m
@@ -26,7 +27,7 @@ from mray._ipc.segment import Ask, offered
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
+    from mray._runtime.connections.endpoint import Endpoint
 
 #: What keys of shared doorbells begin with.
 BELL = "doorbell "
@@ -38,8 +39,10 @@ _HEADER_BYTES = 4
 class Descriptors:
     """What this process and others ask each other for."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Endpoint, group_bell: Callable[[str], int]) -> None:
+        """`group_bell`: the descriptor of the bell of a ring that this process writes."""
         self._client = client
+        self._group_bell = group_bell
 
     def fetch(self, process: str, key: str) -> tuple[int, int]:
         """A descriptor from another process, and the row of that in the table. Waits until that process answers (or dies).
@@ -78,7 +81,7 @@ class Descriptors:
             if not key:
                 fd = client.reactor.wakeup_fd
             elif key.startswith(BELL):
-                fd = client.bells.group(key.removeprefix(BELL))
+                fd = self._group_bell(key.removeprefix(BELL))
             else:
                 descriptor = offered(key)  # held until it is sent
                 fd = descriptor.fd

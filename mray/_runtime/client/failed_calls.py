@@ -6,14 +6,11 @@ In every process, of the calls that it has made: what a caller knows outlives th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mray import exceptions
 from mray._common.history import History
-from mray._objects.remote_error import text_of
-
-if TYPE_CHECKING:
-    from mray._runtime.client.calls import Call
+from mray._objects.remote_error import TASK_ERROR, text_of
 
 #: How many are remembered, and in how many bytes.
 MOST = 1000
@@ -36,8 +33,6 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.NodeDiedError, "NODE_DIED"),
 )
 
-#: How the text of a pickled error begins.
-TASK_ERROR = "ray.exceptions.RayTaskError: "
 _CANCELLED = "ray.exceptions.TaskCancelledError"
 
 #: As `Failed`, the newest last.
@@ -71,13 +66,8 @@ def facts(error: BaseException) -> tuple[str, str]:
     return kind, text[:LONGEST]
 
 
-def note(call: Call, error: BaseException, process: str = "") -> None:
-    """This call has failed without an answer, of the process that ran it if one did. Client's lock held."""
-    _note(call, process, *facts(error))
-
-
-def answered(call: Call, payload: bytes, process: str) -> None:
-    """This call has failed: its worker answers with a pickled error. Client's lock held."""
+def facts_of_answer(payload: bytes) -> tuple[str, str]:
+    """(type, text) of the pickled error that a worker has answered with."""
     text = text_of(payload)
     if text.startswith(TASK_ERROR):
         cancelled = text.rstrip().rpartition("\n")[2].startswith(_CANCELLED)
@@ -86,26 +76,12 @@ def answered(call: Call, payload: bytes, process: str) -> None:
         cancelled = text.startswith(_CANCELLED)
         kind = next((word for error, word in _TYPES if text.startswith(f"ray.exceptions.{error.__name__}: ")), _TYPES[0][1])
         text = text.partition(": ")[2]
-    _note(call, process, *(("TASK_CANCELLED", "") if cancelled else (kind, text[:LONGEST])))
+    return ("TASK_CANCELLED", "") if cancelled else (kind, text[:LONGEST])
 
 
-def _note(call: Call, process: str, kind: str, text: str) -> None:
-    name, function = names_of(call)
-    client = getattr(call.source, "client", None)
-    owner = "" if client is None else client.process
-    resources = dict((getattr(call.source, "demand", None) or {}).get("resources") or {})
-    _failed.append(tuple(Failed(call.task_id, name, function, call.parent or b"", owner, process, resources, kind, text)))
-
-
-def names_of(call: Call) -> tuple[str, str]:
-    """The name of a call, and that of its function or method."""
-    method = call.method
-    if isinstance(method, str):
-        class_name = getattr(call.source, "class_name", "")
-        function = f"{class_name}.{method}" if class_name else method
-    else:
-        function = str(method[2]).rpartition(".")[2]
-    return (call.options or {}).get("name") or call.name or function, function
+def remember(failed: Failed) -> None:
+    """Keep it for listings. Client's lock held."""
+    _failed.append(tuple(failed))
 
 
 def rows() -> list[tuple[Any, ...]]:

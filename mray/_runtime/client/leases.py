@@ -16,21 +16,23 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._ipc.connection import Connection
-from mray._runtime.client.calls import CANCELLED, Call
-from mray._runtime.client.deaths import refused_error, worker_error
-from mray._runtime.client.faults import lost_call
+from mray._runtime.client.calls import CANCELLED, Call, lost_call
 from mray._runtime.client.memory_retries import MemoryRetries
-from mray._runtime.objects.reconstruction import remember
+from mray._runtime.client.reconstruction import remember
+from mray._runtime.connections.deaths import refused_error, worker_error
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
+    from mray._objects.ownership import Entry
+    from mray._runtime.client.arguments import Arguments
+    from mray._runtime.objects.borrowing import Borrowing
+    from mray._runtime.objects.owner import Owner
 
 #: Work pushed ahead to one worker, in seconds, and in tasks.
 AHEAD_SECONDS = 0.002
@@ -98,8 +100,9 @@ class Pool:
 
     awaits_arguments = True
 
-    def __init__(self, client: Client, key: Any, demand: dict[str, Any], single: bool) -> None:
-        self.client = client
+    def __init__(self, pools: LeasePools, key: Any, demand: dict[str, Any], single: bool) -> None:
+        self.pools = pools
+        self.client = pools.client
         self.key = key
         self.demand = demand
         #: One task a lease: the worker ends after it (GPU tasks, max_calls=1).
@@ -123,6 +126,15 @@ class Pool:
             return
         self.queue.append(call)
         self.feed()
+
+    def submit_when_ready(self, call: Call) -> None:
+        """A task whose arguments need not be there."""
+        if call.arguments is None or not self.pools.arguments.wait(call, self):
+            self.submit(call)
+
+    def new_entry(self) -> Entry:
+        """For a value that is going to be made."""
+        return self.client.entry()
 
     def ready(self, call: Call) -> None:
         """The arguments of a waiting task have come."""
@@ -149,11 +161,11 @@ class Pool:
                     calls = lease.connection.calls
                     while queue and len(calls) < depth and lease.takes() and queue[0].retries:
                         self._push(lease, queue.popleft())
-                self.client.leases.watch_pipelines(self)
+                self.pools.watch_pipelines(self)
         if queue:
             wanted = min(len(queue), MOST_REQUESTS) - len(self.requests)
             for _ in range(wanted):
-                self.client.leases.request(self)
+                self.pools.request(self)
 
     def _push(self, lease: Lease, call: Call) -> None:
         connection = lease.connection
@@ -168,7 +180,7 @@ class Pool:
         if function_id not in sent:
             sent.add(function_id)
             connection.post((m.FUNCTION, function_id, blob))
-        values = call.argument_values(self.client)
+        values = call.argument_values(self.pools.borrowing.export)
         connection.post(
             (m.TASK, call.task_id, function_id, call.num_returns, call.form, call.payload, call.refs, values, call.options, name)
         )
@@ -204,7 +216,7 @@ class Pool:
                     self._push(lease, queue.popleft())
                 lease.connection.flush()
                 if len(calls) > 1:
-                    self.client.leases.watch_pipelines(self)
+                    self.pools.watch_pipelines(self)
         if not calls:
             self._idle(lease, now)
 
@@ -218,7 +230,7 @@ class Pool:
             self.give_back(lease)
             return
         lease.idle_since = now
-        self.client.leases.watch_idle(self)
+        self.pools.watch_idle(self)
         for other in self.leases.values():
             waiting = len(other.connection.calls) - 1
             if waiting > 0 and not other.reclaiming and not other.lost:
@@ -233,7 +245,7 @@ class Pool:
             self.client.node.post((m.LEASE_CANCEL, number))
         if self.requests:
             for number in self.requests:
-                self.client.leases.cancelled(number)
+                self.pools.cancelled(number)
             self.requests.clear()
             self.client.node.flush()
 
@@ -258,7 +270,7 @@ class Pool:
         """Return a lease whose pipeline is empty."""
         if self.leases.pop(lease.lease_id, None) is not None:
             # POINT lease given up
-            self.client.leases.forget(lease.lease_id)
+            self.pools.forget(lease.lease_id)
             if not self.client.node.closed:
                 self.client.node.send((m.LEASE_RETURN, lease.lease_id))
 
@@ -290,7 +302,7 @@ class Pool:
         for index, call in enumerate(calls):
             if index == 0 and (self.single or cause[0] != m.CAUSE_EXIT):
                 if cause[0] == m.CAUSE_MEMORY and call.retries != CANCELLED:
-                    if not (self.demand["retriable"] and self.client.leases.memory.take(call)):
+                    if not (self.demand["retriable"] and self.pools.memory.take(call)):
                         call.fail(worker_error(call.name, cause), lease.process)
                     continue
                 if call.retries == 0:  # a cancelled one is told so below
@@ -339,7 +351,7 @@ class Pool:
         try:
             self.queue.remove(call)
         except ValueError:
-            return self.client.leases.memory.cancel(call)
+            return self.pools.memory.cancel(call)
         return True
 
     def connection_of(self, call: Call) -> Connection | None:
@@ -350,8 +362,12 @@ class Pool:
 class LeasePools:
     """All pools of a client, and its conversation with the node about leases."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Owner, borrowing: Borrowing, arguments: Arguments, tell_refusal: Callable[[str], None]) -> None:
+        """`tell_refusal` is called with the node's text when tasks can never be scheduled."""
+        self.client = client
+        self.borrowing = borrowing
+        self.arguments = arguments
+        self._tell_refusal = tell_refusal
         self.memory = MemoryRetries(client)
         #: A pool is there as long as a function's plan, a task, a request or a lease needs it: every placement group has pools of its own.
         self._pools: weakref.WeakValueDictionary[Any, Pool] = weakref.WeakValueDictionary()
@@ -366,7 +382,7 @@ class LeasePools:
         """The pool of a scheduling class."""
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = Pool(self._client, key, demand, single)
+            pool = self._pools[key] = Pool(self, key, demand, single)
         return pool
 
     def request(self, pool: Pool) -> None:
@@ -375,7 +391,7 @@ class LeasePools:
         pool.requests.add(self._numbers)
         # What waits is called by the first that waits, and not by the first that ever did.
         demand, label = pool.demand, f"task {pool.queue[0].name}"
-        self._client.node.send((m.LEASE_REQUEST, self._numbers, demand if demand.get("label") == label else {**demand, "label": label}))
+        self.client.node.send((m.LEASE_REQUEST, self._numbers, demand if demand.get("label") == label else {**demand, "label": label}))
 
     def queued(self) -> Iterator[Call]:
         """Every task that has not been pushed."""
@@ -406,7 +422,7 @@ class LeasePools:
         if pool is not None:
             pool.requests.discard(number)
             try:
-                connection = self._client.try_peer(process)
+                connection = self.client.try_peer(process)
             except OSError as error:
                 pool.fail(error)
         if pool is None or connection is None or not pool.queue:
@@ -434,7 +450,7 @@ class LeasePools:
         if pool is None:
             return
         pool.requests.discard(number)
-        self._client.unschedulable.hear(text)
+        self._tell_refusal(text)
         pool.refuse(text)
 
     def on_lost(self, _node: Connection, lease_id: int, cause: tuple[Any, ...]) -> None:
@@ -457,12 +473,12 @@ class LeasePools:
             return
         left = lease.since + SLICE_SECONDS - monotonic()
         if left > 0 and pool.queue and pool.pace is not None and pool.pace < left:
-            self._client.reactor.call_later(left, lambda: self._slice_over(lease))
+            self.client.reactor.call_later(left, lambda: self._slice_over(lease))
         else:
             self._recall(lease)
 
     def _slice_over(self, lease: Lease) -> None:
-        with self._client.lock:
+        with self.client.lock:
             if self._leases.get(lease.lease_id) is lease:
                 self._recall(lease)
 
@@ -488,26 +504,42 @@ class LeasePools:
                     lost_call(call, "GIVEN_BACK", error)
                 raise
 
+    def unread(self, connection: Connection) -> None:
+        """A worker lives that has read nothing of what was said over a connection: its lease is as it was."""
+        lease = connection.facts.get("lease")
+        if lease is not None and not lease.lost:
+            lease.pool.give_back(lease)
+            lease.pool.feed()
+
+    def broken(self, connection: Connection, error: Exception) -> None:
+        """A worker that lives answers nothing of what was said over a connection: it is to end."""
+        lease = connection.facts.get("lease")
+        if lease is not None and not lease.lost:
+            self.forget(lease.lease_id)
+            if not self.client.node.closed:  # the worker may not know of the lease
+                self.client.node.send((m.LEASE_BREAK, lease.lease_id, str(error)))
+            lease.pool.lost(lease, (m.CAUSE_CRASH, str(error), connection.pid, None, None))
+
     def watch_idle(self, pool: Pool) -> None:
         """Give idle leases of the pool back in a while."""
         if pool not in self._watched:
             self._watched.add(pool)
-            self._client.reactor.call_later(KEEP_SECONDS, lambda: self._end_idle(pool))
+            self.client.reactor.call_later(KEEP_SECONDS, lambda: self._end_idle(pool))
 
     def watch_pipelines(self, pool: Pool) -> None:
         """See in a while whether the tasks that the pool has pushed behind others have moved."""
         if pool not in self._pipelined:
             self._pipelined.add(pool)
-            self._client.reactor.call_later(STUCK_SECONDS, lambda: self._look_at(pool))
+            self.client.reactor.call_later(STUCK_SECONDS, lambda: self._look_at(pool))
 
     def _look_at(self, pool: Pool) -> None:
-        with self._client.lock:
+        with self.client.lock:
             self._pipelined.discard(pool)
             if pool.take_back_stuck(monotonic()):
                 self.watch_pipelines(pool)
 
     def _end_idle(self, pool: Pool) -> None:
-        with self._client.lock:
+        with self.client.lock:
             self._watched.discard(pool)
             now = monotonic()
             again = False

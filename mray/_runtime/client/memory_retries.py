@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mray._runtime.client.calls import Call
 
 if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
+    from mray._runtime.connections.endpoint import Endpoint
 
 #: The longest rest, in seconds.
 _LONGEST = 60.0
@@ -20,7 +20,7 @@ _LONGEST = 60.0
 class MemoryRetries:
     """The resting tasks of a client. All methods want the client's lock."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Endpoint) -> None:
         self._client = client
         self.resting: set[Call] = set()
 

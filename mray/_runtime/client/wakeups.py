@@ -10,17 +10,18 @@ import os
 from typing import TYPE_CHECKING
 
 from mray._ipc.doorbell import Doorbell, new_wakeup_fd
-from mray._runtime.client.descriptors import BELL
+from mray._runtime.client.descriptors import BELL, Descriptors
 
 if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
+    from mray._runtime.connections.endpoint import Endpoint
 
 
-class Bells:
+class Wakeups:
     """The doorbells this process knows."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Endpoint) -> None:
         self._client = client
+        self.descriptors = Descriptors(client, self.group)
         self._others: dict[str, Doorbell] = {}
         #: Group doorbells of rings that this process writes, by what both ends call the ring.
         self._groups: dict[str, int] = {}
@@ -29,7 +30,7 @@ class Bells:
         """The doorbell of a process; OSError when it has gone. Waits until that process answers (or dies)."""
         bell = self._others.get(process)
         if bell is None:
-            fd, row = self._client.descriptors.fetch(process, "")
+            fd, row = self.descriptors.fetch(process, "")
             assert self._client.reactor.table is not None
             bell = self._others[process] = Doorbell(fd, self._client.reactor.table, row)
         return bell
@@ -43,7 +44,7 @@ class Bells:
         if writer == self._client.process:
             fd = os.dup(self.group(ring))
         else:
-            fd, _row = self._client.descriptors.fetch(writer, BELL + ring)
+            fd, _row = self.descriptors.fetch(writer, BELL + ring)
         self._client.reactor.watch_wakeup(fd)
         return fd
 

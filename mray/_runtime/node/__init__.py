@@ -2,6 +2,6 @@
 
 `node` receives messages, asks the scheduler (`mray._scheduler`) and carries out what it decides. Around it: `members` (the connections of
 the processes that have joined), `introducer` (who reaches whom), `jobs` (drivers of a persistent session), `key_values`, `memory_monitor`,
-`unmet_waits` (what waits in vain is told), `departures`, `stray_workers` and `session_reset` (how workers end), `snapshot` (what observers
-are told).
+`unmet_waits` (what waits in vain is told), `graceful_kill`, `stray_workers` and `session_reset` (how workers end), `snapshot` (what
+observers are told).
 """

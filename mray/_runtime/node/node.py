@@ -49,9 +49,9 @@ from mray._runtime.node.jobs import Job, Jobs
 from mray._runtime.node.key_values import KeyValues
 from mray._runtime.node.members import Members
 from mray._runtime.node.memory_monitor import MemoryMonitor
-from mray._runtime.node.session_reset import Renewal
-from mray._runtime.node.stray_workers import Astray
-from mray._runtime.node.unmet_waits import Waits
+from mray._runtime.node.session_reset import SessionReset
+from mray._runtime.node.stray_workers import StrayWorkers
+from mray._runtime.node.unmet_waits import UnmetWaits
 from mray._runtime.processes.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
@@ -62,7 +62,7 @@ from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from mray._runtime.node.departures import Farewell
+    from mray._runtime.node.graceful_kill import GracefulKill
 
 #: How long the creation of an actor may be under way in another socket when somebody asks for it, in seconds.
 _CREATION_GRACE = 1.0
@@ -101,16 +101,16 @@ class Node:
         self._supervisor = Supervisor(
             self.reactor, session_dir, options, lifeline, lock, self._introducer.new_line, self._worker_died, self._printed
         )
-        self._astray = Astray(self.reactor, self._supervisor, table_name)
+        self._stray_workers = StrayWorkers(self.reactor, self._supervisor, table_name)
         self._supervisor.on_refused = self._worker_refused
         self.jobs = Jobs()
         #: Of a session that has one driver, which it ends with.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._key_values = KeyValues()
-        self._waits = Waits(self.reactor, self._scheduler, self._tell)
+        self._waits = UnmetWaits(self.reactor, self._scheduler, self._tell)
         #: Where workers are to write something before they end.
-        self._farewell = self._new_farewell() if options["coverage"] is not None else None
-        self._kill = self._supervisor.kill if self._farewell is None else self._farewell.kill
+        self._graceful_kill = self._new_graceful_kill() if options["coverage"] is not None else None
+        self._kill = self._supervisor.kill if self._graceful_kill is None else self._graceful_kill.kill
         self._held_output: list[tuple[Any, ...]] = []
         #: The user is told when so many bytes have gone to disk.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
@@ -138,7 +138,7 @@ class Node:
             "node_pid": os.getpid(),
             "cpus": cpus,
         }
-        self._renewal = Renewal(
+        self._session_reset = SessionReset(
             session_dir,
             self.reactor,
             self._scheduler,
@@ -170,10 +170,10 @@ class Node:
         )
         self._words: dict[int, Callable[..., events.Event]] = {**EVENT_OF, m.EXITING: self._worker_leaves}
 
-    def _new_farewell(self) -> Farewell:
-        from mray._runtime.node.departures import Farewell  # noqa: PLC0415  (on the way to the first answer of a session)
+    def _new_graceful_kill(self) -> GracefulKill:
+        from mray._runtime.node.graceful_kill import GracefulKill  # noqa: PLC0415  (on the way to the first answer of a session)
 
-        return Farewell(self.reactor, self._scheduler, self._supervisor, self._members)
+        return GracefulKill(self.reactor, self._scheduler, self._supervisor, self._members)
 
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
@@ -284,11 +284,11 @@ class Node:
         elif code == m.SPILLED:
             self._spilled()
         elif code == m.SETTING_UP:
-            self._astray.sets_up(connection.process, message[1])
+            self._stray_workers.sets_up(connection.process, message[1])
         elif code == m.SHUTDOWN:
             self._driver_leaves(connection)
         elif code == m.RESET and self._only_job is not None and connection is self._only_job.connection:
-            self._renewal.begin(self._only_job, connection)
+            self._session_reset.begin(self._only_job, connection)
         elif code != m.HELLO:
             raise ProtocolViolationError(f"no message of ours: {code}")
 
@@ -468,7 +468,7 @@ class Node:
         elif job is not None:
             self._driver_gone(job)
         elif connection.process and connection.role == m.ROLE_WORKER:
-            self._astray.hung_up(connection.process, connection.pid)
+            self._stray_workers.hung_up(connection.process, connection.pid)
 
     def _worker_died(self, process: str, work: str, pid: int, status: int | None, last_lines: bytes) -> None:
         self._memory.gone(process)
@@ -480,7 +480,7 @@ class Node:
         # POINT death heard
         self._forget_process(process)
         self._graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
-        left, status = self._astray.explain(process, pid, status, last_lines)
+        left, status = self._stray_workers.explain(process, pid, status, last_lines)
         if left is not None:
             self._apply(left)
         self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
@@ -501,7 +501,7 @@ class Node:
         job = self.jobs.by_id.get(job_of(work))
         if job is not None:
             self._look_at(job)
-        self._renewal.worker_gone(process)
+        self._session_reset.worker_gone(process)
 
     def _forget_process(self, process: str) -> None:
         """What a process that is gone has had: its row, its channels, its objects."""
@@ -595,8 +595,8 @@ class Node:
             for job in self.jobs.there():
                 assert job.connection is not None
                 job.connection.send((m.ENDING, self._confessed or self.ending or ""))
-        if self._farewell is not None:
-            self._farewell.end_all()
+        if self._graceful_kill is not None:
+            self._graceful_kill.end_all()
         self._supervisor.end_all()
         # POINT workers ended
         kept = remove_session(self._session_dir)

@@ -35,7 +35,7 @@ from mray._scheduler.session_reset import leaving
 _LAST_WORDS = 2.0
 
 
-class Renewal:
+class SessionReset:
     """One at a time."""
 
     def __init__(

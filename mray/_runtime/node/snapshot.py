@@ -18,7 +18,7 @@ from mray._ipc.connection import ProtocolViolationError
 from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.members import Members
-from mray._runtime.observe.object_counts import census
+from mray._runtime.processes.object_counts import count_objects
 from mray._scheduler.jobs import job_of, root_of
 from mray._scheduler.policy import shown_variables
 from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
@@ -26,7 +26,7 @@ from mray._scheduler.resources import FREE, to_quantities
 from mray._scheduler.scheduler import Scheduler
 
 #: What an observer may ask the node.
-QUERIES = ("snapshot", "stacks", "last calls", "census")
+QUERIES = ("snapshot", "stacks", "last calls", "object counts")
 
 
 class View(NamedTuple):
@@ -51,8 +51,8 @@ def answer(view: View, what: str) -> Any:
         return snapshot(view)
     if what == "last calls":
         return [call for calls in view.last_calls for call in calls]
-    if what == "census":
-        return census()
+    if what == "object counts":
+        return count_objects()
     if what == "stacks":
         import traceback  # noqa: PLC0415  (2 ms of the start of a node)
 

@@ -22,7 +22,7 @@ _EXEC_LOOK = 0.1
 _SHOWN = 200
 
 
-class Astray:
+class StrayWorkers:
     """What the node knows of them."""
 
     def __init__(self, reactor: Reactor, supervisor: Supervisor, table: str) -> None:

@@ -18,7 +18,7 @@ from mray._scheduler.scheduler import Scheduler
 _MOST_TOLD = 1000
 
 
-class Waits:
+class UnmetWaits:
     """The looks of one node."""
 
     def __init__(self, reactor: Reactor, scheduler: Scheduler, tell: Callable[[str, str], None]) -> None:

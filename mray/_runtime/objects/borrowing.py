@@ -13,26 +13,33 @@ Actor handles are borrowed from the node by the same rule (ACTOR_HOLD, ACTOR_DRO
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common import settings
 from mray._ipc.connection import Connection
+from mray._ipc.segment import is_there
 from mray._ipc.table import LENT, ROW_WORDS
 from mray._objects.ownership import Entry, Guard, why_unknown
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import is_noting, note_ref
-from mray._runtime.client.deaths import lost_error, owner_error
-from mray._runtime.client.unheard_errors import hear
-from mray._runtime.objects.reconstruction import revive
+from mray._runtime.connections.deaths import lost_error, owner_error
+from mray._runtime.objects.unheard_errors import hear
 from mray.exceptions import OufOfBandObjectRefSerializationException
 
 if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
+    from mray._runtime.objects.owner import Owner
 
 Names = list[tuple[bytes, str]]
+
+
+def is_lost(entry: Entry) -> bool:
+    """Whether a value lay in a segment that is not there any more, nor mapped in this process."""
+    if entry.form != m.SEGMENT or is_there(entry.payload[0]):
+        return False
+    return entry.mapping is None or entry.mapping() is None
 
 
 class ActorToken:
@@ -48,8 +55,10 @@ class ActorToken:
 class Borrowing:
     """The ownership protocol of one process. Methods want the client's lock unless they say otherwise."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, owner: Owner, drop_actor: Callable[[bytes], None]) -> None:
+        self._owner = owner
+        #: Called when the last handle of an actor has gone.
+        self._on_dropped = drop_actor
         #: Borrowed objects by id.
         self._borrowed: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         self._tokens: weakref.WeakValueDictionary[bytes, ActorToken] = weakref.WeakValueDictionary()
@@ -79,20 +88,21 @@ class Borrowing:
             m.FREE_SEGMENT: self._on_free_segment,
             m.UNPIN: self._on_unpin,
         }
+        self.failures: dict[int, Callable[..., None]] = {m.FETCH: self._fetch_failed, m.OBJECT: self._object_failed}
 
     # ------------------------------------------------------------------------------------ as borrower
     def restore(self, object_id: bytes, owner: str) -> ObjectRef:
         """The ref behind a pickled (id, owner). Takes the lock itself: called while values are unpickled."""
-        with self._client.lock:
+        with self._owner.lock:
             return ObjectRef(object_id, self.entry_of(object_id, owner))
 
     def entry_of(self, object_id: bytes, owner: str, then: Callable[[], None] | None = None) -> Entry:
         """The entry of an object, borrowed if it is new here; `then` is called when the owner knows (at once if it knew)."""
-        client = self._client
-        if owner == client.process:
-            entry = client.exported.get(object_id)
+        own = self._owner
+        if owner == own.process:
+            entry = own.exported.get(object_id)
             if entry is None:
-                entry = client.entry()
+                entry = own.entry()
                 entry.complete(m.FAILED, pickle_error(lost_error(object_id)))
             if then is not None:
                 then()
@@ -102,21 +112,21 @@ class Borrowing:
             if then is not None:
                 then()
             return known
-        entry = client.entry()
+        entry = own.entry()
         entry.owner = owner
         entry.object_id = object_id
-        connection = client.try_peer(owner)
+        connection = own.try_peer(owner)
         if connection is None:
             entry.complete(m.FAILED, pickle_error(owner_error(owner, object_id)))
             if then is not None:
                 then()
             return entry
-        entry.guard = Guard(client.reactor.defer, self._let_go, object_id, connection)
+        entry.guard = Guard(own.reactor.defer, self._let_go, object_id, connection)
         self._borrowed[object_id] = entry
         # POINT borrow noted
         if connection is self.caller and then is None:
             connection.post((m.BORROW, 0, [object_id]))
-            client.reactor.post_later(connection)
+            own.reactor.post_later(connection)
         else:
             connection.send((m.BORROW, self._expect(owner, then), [object_id]))
         return entry
@@ -127,10 +137,10 @@ class Borrowing:
         if known is not None:
             self._let_go(object_id, connection)  # the owner has counted twice
             return known
-        entry = self._client.entry()
+        entry = self._owner.entry()
         entry.owner = connection.process
         entry.object_id = object_id
-        entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, connection)
+        entry.guard = Guard(self._owner.reactor.defer, self._let_go, object_id, connection)
         entry.complete(form, tuple(payload) if form == m.SEGMENT else payload)
         self._borrowed[object_id] = entry
         return entry
@@ -153,11 +163,11 @@ class Borrowing:
             ack[1]()
 
     def _let_go(self, object_id: bytes, connection: Connection) -> None:
-        with self._client.lock:
+        with self._owner.lock:
             if not connection.closed:
                 # POINT borrow over
                 connection.post((m.RELEASE, [object_id]))
-                self._client.reactor.post_later(connection)
+                self._owner.reactor.post_later(connection)
 
     def adopt(self, names: Names, then: Callable[[], None] | None = None) -> list[Any]:
         """Live refs for the names inside a value that has just arrived; `then` as in `entry_of`, once for all."""
@@ -188,12 +198,29 @@ class Borrowing:
         """
         if entry.fetching or entry.form is not None or entry.owner is None:
             return
-        connection = self._client.try_peer(entry.owner)
+        connection = self._owner.try_peer(entry.owner)
         entry.fetching = True
         if connection is None:
             entry.complete(m.FAILED, pickle_error(owner_error(entry.owner, entry.object_id)))
             return
         connection.send((m.FETCH, entry.object_id, True) if asks else (m.FETCH, entry.object_id))
+
+    def revive(self, entry: Entry) -> None:
+        """The value is about to be used: if it is lost, have it made again, if that can be, and be pending until it is."""
+        if (entry.recipe is None and entry.owner is None) or not is_lost(entry):
+            return
+        if entry.owner is None:
+            entry.recipe.make()
+        elif entry.missed != entry.payload[0]:  # else the owner has no other
+            entry.missed = entry.payload[0]
+            entry.form, entry.fetching = None, False
+            self.fetch(entry)
+
+    def revive_all(self, entries: Iterable[Entry]) -> None:
+        """As `revive`, of those that lie in segments. Takes the lock itself."""
+        for entry in [entry for entry in entries if entry.form == m.SEGMENT]:
+            with self._owner.lock:
+                self.revive(entry)
 
     def _on_absent(self, _connection: Connection, _object_id: bytes) -> None:
         self.absences += 1
@@ -207,11 +234,15 @@ class Borrowing:
         # POINT object fetched
         entry.complete(form, payload, refs)
 
-    def fail(self, object_id: bytes, payload: bytes) -> None:
+    def _object_failed(self, _peer: Connection, _failure: Exception, payload: bytes, object_id: bytes, *_fields: Any) -> None:
         """The value of a borrowed object has come, and could not be taken: it is this error."""
         entry = self._borrowed.get(object_id)
         if entry is not None:
             entry.complete(m.FAILED, payload)
+
+    @staticmethod
+    def _fetch_failed(peer: Connection, _failure: Exception, payload: bytes, object_id: bytes, *_asks: bool) -> None:
+        peer.send((m.OBJECT, object_id, m.FAILED, payload, None))
 
     # ------------------------------------------------------------------------------------ as owner
     def note(self, ref: ObjectRef) -> str:
@@ -240,7 +271,7 @@ class Borrowing:
 
     def check(self, ref: ObjectRef) -> None:
         """ValueError for a ref of another session."""
-        if type(ref._entry) is not self._client.entry:
+        if type(ref._entry) is not self._owner.entry:
             raise ValueError(f"Ray object whose owner is unknown: {ref}: {why_unknown(ref._entry)}.")
 
     def export(self, ref: ObjectRef) -> str:
@@ -248,8 +279,8 @@ class Borrowing:
         entry = ref._entry
         self.check(ref)
         if entry.owner is None:
-            self._client.exported[ref._id] = entry
-            return self._client.process
+            self._owner.exported[ref._id] = entry
+            return self._owner.process
         return str(entry.owner)
 
     def names_of(self, refs: list[Any]) -> Names:
@@ -265,7 +296,7 @@ class Borrowing:
     def _on_borrow(self, connection: Connection, number: int, object_ids: list[bytes]) -> None:
         borrows = connection.facts.setdefault("borrows", {})
         for object_id in object_ids:
-            entry = self._client.exported.get(object_id)
+            entry = self._owner.exported.get(object_id)
             if entry is not None:
                 if object_id in borrows:
                     count = borrows[object_id][1]
@@ -279,7 +310,7 @@ class Borrowing:
 
     def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
         """The process at the other end borrows this object of ours as from now; it is about to be told (`borrowed`)."""
-        self._client.exported[object_id] = entry
+        self._owner.exported[object_id] = entry
         self._on_borrow(connection, 0, [object_id])
 
     def _on_release(self, connection: Connection, object_ids: list[bytes]) -> None:
@@ -296,12 +327,12 @@ class Borrowing:
 
     def _count_lent(self, change: int) -> None:
         """Others hold more or less objects of this process: the session's table tells the node."""
-        table = self._client.reactor.table
+        table = self._owner.reactor.table
         if table is not None:
-            table.words[self._client.facts["row"] * ROW_WORDS + LENT] += change
+            table.words[self._owner.facts["row"] * ROW_WORDS + LENT] += change
 
     def _on_fetch(self, connection: Connection, object_id: bytes, asks: bool = False) -> None:
-        entry = self._client.exported.get(object_id)
+        entry = self._owner.exported.get(object_id)
         if entry is None:
             connection.send((m.OBJECT, object_id, m.FAILED, pickle_error(lost_error(object_id)), None))
             return
@@ -311,7 +342,7 @@ class Borrowing:
             hear(found)
             connection.send((m.OBJECT, object_id, found.form, found.payload, names))
 
-        revive(self._client, entry)
+        self.revive(entry)
         if entry.owner is not None:
             self.fetch(entry)
         if not entry.add_waiter(answer):
@@ -321,7 +352,7 @@ class Borrowing:
 
     def _on_free_segment(self, _connection: Connection, names: list[str], again: bool = True) -> None:
         for name in names:
-            self._client.store.free(name, again=again)
+            self._owner.store.free(name, again=again)
 
     def pin(self, connection: Connection, task_id: bytes, refs: list[Any]) -> None:
         """Keep the refs inside a reply until its receiver has borrowed them (or has gone)."""
@@ -336,14 +367,14 @@ class Borrowing:
         """What keeps an actor alive for this process; `held`: the node counts this process already (it creates the actor)."""
         token = self._tokens.get(actor_id)
         if token is None:
-            client = self._client
-            token = ActorToken(actor_id, Guard(client.reactor.defer, self._drop_actor, actor_id))
+            own = self._owner
+            token = ActorToken(actor_id, Guard(own.reactor.defer, self._drop_actor, actor_id))
             self._tokens[actor_id] = token
             if actor_id not in self._held:
                 self._held.add(actor_id)
                 # POINT handle noted
-                if not held and not client.node.closed:
-                    client.node.send((m.ACTOR_HOLD, self._expect("", then), [actor_id]))
+                if not held and not own.node.closed:
+                    own.node.send((m.ACTOR_HOLD, self._expect("", then), [actor_id]))
                     return token
         if then is not None:
             then()
@@ -354,14 +385,14 @@ class Borrowing:
         return actor_id in self._tokens
 
     def _drop_actor(self, actor_id: bytes) -> None:
-        client = self._client
-        with client.lock:
+        own = self._owner
+        with own.lock:
             if actor_id in self._tokens or actor_id not in self._held:
                 return  # a new handle has come meanwhile
             self._held.discard(actor_id)
-            client.forget_actor(actor_id)
-            if not client.node.closed:
-                client.node.send((m.ACTOR_DROP, [actor_id]))
+            self._on_dropped(actor_id)
+            if not own.node.closed:
+                own.node.send((m.ACTOR_DROP, [actor_id]))
 
     # ------------------------------------------------------------------------------------ ends
     def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
@@ -401,7 +432,7 @@ class Borrowing:
     def _return(self, borrows: dict[bytes, Any]) -> None:
         if borrows:
             self._count_lent(-len(borrows))
-            self._client.segments.expose(entry.payload[0] for entry, _count in borrows.values() if entry.form == m.SEGMENT)
+            self._owner.segments.expose(entry.payload[0] for entry, _count in borrows.values() if entry.form == m.SEGMENT)
 
     def fail_all(self, error: BaseException) -> None:
         """Nothing borrowed will be answered any more."""

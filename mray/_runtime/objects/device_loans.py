@@ -31,7 +31,7 @@ from mray._device.platform import platform
 from mray._ipc.connection import Connection
 
 if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
+    from mray._ipc.reactor import Reactor
 
 #: Loans that a receiver keeps of one holder; it copies what comes beyond.
 MOST_KEPT = 1024
@@ -128,8 +128,8 @@ def _ignore(_change: int) -> None:
 class DeviceLoans:
     """Both sides, of one process."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
         #: Guards departures and loans: fetches are answered by whoever reads, receivers let go in other messages.
         self._lock = threading.RLock()
         self._departures: Departures | None = None
@@ -238,7 +238,7 @@ class DeviceLoans:
 
     def _release(self, connection: Connection, lease: int, use: int, handle: bytes) -> None:
         """In finalizers, too."""
-        reactor = self._client.reactor
+        reactor = self._reactor
 
         def send() -> None:
             if not connection.closed:

@@ -44,18 +44,17 @@ from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error, unpickle_error
 from mray._objects.serializer import deserialize, serialize
 from mray._objects.store import mapped, read
-from mray._runtime.client.calls import INLINE_BYTES, freeze_value
-from mray._runtime.client.deaths import actor_error, lost_error, owner_error, tensors_error
-from mray._runtime.client.requests import Answer
+from mray._runtime.connections.deaths import lost_error, owner_error, tensors_error
+from mray._runtime.connections.requests import Answer
 from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of, with_outputs
+from mray._runtime.objects.owner import INLINE_BYTES
 from mray._runtime.objects.registered_transports import Prepared, Word, forget_pickles, name_of, receive, transport_of, word_of
 from mray.exceptions import GetTimeoutError, OwnerDiedError
 
 if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
+    from mray._runtime.objects.borrowing import Borrowing
+    from mray._runtime.objects.owner import Owner
 
-#: Seconds to wait for the node to tell how a holder ended that is known to be gone; its end is reported in any case.
-_PATIENCE = 10.0
 #: Objects that are fetched for calls that have not begun.
 MOST_AHEAD = 8
 #: Seconds in which the end of a process is known to others.
@@ -105,14 +104,17 @@ class Fetch:
 class TensorStore:
     """What a process keeps for others, and how it gets what others keep. Methods take the client's lock themselves, or say so."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        if client.role == m.ROLE_DRIVER:
+    def __init__(self, owner: Owner, borrowing: Borrowing, end_of: Callable[[bytes, str, str], BaseException | None]) -> None:
+        """`end_of`: given an actor's id, class and process, why that has ended; None when the actor goes on in another one."""
+        self._owner = owner
+        self._borrowing = borrowing
+        self._end_of = end_of
+        if owner.role == m.ROLE_DRIVER:
             forget_pickles()
         self._held: dict[bytes, Held] = {}
         #: How many objects have a tensor, by its `id`; all of them are alive.
         self._objects: dict[int, int] = {}
-        self._loans = DeviceLoans(client)
+        self._loans = DeviceLoans(owner.reactor)
         #: What calls that wait for their turn will need, by object id, the longest waiting first.
         self._ahead: dict[bytes, Fetch] = {}
         #: Whether calls with such arguments come at all.
@@ -123,34 +125,35 @@ class TensorStore:
             m.TENSORS_FREE: self._on_free,
             m.TENSORS_DONE: self._loans.on_done,
         }
+        self.failures: dict[int, Callable[..., None]] = {m.TENSORS_FETCH: self._fetch_failed, m.TENSORS_BROUGHT: owner.fail_answer}
 
     # ------------------------------------------------------------------------------------ as holder
     def freeze(
         self, value: Any, word: Word, object_id: bytes, owner: str, caller: Connection | None, actor: tuple[bytes, str]
     ) -> tuple[int, Any, list[Any] | None]:
-        """As `mray._runtime.client.calls.freeze_value`, the tensors stay here. `caller`: whose end frees them; `actor`: id and class, b""
+        """As `Owner.freeze`, the tensors stay here. `caller`: whose end frees them; `actor`: id and class, b""
         if none.
 
         Raises ValueError when the transport does not carry tensors of their device.
         """
-        client = self._client
+        own = self._owner
         transport = transport_of(word)
         tensors: list[Any] = []
         packed = serialize(value, leave=tensors, leave_type=transport.data_type)
         if transport.custom is None:
             check_tensors(tensors, transport)
-        form, rest = (packed.form, packed.to_bytes()) if packed.size <= INLINE_BYTES else (m.SEGMENT, client.store_value(packed, owner))
+        form, rest = (packed.form, packed.to_bytes()) if packed.size <= INLINE_BYTES else (m.SEGMENT, own.store_value(packed, owner))
         if not tensors:
             return form, rest, packed.refs
         prepared = None if transport.custom is None else Prepared(transport, object_id, tensors)
-        with client.lock:
+        with own.lock:
             self._held[object_id] = Held(tensors, transport, prepared)
             for tensor in tensors:
                 self._objects[id(tensor)] = self._objects.get(id(tensor), 0) + 1
             if caller is not None:
                 caller.facts.setdefault("tensors", set()).add(object_id)
         said = b"" if prepared is None else prepared.pickled()
-        payload = (client.process, actor[0], actor[1], os.getpid(), word, said, form, rest)
+        payload = (own.process, actor[0], actor[1], os.getpid(), word, said, form, rest)
         return m.TENSORS, payload, packed.refs
 
     @staticmethod
@@ -160,10 +163,10 @@ class TensorStore:
 
     def put(self, value: Any, transport: TensorTransport, actor: tuple[bytes, str]) -> ObjectRef:
         """Own a value whose tensors stay in this process."""
-        client = self._client
+        own = self._owner
         object_id = new_object_id()
-        form, payload, refs = self.freeze(value, word_of(transport), object_id, client.process, None, actor)
-        entry = client.entry()
+        form, payload, refs = self.freeze(value, word_of(transport), object_id, own.process, None, actor)
+        entry = own.entry()
         entry.transport = transport.name
         self.own(entry, object_id, form, payload, None)
         entry.complete(form, payload, refs)
@@ -173,8 +176,8 @@ class TensorStore:
         """See `mray.experimental.wait_tensor_freed`."""
         objects = self._objects
         key = id(tensor)
-        self._client.reactor.run_deferred()
-        if key in objects and not self._client.reactor.wait_until(lambda: key not in objects, timeout):
+        self._owner.reactor.run_deferred()
+        if key in objects and not self._owner.reactor.wait_until(lambda: key not in objects, timeout):
             raise TimeoutError(
                 f"Tensor {tensor} not freed from RDT object store after {timeout}s. The tensor will not be freed until all ObjectRefs "
                 "containing the tensor have gone out of scope."
@@ -182,11 +185,15 @@ class TensorStore:
 
     def _on_fetch(self, connection: Connection, number: int, object_id: bytes, through_host: bool) -> None:
         # Without the lock: copies take their time.
-        self._client.reactor.defer(lambda: self._answer(connection, number, object_id, through_host))
+        self._owner.reactor.defer(lambda: self._answer(connection, number, object_id, through_host))
+
+    @staticmethod
+    def _fetch_failed(peer: Connection, _failure: Exception, payload: bytes, number: int, *_fields: Any) -> None:
+        peer.send((m.TENSORS_BROUGHT, number, m.FAILED, payload, b""))
 
     def _answer(self, connection: Connection, number: int, object_id: bytes, through_host: bool) -> None:
-        client = self._client
-        with client.lock:
+        own = self._owner
+        with own.lock:
             held = self._held.get(object_id)
             if held is not None:
                 held.busy += 1
@@ -203,19 +210,19 @@ class TensorStore:
         else:
             self._send(connection, number, form, payload, entry, lease)
         finally:
-            with client.lock:
+            with own.lock:
                 held.busy -= 1
                 self._forget_if_done(held)
 
     def _lend_on_device(self, held: Held, connection: Connection, number: int) -> None:
-        client = self._client
+        own = self._owner
 
         def as_they_lie(change: int) -> None:
-            with client.lock:
+            with own.lock:
                 held.busy += change
                 self._forget_if_done(held)
 
-        with client.lock:
+        with own.lock:
             facts, leases = self._loans.lend(connection, held.tensors, held.streams, as_they_lie)
             if connection.closed:
                 self._loans.peer_gone(connection)
@@ -224,18 +231,18 @@ class TensorStore:
 
     def _lend(self, held: Held) -> tuple[int, Any, Entry | None, bytes]:
         """A copy of the tensors for somebody: what is said of it, the object that it is, and its id."""
-        client = self._client
+        own = self._owner
         versions = _versions(held.tensors)
         if held.copy is not None:
             entry, lease, known = held.copy[0](), held.copy[1], held.copy[2]
             if entry is not None and known == versions:
                 return m.SEGMENT, entry.payload, entry, lease
         with on_streams(held.streams):
-            form, payload, _refs = freeze_value(client, held.tensors, client.process)
+            form, payload, _refs = own.freeze(held.tensors, own.process)
         if form != m.SEGMENT:
             return form, payload, None, b""
-        entry = client.entry()
-        entry.guard = client.segments.guard(payload)
+        entry = own.entry()
+        entry.guard = own.segments.guard(payload)
         entry.complete(form, payload)
         lease = new_object_id()
         if versions is not None:
@@ -243,12 +250,12 @@ class TensorStore:
         return form, payload, entry, lease
 
     def _send(self, connection: Connection, number: int, form: int, payload: Any, entry: Entry | None, lease: bytes) -> None:
-        client = self._client
-        with client.lock:
+        own = self._owner
+        with own.lock:
             if connection.closed:
                 return
             if entry is not None:
-                client.borrowing.lend(connection, lease, entry)
+                self._borrowing.lend(connection, lease, entry)
             connection.send((m.TENSORS_BROUGHT, number, form, payload, lease))
 
     def _on_free(self, _connection: Connection, object_ids: list[bytes]) -> None:
@@ -283,18 +290,18 @@ class TensorStore:
                 del self._objects[id(tensor)]
         held.tensors = []
         if held.prepared is not None:
-            self._client.reactor.defer(held.prepared.end)  # the program's code: without the lock
-        self._client.reactor.wake()  # another thread may wait for it
+            self._owner.reactor.defer(held.prepared.end)  # the program's code: without the lock
+        self._owner.reactor.wake()  # another thread may wait for it
 
     # ------------------------------------------------------------------------------------ as owner
     def own(self, entry: Entry, object_id: bytes, form: int, payload: Any, keep: Any) -> None:
         """This process owns the object: the holder may let go of the tensors with the entry. `keep` (the holder's handle) lives as long."""
         if form == m.TENSORS:
             if payload[6] == m.SEGMENT:
-                self._client.segments.claim(payload[7])
-            entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, payload, keep)
+                self._owner.segments.claim(payload[7])
+            entry.guard = Guard(self._owner.reactor.defer, self._let_go, object_id, payload, keep)
         elif form == m.SEGMENT:
-            entry.guard = self._client.segments.guard(payload)
+            entry.guard = self._owner.segments.guard(payload)
 
     def transport_of(self, ref: ObjectRef) -> str | None:
         """The transport of a ref whose tensors stay with their maker; None for any other."""
@@ -313,46 +320,46 @@ class TensorStore:
         entry.target = place
 
     def _let_go(self, object_id: bytes, payload: tuple[Any, ...], _keep: Any) -> None:
-        client = self._client
+        own = self._owner
         if payload[6] == m.SEGMENT:
-            client.segments.free(payload[7][0], payload[7][2])
-        with client.lock:
-            if payload[0] == client.process:
+            own.segments.free(payload[7][0], payload[7][2])
+        with own.lock:
+            if payload[0] == own.process:
                 self.drop(object_id)
                 return
-            connection = client.peers.get(payload[0])
+            connection = own.peers.get(payload[0])
             if connection is not None and not connection.closed:
                 connection.post((m.TENSORS_FREE, [object_id]))
-                client.reactor.post_later(connection)
+                own.reactor.post_later(connection)
 
     # ------------------------------------------------------------------------------------ as receiver
     def begin(self, object_id: bytes, payload: Sequence[Any], *, through_host: bool = False, for_get: bool = False) -> Fetch:
         """Ask the holder for the tensors of an object, or find them here."""
-        client = self._client
+        own = self._owner
         fetch = Fetch(object_id, tuple(payload), for_get, self._discard)
-        with client.lock:
-            if payload[0] == client.process:
+        with own.lock:
+            if payload[0] == own.process:
                 held = self._held.get(object_id)
                 fetch.tensors = None if held is None else held.tensors
                 return fetch
             if fetch.is_own and not through_host:
                 return fetch
-            connection = client.try_peer(payload[0])
+            connection = own.try_peer(payload[0])
             if connection is not None:
-                fetch.answer = client.request(connection, m.TENSORS_FETCH, object_id, through_host)
+                fetch.answer = own.request(connection, m.TENSORS_FETCH, object_id, through_host)
         return fetch
 
     def _discard(self, answer: Answer) -> None:
         """In finalizers: nobody wants the answer to a fetch."""
 
         def discard() -> None:
-            with self._client.lock:
+            with self._owner.lock:
                 if not answer.ready:
-                    self._client.give_up(answer)
+                    self._owner.requests.forget(answer)
                 elif answer.value is not None and type(answer.value[2]) is list:
                     self._loans.refuse(answer.connection, answer.value[2])
 
-        self._client.reactor.defer(discard)
+        self._owner.reactor.defer(discard)
 
     def look_ahead(self, arguments: Sequence[tuple[Any, ...]]) -> None:
         """A call with these arguments is going to run: have their tensors come meanwhile."""
@@ -376,17 +383,17 @@ class TensorStore:
         return fetch.tensors
 
     def _receive(self, fetch: Fetch, timeout: float | None) -> list[Any]:
-        client = self._client
+        own = self._owner
         answer = fetch.answer
-        if answer is None and fetch.is_own and fetch.payload[0] != client.process:
+        if answer is None and fetch.is_own and fetch.payload[0] != own.process:
             try:
                 return receive(fetch.payload[4], fetch.object_id, fetch.payload[5], for_get=fetch.for_get, timeout=timeout)
             except TimeoutError as error:
                 raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.") from error
         if answer is not None:
-            if not client.reactor.wait_until(answer.is_ready, timeout):
-                with client.lock:
-                    client.give_up(answer)
+            if not own.reactor.wait_until(answer.is_ready, timeout):
+                with own.lock:
+                    own.requests.forget(answer)
                 raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.")
             if answer.error is None:
                 form, payload, lease = answer.value
@@ -406,8 +413,8 @@ class TensorStore:
                 return found
             if not isinstance(answer.error, OwnerDiedError):
                 raise answer.error
-        if client.fatal is not None:
-            raise client.fatal
+        if own.fatal is not None:
+            raise own.fatal
         raise self._who_died(fetch)
 
     def _bring(self, fetch: Fetch, connection: Connection, facts: list[DepartureFacts], leases: list[tuple[int, int]]) -> list[Any]:
@@ -423,42 +430,34 @@ class TensorStore:
                 ) from error
         except RuntimeError:
             # Memory of a dead process is gone, perhaps before its connection.
-            if self._client.reactor.wait_until(lambda: connection.closed, _GRACE):
+            if self._owner.reactor.wait_until(lambda: connection.closed, _GRACE):
                 raise self._who_died(fetch) from None
             raise
         return self._receive(self.begin(fetch.object_id, fetch.payload, through_host=True), None)
 
     def _on_brought(self, connection: Connection, number: int, form: int, payload: Any, lease: Any) -> None:
-        client = self._client
+        own = self._owner
         if type(lease) is list:
-            if not client.settle(number, (form, payload, lease)):
+            if not own.requests.settle(number, (form, payload, lease), None):
                 self._loans.refuse(connection, lease)
             return
         # From here on the lease ends with the entry, also if nobody waits for it any more.
-        entry = client.borrowing.borrowed(connection, lease, form, payload) if lease else None
+        entry = self._borrowing.borrowed(connection, lease, form, payload) if lease else None
         if form == m.SEGMENT and payload[1] > 0 and entry is not None:
             # The name goes when the lender dies, and whoever wants the value may be busy for long. Where there is none, `read` knows why.
             with contextlib.suppress(FileNotFoundError):
                 form, payload = _MAPPED, mapped(payload, entry)
-        client.settle(number, (form, payload, entry))
+        own.requests.settle(number, (form, payload, entry), None)
 
     def _who_died(self, fetch: Fetch) -> BaseException:
         """The error of tensors whose holder has gone."""
-        client = self._client
+        own = self._owner
         process, actor_id, class_name, pid = fetch.payload[:4]
-        if process == client.process:
+        if process == own.process:
             return lost_error(fetch.object_id)
         if not actor_id:
             return owner_error(process, fetch.object_id)
-        with client.lock:
-            caller = client.actor(actor_id)
-            caller.class_name = caller.class_name or class_name
-            caller.subscribe()
-        known = ("unknown", "asked", "pending", "alive")
-        client.reactor.wait_until(lambda: caller.state not in known or caller.process not in ("", process), _PATIENCE)
-        if caller.state == "dead":
-            return actor_error(actor_id, class_name, caller.cause)
-        return tensors_error(actor_id, class_name, pid, fetch.object_id)
+        return self._end_of(actor_id, class_name, process) or tensors_error(actor_id, class_name, pid, fetch.object_id)
 
     # ------------------------------------------------------------------------------------ values
     def begin_arguments(self, arguments: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -478,13 +477,13 @@ class TensorStore:
 
     def argument(self, fetch: Fetch, owner: str) -> Any:
         """The value of an argument."""
-        client = self._client
+        own = self._owner
         tensors = self.tensors_of(fetch)
         entry = None
         if fetch.payload[6] == m.SEGMENT:
             # Views of the rest may outlive the call: borrow the object.
-            with client.lock:
-                entry = client.borrowing.entry_of(fetch.object_id, owner)
+            with own.lock:
+                entry = self._borrowing.entry_of(fetch.object_id, owner)
                 entry.complete(m.TENSORS, fetch.payload)
         return self._together(fetch, tensors, entry)
 
@@ -511,14 +510,14 @@ class TensorStore:
                 tensors = self.tensors_of(fetch, None if deadline is None else max(0.0, deadline - monotonic()))
             except GetTimeoutError:
                 raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.") from None
-            if entry.target is not None and entry.payload[0] != self._client.process:
+            if entry.target is not None and entry.payload[0] != self._owner.process:
                 tensors = entry.target(tensors)
             found.append(self._together(fetch, tensors, entry))
         return found
 
     def _check_get(self, entry: Entry, through_host: bool) -> None:
         transport = transport_of(entry.payload[4])
-        if through_host or transport.one_sided or entry.payload[0] == self._client.process:
+        if through_host or transport.one_sided or entry.payload[0] == self._owner.process:
             return
         raise ValueError(
             f"ray.get is not allowed on RDT objects using the two-sided transport {transport.name}. Either use a one-sided RDT transport "

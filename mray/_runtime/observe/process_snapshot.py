@@ -17,7 +17,6 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from time import perf_counter, time
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -28,18 +27,16 @@ from mray._common.ids import FIRST
 from mray._ipc.connection import Connection
 from mray._objects.store import is_spilled
 from mray._runtime.client import failed_calls
-from mray._runtime.client.calls import ActorCaller, Call
-from mray._runtime.observe.object_counts import census
+from mray._runtime.client.actor_calls import ActorCaller
+from mray._runtime.client.calls import Call
+from mray._runtime.processes.object_counts import count_objects
 
 if TYPE_CHECKING:
     from mray._objects.ownership import Entry
     from mray._runtime.client.client import Client
-    from mray._runtime.worker.worker import Worker
 
 #: Rows of a section at most; the rest is counted.
 MOST_ROWS = 10_000
-#: Calls that are over and still listed.
-RECENT = 1000
 #: Objects that a thread's wait is said to be for, at most.
 MOST_AWAITED = 8
 
@@ -52,8 +49,8 @@ SENT = "SUBMITTED_TO_WORKER"
 _own: weakref.WeakValueDictionary[str, Client] = weakref.WeakValueDictionary()
 
 
-def listener(client: Client) -> Callable[..., None]:
-    """What a client does with ASK, with its lock held; observers in its own process find it from now on."""
+def listen(client: Client) -> None:
+    """Have a client answer ASK, with its lock held; observers in its own process find it from now on."""
     _own[client.process] = client
 
     def on_ask(connection: Connection, number: int, sections: list[str]) -> None:
@@ -62,7 +59,11 @@ def listener(client: Client) -> Callable[..., None]:
             connection.role, connection.on_hangup = m.ROLE_OBSERVER, _nothing
         connection.send((m.TOLD, number, answer(client, sections)))
 
-    return on_ask
+    client.from_peers.on({m.ASK: on_ask}, {m.ASK: _fail_ask})
+
+
+def _fail_ask(peer: Connection, failure: Exception, _payload: bytes, number: int, sections: list[str]) -> None:
+    peer.send((m.TOLD, number, dict.fromkeys(sections, (False, str(failure)))))
 
 
 def _nothing(_connection: Connection) -> None:
@@ -141,7 +142,7 @@ def _call(client: Client, call: Call, state: str, process: str) -> dict[str, Any
     demand = getattr(source, "demand", None) or {}
     method = call.method if isinstance(call.method, str) else ""
     creation = method == "__init__"
-    name, function = failed_calls.names_of(call)
+    name, function = call.names()
     return {
         "task_id": call.task_id,
         "name": name,
@@ -293,34 +294,9 @@ def _debt(entry: Entry) -> dict[str, Any]:
     return {"task": call.name, "actor_id": b"", "process": process, "object_id": b""}
 
 
-# ---------------------------------------------------------------------------------------- work of workers
-def work_of(worker: Worker) -> dict[str, Any]:
-    """What a worker does and has done. Any thread."""
-    context, executor = worker.context, worker.executor
-    task_id = context.task_id
-    epoch = time() - perf_counter()
-    return {
-        "task_id": task_id or b"",
-        "task": (context.task_name or "") if task_id is not None else "",
-        "function": (context.function_name or "") if task_id is not None else "",
-        # Calls that run in lanes, besides that one.
-        "beside": list(worker.lanes.running),
-        "actor_id": context.actor_id or b"",
-        "class_name": context.class_name or "",
-        "repr": executor.repr,
-        "lanes": worker.lanes.exist,
-        "named": dict(executor.named),
-        "blocked": worker._blocked > 0,
-        "queued": sum(message[1][0] in (m.CALL, m.TASK) for message in tuple(worker.inbox)) + worker.lanes.queued(),
-        "served": worker.served,
-        "recent": [(task, name, begin + epoch, end + epoch) for task, name, begin, end in list(worker.recent)[-RECENT:]],
-        "failures": list(executor.failures),
-    }
-
-
 _SECTIONS: dict[str, Callable[[Client], Any]] = {
     "calls": _calls,
-    "census": lambda _client: census(),
+    "object counts": lambda _client: count_objects(),
     "failed": lambda _client: failed_calls.rows(),
     "metrics": lambda _client: measured.rows(),
     "objects": _objects,

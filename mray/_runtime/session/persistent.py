@@ -33,8 +33,9 @@ from mray._ipc import reaper
 from mray._ipc.reaper import withdraw
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
-from mray._runtime.client.deaths import node_error
+from mray._runtime.connections.deaths import node_error
 from mray._runtime.node.jobs import place_of_driver
+from mray._runtime.observe import process_snapshot
 from mray._runtime.observe.observer import ask_node, is_alive, parent_of, session_parents
 from mray._runtime.processes.host_program import check_host
 from mray._runtime.session.address import Address, only_one, publish, running, running_in, versions
@@ -221,6 +222,7 @@ def join_session(options: SessionOptions) -> JoinedSession:
     wishes = choose_job(options, place_of_driver(options.preload))
     take_files(wishes, address.session_dir)
     client = Client(address.session_dir, os.urandom(8).hex(), m.ROLE_DRIVER)
+    process_snapshot.listen(client)
     client.wishes = wishes
     session = JoinedSession(address, client)
     try:

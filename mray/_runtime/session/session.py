@@ -35,11 +35,11 @@ from mray._ipc.listener import listen_at
 from mray._ipc.process import describe_exit, kill
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
-from mray._runtime.client.deaths import RESET, node_error, reset_error
+from mray._runtime.connections.deaths import RESET, node_error, reset_error
 from mray._runtime.environment.environments import reduce_environment, take_over, variables_of
-from mray._runtime.observe import line_coverage
+from mray._runtime.observe import process_snapshot
 from mray._runtime.observe.observer import is_private, parent_of
-from mray._runtime.processes import template
+from mray._runtime.processes import line_coverage, template
 from mray._runtime.processes.host_program import check_host, interpreter
 from mray._runtime.processes.launch import launch, write_options
 from mray._runtime.session.breakpoints import has_terminal
@@ -142,7 +142,7 @@ class Session(SessionHold):
         super().__init__(directory, client)
         self.node_pid = node_pid
         self._lock = lock
-        #: How this process's lines are counted, and so the workers' (see `mray._runtime.observe.line_coverage`).
+        #: How this process's lines are counted, and so the workers' (see `mray._runtime.processes.line_coverage`).
         self.coverage: dict[str, Any] | None = None
 
     def end(self) -> None:
@@ -183,6 +183,7 @@ class Session(SessionHold):
         old.reactor.guard.uninstall()
         failed_calls.clear()
         client = self.client = Client(self.directory, os.urandom(8).hex(), m.ROLE_DRIVER)
+        process_snapshot.listen(client)
         self._attach(client)
         try:
             client.join(sock)
@@ -220,6 +221,7 @@ def start_session(options: SessionOptions) -> Session:
     try:
         failed_calls.clear()
         client = Client(directory, os.urandom(8).hex(), m.ROLE_DRIVER)
+        process_snapshot.listen(client)
         session = Session(directory, pid, lock, client)
         session.coverage = chosen["coverage"]
     except BaseException:

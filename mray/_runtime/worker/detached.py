@@ -17,7 +17,8 @@ from mray._common import messages as m
 from mray._objects.remote_error import serialization_error
 from mray._objects.serializer import serialize
 from mray._objects.store import discard
-from mray._runtime.client.calls import INLINE_BYTES, Call
+from mray._runtime.client.calls import Call
+from mray._runtime.objects.owner import INLINE_BYTES
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import CoroutineType, GeneratorType
 from typing import Any
 
@@ -32,12 +32,11 @@ from mray._objects.remote_error import dependency_error, import_error, pickle_er
 from mray._objects.serializer import PLAIN_TYPES, deserialize
 from mray._objects.store import read
 from mray._runtime.client import failed_calls
-from mray._runtime.client.calls import INLINE_BYTES, Placeholder, failed_reply, freeze_value
+from mray._runtime.client.calls import Placeholder, failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
 from mray._runtime.client.context import Context
-from mray._runtime.objects.reconstruction import read_argument
-from mray._runtime.objects.storing import all_or_none
+from mray._runtime.objects.owner import INLINE_BYTES
 from mray._runtime.worker.exits import EXITED, ExitActor, cause_of, exit_status
 from mray._runtime.worker.running import RunningCall
 from mray._runtime.worker.stream_producer import Collected, Producers
@@ -85,7 +84,7 @@ class Executor:
         #: What is raised in the place of whatever a call on the main thread returns or raises, by task id: it was cancelled, or has
         #: called `exit_actor`.
         self.verdicts: dict[bytes | None, BaseException] = {}
-        #: Whether calls go to lanes, which know the groups there are.
+        #: Whether calls go to groups, which know the groups there are.
         self.has_groups = False
         #: Called before the constructor with the actor's spec; returns what runs the constructor, if not this thread simply does.
         self.prepare: Callable[[dict[str, Any]], Callable[..., None] | None] = lambda _spec: None
@@ -121,7 +120,7 @@ class Executor:
         borrowing.caller = connection
         try:
             if form == m.SEGMENT:
-                args, kwargs = read_argument(self.client, payload[:3], payload[3], connection.process)
+                args, kwargs = self._read_argument(payload[:3], payload[3], connection.process)
             else:
                 args, kwargs = deserialize(form, payload)
             return self._fill_in(args, kwargs, arguments)
@@ -145,7 +144,7 @@ class Executor:
         if form == m.FAILED:
             raise dependency_error(unpickle_error(payload))
         if form == m.SEGMENT:
-            return read_argument(self.client, payload, value[2], value[3])
+            return self._read_argument(payload, value[2], value[3])
         if form == m.TENSORS:
             try:
                 self.client.tensors.tensors_of(payload)
@@ -155,6 +154,14 @@ class Executor:
         return deserialize(form, payload)
 
     # ------------------------------------------------------------------------------------ running
+    def _read_argument(self, payload: Any, object_id: bytes, owner: str) -> Any:
+        """The value of an argument that lies in a segment of its owner's; as `Client.read_segment`."""
+        client = self.client
+        with client.lock:
+            entry = client.borrowing.entry_of(object_id, owner)
+            entry.complete(m.SEGMENT, tuple(payload))
+        return client.read_segment(entry, owner, object_id, lambda failure: dependency_error(unpickle_error(failure)))
+
     def run_method(
         self,
         connection: Connection,
@@ -213,7 +220,7 @@ class Executor:
             self.verdicts[task_id] = TaskCancelledError(TaskID(task_id))
 
     def run_beside(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
-        """CALL, on a thread of a lane: see `mray._runtime.worker.groups`."""
+        """CALL, on a thread of a group: see `mray._runtime.worker.concurrency_groups`."""
         task_id, method, num_returns, form, payload, _refs, arguments, options = fields
         self._title.set(running.task_name)
         try:
@@ -273,7 +280,7 @@ class Executor:
         """As `_unpack`, in any thread: what is borrowed meanwhile is said to be, and acknowledged."""
         try:
             if form == m.SEGMENT:
-                args, kwargs = read_argument(self.client, payload[:3], payload[3], connection.process)
+                args, kwargs = self._read_argument(payload[:3], payload[3], connection.process)
             else:
                 args, kwargs = deserialize(form, payload)
             return self._fill_in(args, kwargs, arguments)
@@ -390,10 +397,30 @@ class Executor:
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
         values: list[tuple[int, Any, Any]] = []
-        with all_or_none(self.client, connection, task_id, values):
+        with self._all_or_none(connection, task_id, values):
             for index, value in enumerate(results):
                 values.append(self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, options))
         return values
+
+    @contextlib.contextmanager
+    def _all_or_none(self, connection: Connection, task_id: bytes, values: Sequence[tuple[int, Any, Any]]) -> Iterator[None]:
+        """While a call's values are made for its caller: after an error nobody will ever ask for those that are there already."""
+        client = self.client
+        try:
+            yield
+        except BaseException:
+            segments = []
+            with client.lock:
+                for index, (form, payload, _refs) in enumerate(values):
+                    connection.facts.get("pins", {}).pop(return_id(task_id, index), None)
+                    if form == m.TENSORS:
+                        client.tensors.drop(return_id(task_id, index + 1))
+                        form, payload = payload[-2:]
+                    if form == m.SEGMENT:
+                        segments.append(payload[0])
+            for name in segments:
+                client.store.free(name)
+            raise
 
     def freeze(
         self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None
@@ -401,7 +428,7 @@ class Executor:
         client = self.client
         transport = None if options is None else options.get("tensor_transport")
         if transport is None:
-            form, payload, refs = freeze_value(client, value, connection.process)
+            form, payload, refs = client.freeze(value, connection.process)
         else:
             context = self.context
             actor = (context.actor_id or b"", context.class_name or "")
@@ -470,7 +497,7 @@ class Executor:
     def _note_failure(self, task_id: bytes, error: BaseException) -> bytes:
         """Remember for observers that a call failed; its error, pickled."""
         facts = failed_calls.facts(error)
-        with self._noting:  # lanes fail beside each other
+        with self._noting:  # groups fail beside each other
             self.failures.append((task_id, *facts))
         return pickle_error(error)
 
@@ -565,7 +592,7 @@ class Executor:
                     entry.complete(form, tuple(payload))
                     args, kwargs = read(entry.payload, entry)
                 else:
-                    args, kwargs = read_argument(self.client, payload[:3], payload[3], spec["owner"])
+                    args, kwargs = self._read_argument(payload[:3], payload[3], spec["owner"])
             else:
                 args, kwargs = deserialize(form, payload)
             return self._fill_in(args, kwargs, spec.get("values"))

@@ -15,16 +15,13 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mray._common.ids import TaskID
 from mray._ipc.connection import Connection
-from mray._runtime.worker.group import Arrival, Lane
+from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
 from mray._runtime.worker.running import RunningCall, current_call
 from mray.exceptions import AsyncioActorExit, TaskCancelledError
-
-if TYPE_CHECKING:
-    from mray._runtime.worker.groups import Lanes
 
 
 def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -33,11 +30,11 @@ def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
         loop.default_exception_handler(context)
 
 
-class LoopLane(Lane):
-    """A `Lane` of coroutines. For the loop's thread, except the methods of a `Lane`."""
+class LoopGroupExecutor(GroupExecutor):
+    """A `GroupExecutor` of coroutines. For the loop's thread, except the methods of a `GroupExecutor`."""
 
-    def __init__(self, lanes: Lanes, size: int, name: str, loop: Any, wake: Callable[[], None]) -> None:
-        super().__init__(lanes, size, name)
+    def __init__(self, actor: GroupsOfActor, size: int, name: str, loop: Any, wake: Callable[[], None]) -> None:
+        super().__init__(actor, size, name)
         self._loop = loop
         #: Has the loop call `begin` soon. Any thread.
         self._wake = wake
@@ -73,7 +70,7 @@ class LoopLane(Lane):
                 if not queue:  # taken back meanwhile
                     return
                 connection, fields = queue.popleft()
-                running = self._lanes.begin(self, fields)
+                running = self._actor.begin(self, fields)
             running.task = task = self._loop.create_task(self._run(connection, running, fields))
             tasks[task] = connection, running, fields
             task.add_done_callback(self._not_begun)
@@ -82,23 +79,23 @@ class LoopLane(Lane):
         current_call.set(running)
         running.task.remove_done_callback(self._not_begun)
         try:
-            await self._lanes.executor.run_in_loop(connection, running, fields)
+            await self._actor.executor.run_in_loop(connection, running, fields)
         except BaseException:
-            self._lanes.crash()
+            self._actor.crash()
         finally:
             self._end(connection, running)
 
     def _not_begun(self, task: asyncio.Task[None]) -> None:
         """A task was cancelled, by a caller or by code in this loop, before its first step: its coroutine does not hear of it."""
         connection, running, fields = self._tasks[task]
-        self._lanes.refuse(connection, fields, TaskCancelledError(TaskID(running.task_id)))
+        self._actor.refuse(connection, fields, TaskCancelledError(TaskID(running.task_id)))
         self._end(connection, running)
 
     def _end(self, connection: Connection, running: RunningCall) -> None:
         del self._tasks[running.task]
         running.task = None  # which has this call in its context: nothing for the garbage collector
-        self._lanes.end(running)
-        self._lanes.client.reactor.post_later(connection)
+        self._actor.end(running)
+        self._actor.client.reactor.post_later(connection)
         self._answered()
 
     def _answered(self) -> None:
@@ -107,11 +104,11 @@ class LoopLane(Lane):
             self._context.run(self.begin)
 
 
-class GroupLoop(LoopLane):
-    """A `Lane` of coroutines with a loop and a thread of its own, which begin with the first call."""
+class OwnLoopGroupExecutor(LoopGroupExecutor):
+    """A `GroupExecutor` of coroutines with a loop and a thread of its own, which begin with the first call."""
 
-    def __init__(self, lanes: Lanes, size: int, name: str) -> None:
-        super().__init__(lanes, size, name, None, self._ring)
+    def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
+        super().__init__(actor, size, name, None, self._ring)
         self._rung = False
         self._flushing = False
 
@@ -119,7 +116,7 @@ class GroupLoop(LoopLane):
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._loop.set_exception_handler(_unretrieved)
-            self._lanes.start_thread(self._serve, f"mray-loop-{self._name}")
+            self._actor.start_thread(self._serve, f"mray-loop-{self._name}")
         if not self._rung:
             self._rung = True
             self._loop.call_soon_threadsafe(self._begin_rung)
@@ -131,7 +128,7 @@ class GroupLoop(LoopLane):
             try:
                 return self._loop.run_forever()  # type: ignore[no-any-return]
             except SystemExit as error:  # of a task that no call waits for; the calls that run come to their end
-                self._lanes.leave(*self._lanes.executor.exit_by(error, "Its code, in no call,"))
+                self._actor.leave(*self._actor.executor.exit_by(error, "Its code, in no call,"))
 
     def _begin_rung(self) -> None:
         self._rung = False
@@ -146,5 +143,5 @@ class GroupLoop(LoopLane):
     def _flush(self) -> None:
         self._flushing = False
         # Either the reader sees the post before it sleeps, or it is seen to sleep here.
-        if self._lanes.client.reactor.asleep:
-            self._lanes.client.reactor.flush()
+        if self._actor.client.reactor.asleep:
+            self._actor.client.reactor.flush()

@@ -14,14 +14,14 @@ from mray._runtime.client.context import Context
 class RunningCall:
     """One call, from when its turn has come until it is answered."""
 
-    __slots__ = ("began", "canceled", "function_name", "lane", "task", "task_id", "task_name", "verdict")
+    __slots__ = ("began", "canceled", "function_name", "group", "task", "task_id", "task_name", "verdict")
 
-    def __init__(self, task_id: bytes, name: str, function_name: str, lane: Any) -> None:
+    def __init__(self, task_id: bytes, name: str, function_name: str, group: Any) -> None:
         self.task_id = task_id
         self.task_name = name
         #: The method: module and qualified name.
         self.function_name = function_name
-        self.lane = lane
+        self.group = group
         #: In an event loop: its task.
         self.task: Any = None
         self.canceled = False
@@ -34,7 +34,7 @@ class RunningCall:
 current_call: ContextVar[RunningCall | None] = ContextVar("mray_running_call", default=None)
 
 
-class LanesContext(Context):
+class GroupsContext(Context):
     """The `Context` of a worker whose calls run beside each other: what it tells of the call is of the one that asks."""
 
     @property

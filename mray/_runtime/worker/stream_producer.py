@@ -16,17 +16,17 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mray._common import messages as m
 from mray._common.ids import return_id
 from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.serializer import PLAIN_TYPES
-from mray._runtime.client.calls import INLINE_BYTES
+from mray._runtime.objects.owner import INLINE_BYTES
 
 if TYPE_CHECKING:
-    from mray._runtime.worker.executor import Executor
+    from mray._runtime.client.client import Client
 
 #: Items that follow a departure within so many seconds wait for company.
 TOGETHER_SECONDS = 150e-6
@@ -41,10 +41,24 @@ MOST_UNSENT = 1 << 20
 Item = tuple[int, Any, Any]
 
 
+class Sender(Protocol):
+    """What makes messages of values (`mray._runtime.worker.executor`)."""
+
+    client: Client
+
+    def freeze(
+        self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None
+    ) -> tuple[int, Any, Any]: ...
+
+    def settle(self) -> None: ...
+
+    def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None: ...
+
+
 class Producer:
     """One generator at work. `add` and `pause` belong to the thread that runs it; the rest may be called by any."""
 
-    def __init__(self, executor: Executor, producers: Producers, connection: Connection, task_id: bytes, options: dict[str, Any]) -> None:
+    def __init__(self, executor: Sender, producers: Producers, connection: Connection, task_id: bytes, options: dict[str, Any]) -> None:
         arrived, window, taken, dropped, per_yield, together = options["stream"]
         self._executor = executor
         self._reactor = executor.client.reactor
@@ -184,7 +198,7 @@ class Collected(list[Item]):
 class Producers:
     """The producers of one worker."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Sender) -> None:
         self._executor = executor
         self._running: dict[bytes, Producer] = {}
         self.words: dict[int, Callable[..., None]] = {m.STREAM_TAKEN: self._on_taken, m.STREAM_STOP: self._on_stop}

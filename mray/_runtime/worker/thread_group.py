@@ -9,20 +9,16 @@ that runs on it. The thread that became idle last is woken first. Nothing is hel
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
-from mray._runtime.worker.group import Arrival, Lane
+from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
 from mray._runtime.worker.running import RunningCall, current_call
 
-if TYPE_CHECKING:
-    from mray._runtime.worker.groups import Lanes
 
+class ThreadGroupExecutor(GroupExecutor):
+    """A `GroupExecutor` of threads."""
 
-class ThreadLane(Lane):
-    """A `Lane` of threads."""
-
-    def __init__(self, lanes: Lanes, size: int, name: str) -> None:
-        super().__init__(lanes, size, name)
+    def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
+        super().__init__(actor, size, name)
         #: A lock for each thread that has nothing to do; who releases it wakes the thread. Guarded by `_lock`, as the next is.
         self._idle: list[threading.Lock] = []
         self._threads = 0
@@ -37,7 +33,7 @@ class ThreadLane(Lane):
                 return
             self._threads += 1
             number = self._threads
-        self._lanes.start_thread(self._work, f"mray-{self._name}-{number}")
+        self._actor.start_thread(self._work, f"mray-{self._name}-{number}")
 
     def cancel(self, running: RunningCall) -> None:
         """A thread cannot be interrupted: the method may ask, with `is_canceled`."""
@@ -52,7 +48,7 @@ class ThreadLane(Lane):
                     self._idle.append(bell)
                 else:
                     # Before the lock is given up: a call is in the queue or among those that run.
-                    running = self._lanes.begin(self, arrival[1])
+                    running = self._actor.begin(self, arrival[1])
             if arrival is None:
                 bell.acquire()
             else:
@@ -60,17 +56,17 @@ class ThreadLane(Lane):
 
     def _run(self, arrival: Arrival, running: RunningCall) -> None:
         connection, fields = arrival
-        lanes = self._lanes
+        actor = self._actor
         token = current_call.set(running)
         try:
-            lanes.executor.run_beside(connection, running, fields)
+            actor.executor.run_beside(connection, running, fields)
         except BaseException:
-            lanes.crash()
+            actor.crash()
         finally:
             current_call.reset(token)
-            lanes.end(running)
+            actor.end(running)
             # Either the reader sees the post before it sleeps, or it is seen to sleep here.
-            reactor = lanes.client.reactor
+            reactor = actor.client.reactor
             reactor.post_later(connection)
             if reactor.asleep or not self._queue:
                 reactor.flush()

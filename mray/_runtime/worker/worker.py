@@ -19,7 +19,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, Protocol
 
 from mray._common import messages as m
@@ -32,11 +32,10 @@ from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
 from mray._runtime.client.context import Context
-from mray._runtime.client.faults import end_request, fault_error
-from mray._runtime.observe.process_snapshot import work_of
+from mray._runtime.connections.endpoint import fault_error
+from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.executor import Executor, show_devices
 from mray._runtime.worker.exits import EXITED, ExitActor
-from mray._runtime.worker.groups import Lanes
 from mray._runtime.worker.pinning import Pinning
 from mray._runtime.worker.running import current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
@@ -49,7 +48,8 @@ _ARGUMENTS = 7
 _CALLS = (m.CALL, m.TASK)
 #: Calls that are over and still in a timeline.
 RECENT = 10_000
-#: How many of them it tells when it leaves.
+#: How many of them are listed; and how many it tells when it leaves.
+LISTED = 1000
 LAST_TOLD = 1000
 
 
@@ -73,16 +73,16 @@ class Worker:
     #: What it is made of; in one process, of something else.
     interrupts_class: type[Interrupts] = Interrupts
     executor_class: type[Executor] = Executor
-    lanes_class: type[Lanes] = Lanes
+    groups_class: type[ConcurrencyGroups] = ConcurrencyGroups
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.context = Context()
-        self.interrupts = self.interrupts_class(client, self.context)
+        self.interrupts = self.interrupts_class(client, client.cancelling, self.context)
         self.executor = self.executor_class(client, self.context, self.interrupts)
         #: Where calls run, of an actor that runs several at once; it takes CALL over then.
-        self.lanes = self.lanes_class(self)
-        self.executor.prepare = self.lanes.prepare
+        self.groups = self.groups_class(self)
+        self.executor.prepare = self.groups.prepare
         #: The thread that is in `run`.
         self._thread = 0
         #: (connection, message) in the order of arrival.
@@ -118,7 +118,7 @@ class Worker:
         client.on_broken = self._on_broken
         client.end_with = self.end_with
         client.on_block, client.lends = self._block, self._lends
-        client.sections["work"] = lambda: work_of(self)
+        client.sections["work"] = self.work
 
     # ------------------------------------------------------------------------------------ reading thread
     def _enqueue(self, code: int) -> Callable[..., None]:
@@ -178,8 +178,8 @@ class Worker:
         return taken
 
     def _on_cancel(self, connection: Connection, task_id: bytes, force: bool, recursive: bool) -> None:
-        if self.lanes.exist:
-            self.lanes.cancel(connection, task_id, recursive)
+        if self.groups.exist:
+            self.groups.cancel(connection, task_id, recursive)
             return
         for item in tuple(self.inbox):
             if item[1][0] in (m.TASK, m.CALL) and item[1][1] == task_id:
@@ -211,12 +211,12 @@ class Worker:
         Any thread.
         """
         verdict = ExitActor()
-        if self.lanes.exist:
+        if self.groups.exist:
             running = current_call.get()
             if running is not None:  # it may be over, and this code a task that it has left behind
                 running.verdict = verdict
-            self.lanes.leave(*EXITED)
-            if self.lanes.is_async:
+            self.groups.leave(*EXITED)
+            if self.groups.is_async:
                 return AsyncioActorExit()
             return SystemExit(0) if running is None else verdict
         is_main = threading.get_ident() == self._thread
@@ -278,7 +278,7 @@ class Worker:
                     self.served += 1
                     note((message[1], context.task_name, began, ended))
                 end = executor.end
-                if end is not None:  # (a lane may take it back meanwhile, and tell through the inbox)
+                if end is not None:  # (a group may take it back meanwhile, and tell through the inbox)
                     return self._leave(*end)
                 if not inbox or ended - began > _LONG or reactor.asleep:
                     connection.flush()
@@ -297,11 +297,11 @@ class Worker:
                 return self._leave(*executor.exit_by(error, "Its code, in no call,"))
 
     def _await(self, pending: Callable[[], object], service: Service | None) -> None:
-        if not self.lanes.running:
+        if not self.groups.running:
             self.executor.idle_title()
         _flush_output()
         wait_until = self.client.reactor.wait_until
-        loop = self.lanes.main
+        loop = self.groups.main
         try:
             if loop is not None:
                 if service is None or not service.is_active:
@@ -344,7 +344,7 @@ class Worker:
             wrong = misfit(message)
             if wrong:
                 self.client.reactor.defer(lambda: connection.refuse(wrong))
-            elif not end_request(self.client, connection, message, error):
+            elif not self.client.fail_message(connection, message, error):
                 # Whatever comes next relies on it.
                 self.end_with(fault_error(f"The handler of {word_name(code)}", error))
 
@@ -373,7 +373,7 @@ class Worker:
         self.client.reactor.guard.admit()
         failure = self.executor.become(actor_id, spec, incarnation)
         # POINT actor constructed
-        loop = self.lanes.main
+        loop = self.groups.main
         if loop is not None:
             self._pending = lambda: self.inbox or loop.is_due()
         node = self.client.node
@@ -435,7 +435,7 @@ class Worker:
     def _leave(self, kind: str, text: str) -> None:
         """End in order: calls that run, user hooks, everything sent, then the process."""
         client = self.client
-        self.lanes.finish(kind)
+        self.groups.finish(kind)
         with client.lock:
             self._leaving = True
             self._give_back_all()
@@ -479,6 +479,30 @@ class Worker:
 
         if not done():
             client.reactor.wait_until(done)
+
+    # ------------------------------------------------------------------------------------ observers
+    def work(self) -> dict[str, Any]:
+        """What a worker does and has done. Any thread."""
+        context, executor = self.context, self.executor
+        task_id = context.task_id
+        epoch = time() - perf_counter()
+        return {
+            "task_id": task_id or b"",
+            "task": (context.task_name or "") if task_id is not None else "",
+            "function": (context.function_name or "") if task_id is not None else "",
+            # Calls that run in groups, besides that one.
+            "beside": list(self.groups.running),
+            "actor_id": context.actor_id or b"",
+            "class_name": context.class_name or "",
+            "repr": executor.repr,
+            "groups": self.groups.exist,
+            "named": dict(executor.named),
+            "blocked": self._blocked > 0,
+            "queued": sum(message[1][0] in (m.CALL, m.TASK) for message in tuple(self.inbox)) + self.groups.queued(),
+            "served": self.served,
+            "recent": [(task, name, begin + epoch, end + epoch) for task, name, begin, end in list(self.recent)[-LISTED:]],
+            "failures": list(executor.failures),
+        }
 
 
 def _flush_output() -> None:

@@ -214,7 +214,7 @@ def _pending_task(view: View, owner: str, call: Row, runs: bool, work: Row) -> R
     name, function, state = call["name"], call["function"], call["state"]
     if runs:
         name, state = _shown_name(name, function, work), "RUNNING"
-    elif state == SENT and work.get("lanes"):
+    elif state == SENT and work.get("groups"):
         state = "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
     row = _task(view, call["task_id"], name, function, state, call["process"])
     row.update(

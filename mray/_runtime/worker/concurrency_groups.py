@@ -1,14 +1,14 @@
-"""Lanes: where the calls of an actor run that runs several at once.
+"""The concurrency groups of an actor that runs several calls at once: where and when each call runs.
 
-    reading thread                                   lanes
-    CALL ── by its concurrency group ──▶ ThreadLane: at most n threads, a queue before them
-    CANCEL ── by task id ─────────────▶ LoopLane: at most n coroutines in an event loop; that of the default group is the main thread's
+    reading thread                                   executors
+    CALL ── by its concurrency group ──▶ ThreadGroupExecutor: at most n threads, a queue before them
+    CANCEL ── by task id ─────────────▶ LoopGroupExecutor: at most n coroutines in an event loop; the default group has the main thread's
 
-An async actor has loops (its sync methods run in them too), any other one has threads. Each group has a lane of its own, so that a group
-whose calls all wait holds up no other. An actor that runs one call after the other has no lanes at all: its calls take the plain way
-through the inbox of the main thread (`mray._runtime.worker.worker`), which also serves graphs and everything else beside the lanes.
+An async actor has loops (its sync methods run in them too), any other one has threads. Each group has an executor of its own, so that a
+group whose calls all wait holds up no other. An actor that runs one call after the other has none at all: its calls take the plain way
+through the inbox of the main thread (`mray._runtime.worker.worker`), which also serves graphs and everything else beside the groups.
 
-In a worker that is an actor. What a call is, and how it is answered, is the executor's; a lane only says where and when.
+In a worker that is an actor. What a call is, and how it is answered, is the executor's; a group executor only says where and when.
 """
 
 from __future__ import annotations
@@ -17,44 +17,60 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.concurrency import Concurrency, no_group
 from mray._common.ids import TaskID
 from mray._common.log import logger
-from mray._ipc.connection import Connection
+from mray._ipc.connection import Connection, Message
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
-from mray._runtime.worker.group import Lane
-from mray._runtime.worker.running import LanesContext, RunningCall
-from mray._runtime.worker.thread_group import ThreadLane
+from mray._runtime.worker.group_executor import GroupExecutor
+from mray._runtime.worker.running import GroupsContext, RunningCall
+from mray._runtime.worker.thread_group import ThreadGroupExecutor
 from mray.exceptions import TaskCancelledError
 
 if TYPE_CHECKING:
     import asyncio
 
     from mray._ipc.event_loop import MainLoop
-    from mray._runtime.worker.worker import Worker
+    from mray._runtime.client.client import Client
+    from mray._runtime.client.context import Context
+    from mray._runtime.worker.executor import Executor
 
 #: Where the task id, the number of return values and the options stand in a CALL's fields.
 _TASK, _METHOD, _RETURNS, _OPTIONS = 0, 1, 2, 7
 
 
-class Lanes:
-    """All lanes of one actor."""
+class ActorProcess(Protocol):
+    """The worker that the actor lives in."""
 
-    def __init__(self, worker: Worker) -> None:
+    client: Client
+    executor: Executor
+    context: Context
+    #: (connection, message): what the main thread does next.
+    inbox: deque[tuple[Connection, Message]]
+    #: Calls that are over (task id, name, begin, end), and how many there were.
+    recent: deque[tuple[bytes, str | None, float, float]]
+    served: int
+
+
+class ConcurrencyGroups:
+    """All groups of one actor."""
+
+    def __init__(self, worker: ActorProcess) -> None:
         self.worker = worker
         self.client = worker.client
         self.executor = worker.executor
         self.is_async = False
-        #: None: no lanes, the plain way.
-        self._lanes: dict[str, Lane] | None = None
+        #: None: no groups, the plain way.
+        self._executors: dict[str, GroupExecutor] | None = None
         #: Calls that run, by task id. Each is changed by the thread that runs it alone.
         self.running: dict[bytes, RunningCall] = {}
         #: The loop of the default group, of an async actor.
@@ -66,10 +82,10 @@ class Lanes:
     @property
     def exist(self) -> bool:
         """Whether calls run beside each other here."""
-        return self._lanes is not None
+        return self._executors is not None
 
     def prepare(self, spec: dict[str, Any]) -> Callable[..., None] | None:
-        """Before the constructor runs: from now on calls go to lanes, if it is such an actor. Returns what runs the constructor."""
+        """Before the constructor runs: from now on calls go to groups, if it is such an actor. Returns what runs the constructor."""
         concurrency: Concurrency | None = spec.get("concurrency")
         if concurrency is None:
             return None
@@ -79,26 +95,26 @@ class Lanes:
                 sys.stderr.write(f"max_concurrency must be greater than 0 (concurrency group {group!r})\n")
                 sys.stderr.flush()
                 raise SystemExit(1)
-        lanes: dict[str, Lane] = {}
+        executors: dict[str, GroupExecutor] = {}
         if self.is_async:
             from mray._ipc.event_loop import MainLoop  # noqa: PLC0415  (only async actors import asyncio)
-            from mray._runtime.worker.loop_group import GroupLoop, LoopLane  # noqa: PLC0415
+            from mray._runtime.worker.loop_group import LoopGroupExecutor, OwnLoopGroupExecutor  # noqa: PLC0415
 
             self.main = MainLoop(self.client.reactor)
-            lane = LoopLane(self, most, "default", self.main.loop, self.main.notify)
-            self.main.on_each_iteration(lane.begin)
-            lanes[""] = lane
+            group_executor = LoopGroupExecutor(self, most, "default", self.main.loop, self.main.notify)
+            self.main.on_each_iteration(group_executor.begin)
+            executors[""] = group_executor
             self._warn_of_get()
             for group, size in groups.items():
-                lanes[group] = GroupLoop(self, size, group)
+                executors[group] = OwnLoopGroupExecutor(self, size, group)
         else:
-            lanes[""] = ThreadLane(self, most, "default")
+            executors[""] = ThreadGroupExecutor(self, most, "default")
             for group, size in groups.items():
-                lanes[group] = ThreadLane(self, size, group)
-        self._lanes = lanes
+                executors[group] = ThreadGroupExecutor(self, size, group)
+        self._executors = executors
         self.executor.has_groups = True
         # Everybody who asks what this worker does has this object.
-        self.worker.context.__class__ = LanesContext
+        self.worker.context.__class__ = GroupsContext
         self.client.from_peers.replace(m.CALL, self._on_call)
         self.client.reads_always = True
         return self._construct
@@ -107,7 +123,7 @@ class Lanes:
         signal.signal(signal.SIGTERM, self._on_terminate)
 
     def start_thread(self, target: Callable[[], None], name: str) -> None:
-        """A thread of a lane begins."""
+        """A thread of a group begins."""
         threading.Thread(target=target, name=name, daemon=True).start()
 
     def _warn_of_get(self) -> None:
@@ -152,18 +168,18 @@ class Lanes:
     # ------------------------------------------------------------------------------------ calls come
     def _on_call(self, connection: Connection, *fields: Any) -> None:
         """CALL, in the reading thread."""
-        lanes = self._lanes
-        assert lanes is not None
+        executors = self._executors
+        assert executors is not None
         if self._ending:
             return  # it fails with the actor's death, which is told at once
         options = fields[_OPTIONS]
         group = "" if options is None else options.get("group", "")
-        lane = lanes.get(group)
-        if lane is None:
-            error = no_group(group, lanes)
+        group_executor = executors.get(group)
+        if group_executor is None:
+            error = no_group(group, executors)
             self.refuse(connection, fields, self.executor._wrap(error, self.executor.actor_prefix + fields[_METHOD]))
             return
-        lane.submit((connection, fields))
+        group_executor.submit((connection, fields))
 
     def refuse(self, connection: Connection, fields: tuple[Any, ...], error: BaseException) -> None:
         """Answer a call that does not run with an error. Any thread."""
@@ -171,33 +187,33 @@ class Lanes:
 
     def cancel(self, connection: Connection, task_id: bytes, recursive: bool) -> None:
         """CANCEL, in the reading thread."""
-        for lane in (self._lanes or {}).values():
-            arrival = lane.take(task_id)
+        for group_executor in (self._executors or {}).values():
+            arrival = group_executor.take(task_id)
             if arrival is not None:
                 self.refuse(connection, arrival[1], TaskCancelledError(TaskID(task_id)))
                 return
         running = self.running.get(task_id)
         if running is not None:
             running.canceled = True
-            running.lane.cancel(running)
+            running.group.cancel(running)
             self.executor.producers.stop(task_id)
             if recursive:
                 self.client.cancelling.cancel_children(task_id)
 
     # ------------------------------------------------------------------------------------ calls run
-    def begin(self, lane: Lane, fields: tuple[Any, ...]) -> RunningCall:
-        """A call's turn has come. The lane's thread."""
+    def begin(self, group_executor: GroupExecutor, fields: tuple[Any, ...]) -> RunningCall:
+        """A call's turn has come. The group's thread."""
         task_id, method, options = fields[_TASK], fields[_METHOD], fields[_OPTIONS]
         executor = self.executor
         name = executor.actor_prefix + method
         shown = name if options is None else executor.name_of(task_id, name, options)
-        running = RunningCall(task_id, shown, executor._qualified + method, lane)
+        running = RunningCall(task_id, shown, executor._qualified + method, group_executor)
         running.began = perf_counter()
         self.running[task_id] = running
         return running
 
     def end(self, running: RunningCall) -> None:
-        """It is answered. The lane's thread."""
+        """It is answered. The group's thread."""
         worker = self.worker
         del self.running[running.task_id]
         if not self.running:
@@ -222,8 +238,8 @@ class Lanes:
         self._ending = True
         self.executor.end = None
         if kind != m.CAUSE_SCOPE:
-            for lane in (self._lanes or {}).values():
-                lane.drop_all()
+            for group_executor in (self._executors or {}).values():
+                group_executor.drop_all()
         self.worker.inbox.append((self.client.node, (m.EXIT, kind, text)))
         if self.main is not None:
             self.main.notify()
@@ -231,18 +247,18 @@ class Lanes:
 
     def finish(self, kind: str) -> None:
         """Wait for what runs and, unless the actor ends by its own wish, for what is queued. Main thread."""
-        if self._lanes is None:
+        if self._executors is None:
             return
         if kind == m.CAUSE_SCOPE:
             self._wait(lambda: not self.running and not self.queued())
         self._ending = True
-        for lane in self._lanes.values():
-            lane.drop_all()
+        for group_executor in self._executors.values():
+            group_executor.drop_all()
         self._wait(lambda: not self.running)
 
     def queued(self) -> int:
         """How many calls have come and not begun. Any thread."""
-        return sum(lane.queued for lane in (self._lanes or {}).values())
+        return sum(group_executor.queued for group_executor in (self._executors or {}).values())
 
     def _wait(self, done: Callable[[], bool]) -> None:
         if self.main is not None:
@@ -251,7 +267,7 @@ class Lanes:
             self.client.reactor.wait_until(done)
 
     def _on_terminate(self, _number: int, _frame: Any) -> None:
-        """SIGTERM: as `exit_actor`, with another cause. Main thread, between any two byte codes, and so perhaps with a lane's lock."""
+        """SIGTERM: as `exit_actor`, with another cause. Main thread, between any two byte codes, and so perhaps with a group's lock."""
         if self.client.reactor.closed:  # a child that user code forks, before `_after_fork`
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -262,7 +278,7 @@ class Lanes:
 
 def _after_fork() -> None:
     """What user code has forked ends by SIGTERM as any process does. (A handler of Python's could miss it: on its way into a sleep.)"""
-    if isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), Lanes):
+    if isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), ConcurrencyGroups):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

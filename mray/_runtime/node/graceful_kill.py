@@ -1,4 +1,4 @@
-"""Workers that are measured have a moment to write their lines before they are ended (see `mray._runtime.observe.line_coverage`).
+"""Workers that are measured have a moment to write their lines before they are ended (see `mray._runtime.processes.line_coverage`).
 
 In the node, on its one thread, and only where the driver is measured: everywhere else SIGKILL is the first thing that a worker hears.
 """
@@ -12,13 +12,13 @@ from time import monotonic
 from mray._common import messages as m
 from mray._ipc.reactor import Reactor
 from mray._runtime.node.members import Members
-from mray._runtime.observe.line_coverage import SAVE_SECONDS
+from mray._runtime.processes.line_coverage import SAVE_SECONDS
 from mray._runtime.processes.supervisor import Supervisor
 from mray._scheduler.records import LEAVING
 from mray._scheduler.scheduler import Scheduler
 
 
-class Farewell:
+class GracefulKill:
     """Asks workers to write and die, and ends those that do not."""
 
     def __init__(self, reactor: Reactor, scheduler: Scheduler, supervisor: Supervisor, members: Members) -> None:

@@ -17,7 +17,7 @@ _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, tuple, deque)
 ITEMS = "items of containers"
 
 
-def census() -> dict[str, int]:
+def count_objects() -> dict[str, int]:
     """Class (module and name) to how many there are, after a collection."""
     gc.collect()
     counts: Counter[str] = Counter()

@@ -15,9 +15,7 @@ from collections.abc import Callable
 from mray._common import settings
 from mray._common.log import logger
 from mray._objects.ownership import Entry
-from mray._objects.remote_error import text_of
-from mray._runtime.client.announcements import Announcements
-from mray._runtime.client.failed_calls import TASK_ERROR
+from mray._objects.remote_error import TASK_ERROR, text_of
 
 
 class _Unheard:
@@ -40,9 +38,9 @@ class _Unheard:
 class UnheardErrors:
     """Notes which errors nobody has asked for."""
 
-    def __init__(self, defer: Callable[[Callable[[], None]], None], announcements: Announcements) -> None:
+    def __init__(self, defer: Callable[[Callable[[], None]], None], announce: Callable[[Callable[[], None]], None]) -> None:
         self._defer = defer
-        self._announcements = announcements
+        self._announce = announce
         self._is_told = not settings.IGNORE_UNHANDLED_ERRORS.get()
         #: Whether there has been one: before, nobody need look for them.
         self.any = False
@@ -57,7 +55,7 @@ class UnheardErrors:
         text = _text_of(payload)
         if text:
             variable = settings.IGNORE_UNHANDLED_ERRORS.name
-            self._announcements.say(lambda: logger.error("Unhandled error (suppress with '%s=1'): %s", variable, text))
+            self._announce(lambda: logger.error("Unhandled error (suppress with '%s=1'): %s", variable, text))
 
 
 def hear(entry: Entry) -> None:

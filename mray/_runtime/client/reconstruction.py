@@ -14,22 +14,15 @@ or a recipe for them in turn, of which so many are kept in a row (Ray keeps giga
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import return_id
-from mray._common.messages import FAILED, SEGMENT
-from mray._ipc.segment import is_there
+from mray._common.messages import SEGMENT
 from mray._objects.ownership import Entry
-from mray._objects.remote_error import dependency_error, unpickle_error
-from mray._objects.serializer import deserialize
-from mray._objects.store import read
 from mray._runtime.client.calls import CANCELLED, Call
-from mray._runtime.objects.storing import missing_error
-
-if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
+from mray._runtime.objects.borrowing import is_lost
 
 #: Recipes that depend on one another.
 MOST_IN_A_ROW = 16
@@ -49,23 +42,24 @@ class _Held:
         #: How the object is made if nobody has it any more.
         self.recipe: Recipe | None = thing._entry.recipe if is_ref else None
 
-    def thing(self, client: Client) -> Any:
+    def thing(self) -> Any:
         """The ref or handle; None if it is gone."""
         thing = self._thing()
         if self._key is None:
             return thing
         if thing is None and self.recipe is not None:
-            return self.recipe.made_again(client, self._key)
+            return self.recipe.made_again(self._key)
         return None if thing is None else ObjectRef(self._key, thing)
 
 
 class Recipe:
     """How the values of a task are made again."""
 
-    __slots__ = ("_arguments", "_depth", "_entries", "_facts", "_pins", "_retries")
+    __slots__ = ("_arguments", "_depth", "_entries", "_facts", "_pins", "_pool", "_retries")
 
     def __init__(self, call: Call) -> None:
         self._facts = {name: getattr(call, name) for name in _FIELDS}
+        self._pool = call.source
         self._retries = call.retries
         self._arguments = None if call.arguments is None else [_Held(ref) for ref in call.arguments]
         self._pins = [_Held(pin) for pin in call.pins or ()]
@@ -77,22 +71,22 @@ class Recipe:
             for each in held:
                 each.recipe = None
 
-    def made_again(self, client: Client, object_id: bytes) -> ObjectRef | None:
+    def made_again(self, object_id: bytes) -> ObjectRef | None:
         """A ref of one of the values, which nobody holds, and which is being made again."""
         task_id, number = self._facts["task_id"], len(self._entries)
         for index in range(number):
             if return_id(task_id, index + 1) == object_id:
-                entry = client.entry()
+                entry = self._pool.new_entry()
                 self._entries[index] = weakref.ref(entry)
-                return ObjectRef(object_id, entry) if self.make(client) else None
+                return ObjectRef(object_id, entry) if self.make() else None
         return None
 
-    def make(self, client: Client) -> bool:
+    def make(self) -> bool:
         """Run the task once more, for those of its values that are gone; whether that can be. Client's lock held."""
         if not self._retries:
             return False
-        arguments = None if self._arguments is None else [held.thing(client) for held in self._arguments]
-        pins = [held.thing(client) for held in self._pins]
+        arguments = None if self._arguments is None else [held.thing() for held in self._arguments]
+        pins = [held.thing() for held in self._pins]
         if None in pins or (arguments is not None and None in arguments):
             return False
         if self._retries > 0:
@@ -103,7 +97,7 @@ class Recipe:
             if entry is not None and is_lost(entry):
                 entry.guard = entry.mapping = entry.refs = entry.form = None
             elif entry is None or entry.form is not None or entry.task is not None:
-                entry = client.entry()  # nobody needs the value, or it is being made
+                entry = self._pool.new_entry()  # nobody needs the value, or it is being made
             entries.append(entry)
         call = Call(b"", None, 0, entries[0] if len(entries) == 1 else None, () if len(entries) == 1 else entries)
         for name, value in self._facts.items():
@@ -111,9 +105,7 @@ class Recipe:
         call.retries, call.arguments, call.pins = self._retries, arguments, pins
         for entry in entries:
             entry.task = call
-        pool = call.source
-        if arguments is None or not client.await_arguments(call, pool):
-            pool.submit(call)
+        self._pool.submit_when_ready(call)
         return True
 
 
@@ -128,62 +120,3 @@ def remember(call: Call) -> None:
         for entry in _entries_of(call):
             if entry.form == SEGMENT:
                 recipe = entry.recipe = recipe or Recipe(call)
-
-
-def is_lost(entry: Entry) -> bool:
-    """Whether a value lay in a segment that is not there any more, nor mapped in this process."""
-    if entry.form != SEGMENT or is_there(entry.payload[0]):
-        return False
-    return entry.mapping is None or entry.mapping() is None
-
-
-def revive(client: Client, entry: Entry) -> None:
-    """The value is about to be used: if it is lost, have it made again, if that can be, and be pending until it is. Client's lock held."""
-    if (entry.recipe is None and entry.owner is None) or not is_lost(entry):
-        return
-    if entry.owner is None:
-        entry.recipe.make(client)
-    elif entry.missed != entry.payload[0]:  # else the owner has no other
-        entry.missed = entry.payload[0]
-        entry.form, entry.fetching = None, False
-        client.borrowing.fetch(entry)
-
-
-def revive_all(client: Client, entries: Iterable[Entry]) -> None:
-    """As `revive`, of those that lie in segments; takes the lock itself."""
-    for entry in [entry for entry in entries if entry.form == SEGMENT]:
-        with client.lock:
-            revive(client, entry)
-
-
-def read_value(
-    client: Client, entry: Entry, owner: str | None, object_id: bytes, failed: Callable[[Any], BaseException] = unpickle_error
-) -> Any:
-    """The value that lies in a segment, if need be once it is made again; raises why it cannot be. In any thread but the reading one.
-
-    `failed` makes the error of a payload of form FAILED, which may come instead.
-    """
-    while True:
-        form, payload = entry.form, entry.payload
-        if form == FAILED:
-            raise failed(payload)
-        if form == SEGMENT:
-            try:
-                return read(payload, entry)
-            except FileNotFoundError:
-                with client.lock:
-                    revive(client, entry)
-                if entry.payload is payload and entry.form == SEGMENT:
-                    raise missing_error(client, owner, payload[0], object_id) from None
-        elif form is None:
-            client.wait_as_user(lambda: entry.form is not None, None)  # whoever makes it again may need our CPUs
-        else:
-            return deserialize(form, payload)
-
-
-def read_argument(client: Client, payload: Any, object_id: bytes, owner: str) -> Any:
-    """The value of an argument that lies in a segment of its owner's; as `read_value`."""
-    with client.lock:
-        entry: Entry = client.borrowing.entry_of(object_id, owner)
-        entry.complete(SEGMENT, tuple(payload))
-    return read_value(client, entry, owner, object_id, lambda failure: dependency_error(unpickle_error(failure)))

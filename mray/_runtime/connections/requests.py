@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._ipc.connection import Connection
-from mray._runtime.client.deaths import owner_error
+from mray._runtime.connections.deaths import owner_error
 
 
 class Answer:

@@ -1,6 +1,6 @@
-"""`Lane`: where the calls of one concurrency group of an actor run, with the queue before it.
+"""`GroupExecutor`: where the calls of one concurrency group of an actor run, with the queue before it.
 
-In a worker that is an actor. `mray._runtime.worker.groups` has them all and says which is whose; a lane of threads is in
+In a worker that is an actor. `mray._runtime.worker.concurrency_groups` has them all and says which is whose; a group of threads is in
 `mray._runtime.worker.thread_group`, one of coroutines in `mray._runtime.worker.loop_group`.
 """
 
@@ -9,23 +9,44 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from mray._ipc.connection import Connection
 from mray._runtime.worker.running import RunningCall
 
 if TYPE_CHECKING:
-    from mray._runtime.worker.groups import Lanes
+    from mray._runtime.client.client import Client
+    from mray._runtime.worker.executor import Executor
 
 #: The connection that a call came on, and the fields of CALL behind its code.
 Arrival = tuple[Connection, tuple[Any, ...]]
 
 
-class Lane(ABC):
+class GroupsOfActor(Protocol):
+    """What the executor of a group asks of the actor."""
+
+    client: Client
+    executor: Executor
+
+    def begin(self, group: GroupExecutor, fields: tuple[Any, ...]) -> RunningCall: ...
+
+    def end(self, running: RunningCall) -> None: ...
+
+    def refuse(self, connection: Connection, fields: tuple[Any, ...], error: BaseException) -> None: ...
+
+    def crash(self) -> NoReturn: ...
+
+    def leave(self, kind: str, text: str) -> None: ...
+
+    def start_thread(self, target: Callable[[], None], name: str) -> None: ...
+
+
+class GroupExecutor(ABC):
     """One group's place to run."""
 
-    def __init__(self, lanes: Lanes, size: int, name: str) -> None:
-        self._lanes = lanes
+    def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
+        self._actor = actor
         #: Calls that may run at once.
         self._size = size
         self._name = name
@@ -59,4 +80,4 @@ class Lane(ABC):
 
     @abstractmethod
     def cancel(self, running: RunningCall) -> None:
-        """Interrupt a call that runs, if the lane can. Any thread."""
+        """Interrupt a call that runs, if the group can. Any thread."""

@@ -1,0 +1,318 @@
+"""Calls of this process to actors: a queue for each actor, which follows it from process to process.
+
+In the caller's process. The node tells where an actor is, and each change (ACTOR_STATE), to whoever has asked for it (ACTOR_SUBSCRIBE).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._common import messages as m
+from mray._common.concurrency import runs_out_of_order
+from mray._common.messages import CALL, CAUSE_REFUSED
+from mray._ipc.connection import Connection
+from mray._runtime.client.calls import CANCELLED, Call
+from mray._runtime.connections.deaths import actor_error, unavailable_error
+
+if TYPE_CHECKING:
+    from mray._runtime.objects.borrowing import Borrowing
+    from mray._runtime.objects.owner import Owner
+
+
+class ActorCaller:
+    """The calls of this process to one actor, in order.
+
+    States: "unknown" (the node has not been asked), "asked" (it has not answered yet), then as it tells them "pending", "alive",
+    "restarting", "dead". All methods want the client's lock.
+
+    Invariant: a call is in `queue`, or in ``connection.calls``, or answered. While the actor is being restarted, which may take for ever,
+    nothing is queued that could go and may not be sent to the next process: only what waits for its arguments, what may be retried, and
+    what was called before the actor had been there at all.
+    """
+
+    def __init__(self, callers: ActorCallers, actor_id: bytes) -> None:
+        self._callers = callers
+        self.client = callers.client
+        self.actor_id = actor_id
+        self.state = "unknown"
+        self.process = ""
+        self.incarnation = -1
+        self.cause: tuple[Any, ...] | None = None
+        self.connection: Connection | None = None
+        self.queue: deque[Call] = deque()
+        self.max_task_retries = 0
+        #: Calls that may be unanswered at once; 0: as many as there are.
+        self.most_pending = 0
+        #: Whether a call may overtake one that waits for its arguments.
+        self.unordered = False
+        #: Whether a call must be looked at before it is submitted.
+        self.particular = False
+        self.class_name = ""
+        #: What its constructor was given, in the process that created it: every restart needs it.
+        self.pins: Any = None
+        #: Called with each new state.
+        self.watchers: list[Any] = []
+
+    def learn(self, options: Mapping[str, Any], is_async: bool) -> None:
+        """What the actor's options mean for its callers."""
+        self.max_task_retries = options.get("max_task_retries") or 0
+        self.most_pending = max(options.get("max_pending_calls") or 0, 0)
+        self.unordered = runs_out_of_order(is_async, options)
+        self.particular = bool(self.max_task_retries or self.most_pending)
+
+    def is_full(self) -> bool:
+        """Whether so many calls are unanswered that the actor takes no more."""
+        sent = 0 if self.connection is None else len(self.connection.calls)
+        return 0 < self.most_pending <= sent + len(self.queue)
+
+    def submit(self, call: Call) -> None:
+        """Send the call, or queue it behind what must go first."""
+        call.source = self
+        if call.waiting == 0 and (not self.queue or self.unordered) and self.connection is not None and not self.connection.closed:
+            self._push(self.connection, call)
+            return
+        if self.state == "dead":
+            call.fail(actor_error(self.actor_id, self.class_name, self.cause))
+            return
+        if self.state == "restarting" and _goes_once(call):
+            self._refuse(call)
+            return
+        self.queue.append(call)
+        if self.state == "alive" and self.connection is None:
+            self._connect()
+        self.subscribe()
+
+    def _connect(self) -> None:
+        try:
+            # None: it has died since; the node will say so.
+            self.connection = self.client.try_peer(self.process)
+        except OSError as error:  # no descriptor is left; the next call tries again
+            self.connection = None
+            queue, self.queue = self.queue, deque()
+            for call in queue:
+                call.fail(error)
+        self.pump()
+
+    def subscribe(self) -> None:
+        """Have the node tell this process where the actor is, and each change."""
+        if self.state == "unknown":
+            self.state = "asked"
+            self._callers.subscribe(self)
+
+    def _push(self, connection: Connection, call: Call) -> None:
+        calls = connection.calls
+        calls[call.task_id] = call
+        # POINT call noted
+        values = call.argument_values(self._callers.borrowing.export)
+        connection.post((CALL, call.task_id, call.method, call.num_returns, call.form, call.payload, call.refs, values, call.options))
+        self.client.posted(connection)
+
+    def pump(self) -> None:
+        """Send what can go: calls in order, up to the first whose arguments are not there (or past it, if that is allowed)."""
+        queue = self.queue
+        connection = self.connection
+        if self.unordered and connection is not None and not connection.closed:
+            waiting = [call for call in queue if call.waiting]
+            for call in queue:
+                if not call.waiting:
+                    self._push(connection, call)
+            queue.clear()
+            queue.extend(waiting)
+        while queue and connection is not None and not connection.closed and queue[0].waiting == 0:
+            self._push(connection, queue.popleft())
+        if connection is not None:
+            connection.flush()
+
+    def ready(self, call: Call) -> None:
+        """The arguments of a queued call are there."""
+        connection = self.connection
+        if self.state == "restarting" and _goes_once(call):
+            self.queue.remove(call)
+            self._refuse(call)
+        elif self.unordered and connection is not None and not connection.closed:
+            self.queue.remove(call)
+            self._push(connection, call)
+        else:
+            self.pump()
+
+    def on_state(self, state: str, process: str, incarnation: int, cause: tuple[Any, ...] | None) -> None:
+        """The node says what has become of the actor."""
+        # POINT actor state heard
+        old = self.connection
+        if state in ("restarting", "dead") and self.state != "dead":
+            before, self.state, self.cause = self.state, state, cause
+            lost: list[Call] = []
+            if old is not None:
+                old.read_rest()
+                lost = list(old.calls.values())
+                old.calls.clear()
+                # The connection ends with the process, which may stay while others hold what it owns.
+                self.connection = None
+            if state == "dead":
+                if cause is not None and cause[0] == CAUSE_REFUSED and self.pins is not None:  # who created it tells, and nobody else
+                    self._callers.tell_refusal(cause[1])
+                self.pins = None
+                self._fail_all(lost, self.process)
+                self._fail_all(self.queue)
+                self.queue.clear()
+            else:
+                # Before it was there at all, calls have been waiting for whichever process is the first.
+                self._restarting(lost, late=before in ("asked", "alive"), again=before == "restarting" and self.process != "")
+        elif state == "alive":
+            self.state = state
+            if incarnation != self.incarnation or old is None or old.closed:
+                self.incarnation = incarnation
+                self.process = process
+                self._connect()
+        elif self.state != "dead":
+            self.state = state
+        for watcher in tuple(self.watchers):
+            watcher(self)
+        if self.state == "dead" and not self._callers.borrowing.holds(self.actor_id):
+            self._callers.forget(self.actor_id)
+
+    def on_death(self, callback: Callable[[Any], None]) -> None:
+        """Call back with the error, soon and without the lock, when the actor is dead for good."""
+
+        def tell(_caller: ActorCaller) -> None:
+            if self.state == "dead":
+                self.watchers.remove(tell)
+                error = actor_error(self.actor_id, self.class_name, self.cause)
+                self.client.reactor.defer(lambda: callback(error))
+
+        self.watchers.append(tell)
+        self.subscribe()
+        tell(self)
+
+    def _fail_all(self, calls: Iterable[Call], process: str = "") -> None:
+        for call in tuple(calls):
+            call.fail(actor_error(self.actor_id, self.class_name, self.cause, call.method), process)
+
+    def _refuse(self, call: Call, method: str | None = None) -> None:
+        """The actor is being started again, and the call is not for the next process; `method` was in flight."""
+        call.fail(unavailable_error(self.actor_id, self.class_name, self.cause, method), "" if method is None else self.process)
+
+    def _restarting(self, lost: Sequence[Call], late: bool, again: bool) -> None:
+        """The actor is being started again: resend in order what may be retried, fail the rest.
+
+        `late`: calls have been queued since its process died and until now, when that is heard. `again`: the process that was to follow has
+        died before it was there. That was an attempt of those calls that are retried in it: an actor may be restarted without end.
+        """
+        if late:
+            refused = [call for call in self.queue if _goes_once(call)]
+            self.queue = deque(call for call in self.queue if not _goes_once(call))
+            for call in refused:
+                self._refuse(call)
+        for call in [call for call in self.queue if call.was_sent] if again else ():
+            if call.retries:
+                call.use_retry()
+            else:
+                self.queue.remove(call)
+                self._refuse(call)
+        retried = []
+        for call in lost:
+            if call.retries == CANCELLED:
+                call.cancel()
+            elif call.retries:
+                call.use_retry()
+                call.was_sent = True
+                retried.append(call)
+            else:
+                self._refuse(call, call.method)
+        self.queue.extendleft(reversed(retried))
+
+    def replied(self, call: Call) -> None:
+        """A reply has come (nothing to do: an actor's calls go out at once)."""
+
+    def attempt_failed(self, call: Call) -> None:
+        """The method raised an error that the caller asked to be retried."""
+        if call.retries == CANCELLED:
+            call.cancel()
+            return
+        call.use_retry()
+        connection = self.connection
+        if connection is not None and not connection.closed:
+            self._push(connection, call)
+            connection.flush()
+        else:
+            self.queue.appendleft(call)
+
+    def cancel(self, call: Call) -> bool:
+        """Take a call that has not been sent out of the queue."""
+        try:
+            self.queue.remove(call)
+        except ValueError:
+            return False
+        self.pump()  # it may have been what the others waited behind
+        return True
+
+    def refused(self, error: Exception) -> None:
+        """The connection has ended although the actor lives, and the calls over it have failed.
+
+        What waits for its arguments was to follow them. The next call connects again.
+        """
+        self.connection = None
+        queue = list(self.queue)
+        self.queue.clear()
+        for call in queue:
+            call.fail(error)
+
+    def connection_of(self, _call: Call) -> Connection | None:
+        """Where a call that has been sent is."""
+        return self.connection
+
+
+def _goes_once(call: Call) -> bool:
+    """Whether nothing but the actor's process is missing to send the call, and it may not be sent to another one than it met."""
+    return call.waiting == 0 and call.retries == 0
+
+
+class ActorCallers(dict[bytes, ActorCaller]):
+    """The queues of all actors that this process knows, by the actor's id. All methods want the client's lock."""
+
+    def __init__(self, client: Owner, borrowing: Borrowing, tell_refusal: Callable[[str], None]) -> None:
+        """`tell_refusal` is called with the node's text when an actor that this process creates can never be scheduled."""
+        super().__init__()
+        self.client = client
+        self.borrowing = borrowing
+        self.tell_refusal = tell_refusal
+
+    def of(self, actor_id: bytes) -> ActorCaller:
+        """The queue of calls to an actor."""
+        caller = self.get(actor_id)
+        if caller is None:
+            caller = self[actor_id] = ActorCaller(self, actor_id)
+        return caller
+
+    def forget(self, actor_id: bytes) -> None:
+        """This process holds no handle: an actor that is dead, or was never asked for, is nobody's."""
+        caller = self.get(actor_id)
+        if caller is not None and caller.state in ("dead", "unknown") and not caller.queue and not caller.watchers:
+            del self[actor_id]
+
+    def subscribe(self, caller: ActorCaller) -> None:
+        """Ask the node for each change of an actor's state."""
+        if self.client.fatal is not None:
+            caller.on_state("dead", "", -1, (m.CAUSE_NODE, str(self.client.fatal), 0, None, None))
+            return
+        self.client.node.send((m.ACTOR_SUBSCRIBE, caller.actor_id))
+
+    def on_state(self, _node: Connection, actor_id: bytes, state: str, process: str, incarnation: int, cause: Any) -> None:
+        """ACTOR_STATE."""
+        caller = self.get(actor_id)
+        if caller is not None:
+            caller.on_state(state, process, incarnation, cause)
+
+    def hung_up(self, connection: Connection, error: Exception) -> None:
+        """A process that lives answers nothing of what was said over a connection, whose own calls have failed."""
+        for caller in list(self.values()):
+            if caller.connection is connection:
+                caller.refused(error)
+
+    def fail_all(self, error: BaseException) -> None:
+        """The node is lost."""
+        cause = (m.CAUSE_NODE, str(error), 0, None, None)
+        for caller in list(self.values()):
+            caller.on_state("dead", "", caller.incarnation, cause)

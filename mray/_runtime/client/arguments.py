@@ -1,0 +1,129 @@
+"""Arguments on their way out: pickled, in a segment when they are large, and waited for when they are refs.
+
+In the caller's process. Arguments that are refs travel as placeholders whose values are appended to the message; a call waits here until
+they are there.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._api.dag_node import GraphRef
+from mray._api.object_ref import ObjectRef
+from mray._common import messages as m
+from mray._common.ids import new_object_id
+from mray._objects.ownership import Entry
+from mray._objects.remote_error import serialization_error
+from mray._objects.serializer import PLAIN_TYPES, serialize
+from mray._runtime.client.calls import Call, Placeholder
+from mray._runtime.objects.owner import INLINE_BYTES
+from mray._scheduler.records import Ordered
+
+if TYPE_CHECKING:
+    from mray._api.blueprint import ActorBlueprint
+    from mray._runtime.objects.borrowing import Borrowing
+    from mray._runtime.objects.owner import Owner
+
+
+class Arguments:
+    """Packs the arguments of calls, and has calls wait for them."""
+
+    def __init__(self, client: Owner, borrowing: Borrowing) -> None:
+        self._client = client
+        self._borrowing = borrowing
+        #: Calls that wait for arguments, and may be in no queue.
+        self.waiting: Ordered[Call] = Ordered()
+
+    def pack(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, what: str, of: ActorBlueprint | None = None) -> None:
+        """Pickle the arguments into the call and note which of them are refs that have to be there first.
+
+        `what` is called, for texts: a function or, with `of`, a method of that class.
+        """
+        plain = True
+        replace = False
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            kind = type(value)
+            if kind not in PLAIN_TYPES:
+                plain = False
+                if kind is ObjectRef:
+                    replace = True
+            elif kind is bytes and len(value) > INLINE_BYTES:
+                plain = False
+                replace = True
+        if replace:
+            args, kwargs = self._replace(call, args, kwargs)
+        if plain:
+            call.payload = pickle.dumps((args, kwargs), 5)
+            if len(call.payload) <= INLINE_BYTES:
+                return
+        else:
+            for value in (*args, *(kwargs or {}).values()):
+                if isinstance(value, GraphRef):
+                    raise TypeError(f"{type(value).__name__} cannot be used as Ray task/actor argument.")
+        self._store(call, (tuple(args), kwargs), what if of is None else f"{of.module}.{of.name}.{what}")
+
+    def _replace(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
+        """The arguments with placeholders for refs, and for large bytes, which become objects rather than copies inside a pickle."""
+        arguments: list[ObjectRef] = []
+
+        def replace(value: Any) -> Any:
+            if type(value) is bytes and len(value) > INLINE_BYTES:
+                value = self._client.put(value)
+            elif type(value) is not ObjectRef:
+                return value
+            self._borrowing.check(value)
+            arguments.append(value)
+            return Placeholder(len(arguments) - 1)
+
+        args = tuple(replace(value) for value in args)
+        if kwargs:
+            kwargs = {key: replace(value) for key, value in kwargs.items()}
+        call.arguments = arguments
+        return args, kwargs
+
+    def _store(self, call: Call, arguments: Any, what: str) -> None:
+        """Arguments that are not plain: pickle them thoroughly, pin what is inside, use a segment when they are large."""
+        client = self._client
+        try:
+            packed = serialize(arguments)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise serialization_error(error, arguments, f"the argument {{}} for a task or actor {what}") from error
+        refs = packed.refs
+        if refs:
+            call.refs = self._borrowing.names_of(refs)
+            call.pins = [*(call.pins or ()), *refs]
+        if packed.size <= INLINE_BYTES:
+            call.form, call.payload = packed.form, packed.to_bytes()
+            return
+        # An object without a ref: the worker borrows it, since views of large arguments may outlive the call.
+        entry = call.keep = client.entry()
+        object_id = new_object_id()
+        segment = client.store_value(packed, client.process)
+        entry.guard = client.segments.guard(segment)
+        entry.complete(m.SEGMENT, segment)
+        client.exported[object_id] = entry
+        call.form, call.payload = m.SEGMENT, (*segment, object_id)
+
+    def wait(self, call: Call, source: Any) -> bool:
+        """Have ``source.ready(call)`` called once every argument is there; False when that is now. Client's lock held."""
+        call.source = source
+        waiting = 0
+
+        def ready(_entry: Entry) -> None:
+            call.waiting -= 1
+            if not call.waiting:
+                self.waiting.discard(call)
+                if call.arguments is not None:  # else it was cancelled
+                    call.source.ready(call)
+
+        for ref in call.arguments or ():
+            entry = ref._entry
+            if entry.form is None:
+                self._borrowing.fetch(entry)
+            waiting += entry.add_waiter(ready)
+        call.waiting = waiting
+        if waiting:
+            self.waiting.add(call)
+        return waiting > 0

@@ -1,0 +1,393 @@
+"""A process of the session and those it talks with: the node, and peers to whom there is one connection each way at most.
+
+In every driver and worker. What is said is entered at two dispatch tables (`mray._runtime.connections.dispatch`) by whoever handles it.
+
+How a conversation ends::
+
+    the process at the other end dies:       it hangs up                         ──▶ HangUp without an error
+    one end has heard what makes no sense:   logs why, says PROTOCOL_ERROR, hangs up   ──▶ HangUp with an error, on both sides
+    one end has failed at what it heard:     logs why, says FAULT, hangs up      ──▶ the same
+    the other end has no descriptor left:    says REFUSED, has read nothing      ──▶ the same, `unread`
+    the node has seen the process end:       WORKER_GONE, also without a connection
+
+A hang-up with an error is no death, of which the node would tell: both ends see to it themselves that nobody waits for what was said
+before. Each end is heard here, once, and told to all whom it concerns (`_hung_up`, `_gone`, `_all_lost`: every layer above tells its own).
+
+When a handler fails, a message that asks for an answer gets the error as its answer, a message that is one fails what waits for it
+(`Dispatch.failures`), and everything else goes on. After any other message the conversation ends, and with it all that was said over it.
+
+One lock guards all tables; it is held while a message is dispatched and while a call is submitted, and never while user code runs, a value
+is pickled, or a thread waits. Finalizers take no lock: they hand their work to the reactor.
+
+When the node is lost everything that waits fails at once with the cause, and so does every later call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from mray._common import messages as m
+from mray._common.ids import set_job
+from mray._common.protocol import FROM_NODE, OBSERVING, PEERS, misfit
+from mray._ipc.connection import Connection, Message, ProtocolViolationError, connect, encode, peer_pid
+from mray._ipc.faults import fault_text, word_name
+from mray._ipc.introductions import NODE_SOCKET, Introductions, receive_welcome
+from mray._ipc.reactor import Reactor
+from mray._ipc.table import SessionTable
+from mray._objects.remote_error import pickle_error
+from mray._runtime.connections.deaths import node_error, note_break, note_end
+from mray._runtime.connections.dispatch import Dispatch, Handler
+from mray._runtime.connections.requests import Answer, Requests
+from mray.exceptions import GetTimeoutError, RaySystemError
+
+#: Posts wait for company until so many bytes are queued for a peer that is busy anyway.
+BATCH_BYTES = 4096
+#: Calls that follow each other faster than this are a burst, and a burst is held back this long, in seconds.
+BURST_GAP = 50e-6
+BURST_SECONDS = 2e-3
+
+
+@dataclass(frozen=True)
+class HangUp:
+    """The end of a conversation with a peer."""
+
+    connection: Connection
+    #: Why nobody listens at the other end although its process lives; None: the process has ended.
+    error: Exception | None
+    #: The other end had no descriptor for this process, and has read nothing of what was said.
+    unread: bool = False
+
+
+class Endpoint:
+    """One process's end of all its conversations."""
+
+    def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
+        self.session_dir = session_dir
+        self.process = process
+        self.role = role
+        self.lock = threading.RLock()
+        self.reactor = reactor or Reactor()
+        guard = self.reactor.guard
+        guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later
+        guard.looks = role == m.ROLE_DRIVER
+        self.reactor.closed_descriptors.tell = self.fail_everything
+        self.facts: dict[str, Any] = {}
+        #: The job that a driver brings to a session which is not its own (see `mray._runtime.node.jobs`).
+        self.wishes: dict[str, Any] | None = None
+        self.node: Connection
+        #: Why nothing works any more, once the node is lost or the session is over.
+        self.fatal: BaseException | None = None
+        self.peers: dict[str, Connection] = {}
+        self.requests = Requests()
+        #: How others are reached, and how they come here; once this process has joined.
+        self.introductions: Introductions
+        #: When the last call was posted, and since when the burst that it belongs to has been held back.
+        self._posted = 0.0
+        self._burst = 0.0
+        last_words: dict[int, Handler] = {m.REFUSED: self._on_refused, m.PROTOCOL_ERROR: _on_protocol_error, m.FAULT: _on_fault}
+        #: What is done with each message, of the node and of peers.
+        self.from_node = Dispatch(FROM_NODE, {**last_words, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
+        self.from_peers = Dispatch(PEERS | OBSERVING, {**last_words, m.HELLO: self._on_hello})
+        #: Called in the reading thread, with the lock, for each peer that hangs up, after this process's own tables have heard of it.
+        self.on_hang_up: Callable[[HangUp], None] = lambda _hang_up: None
+        #: Called when the conversation with a peer has ended, although it lives: the connection says why.
+        self.on_broken: Callable[[Connection], None] = lambda _connection: None
+        #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
+        self.on_node_lost: Callable[[], BaseException | None] = lambda: None
+        #: Ends what this process cannot go on with: a worker ends itself, a driver what it asks of the session.
+        self.end_with: Callable[[RaySystemError], None] = self._end_driver
+        self.reactor.on_fault = lambda what, error: self.end_with(fault_error(what, error))
+
+    # ------------------------------------------------------------------------------------ joining a session
+    def join(self, sock: socket.socket | None = None) -> None:
+        """Say hello to the node, over this connection or as a newcomer by name, and take part in the session once it answers.
+
+        OSError, ValueError for a node of another version, or how the node has ended, is why this process cannot.
+        """
+        sock = sock or connect(os.path.join(self.session_dir, NODE_SOCKET))
+        node = self.node = self.reactor.register(sock, self._on_node_message, self._on_node_hangup)
+        node.pid = peer_pid(sock)  # who has made its end: the node, or who has started it
+        sock.setblocking(True)
+        wishes = () if self.wishes is None else (self.wishes,)
+        with contextlib.suppress(BrokenPipeError):  # it may have been refused before it has asked
+            sock.sendall(encode((m.HELLO, self.role, self.process, os.getpid(), *wishes)))
+        try:
+            message, fds = receive_welcome(sock)
+        except (ConnectionError, EOFError):
+            node.hang_up()
+        else:
+            sock.setblocking(False)
+            if message[0] == m.WELCOME:
+                facts, (table_fd, asking, door) = message[1], fds
+                self.admit(*(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd) for fd in (asking, door)))
+                set_job(bytes.fromhex(facts["job_id"]))
+                self._enter(facts, SessionTable.of(facts["table"], table_fd))
+            else:
+                node.on_message(node, message)
+        if self.fatal is not None:
+            raise self.fatal
+
+    def _enter(self, facts: dict[str, Any], table: SessionTable) -> None:
+        """The node has admitted this process: the facts of the session, and its table."""
+        self.reactor.join_table(table, facts["row"])
+        self.facts = facts
+
+    def admit(self, asking: socket.socket, door: socket.socket) -> None:
+        """The channels to the node for introductions are there."""
+        self.introductions = Introductions(asking, door, self.reactor.guard, self.reactor.closed_descriptors.found)
+        self.reactor.serve(door, f"Process {self.process}", self._on_peer_message, self._on_peer_hangup)
+
+    def connect(self, process: str, timeout: float | None = None) -> socket.socket:
+        """A connection of one's own to a process (`NODE`: to the node). Errors as `Introductions.to`. Any thread."""
+        return self.introductions.to(process, timeout)[0]
+
+    def _connect_peer(self, process: str) -> Connection:
+        sock, pid = self.introductions.to(process)
+        connection = self.reactor.register(sock, self._on_peer_message, self._on_peer_hangup)
+        connection.pid = pid
+        return connection
+
+    def peer(self, process: str) -> Connection:
+        """The connection to a process; ConnectionError when it has gone, another OSError as `connect`. Client's lock held."""
+        connection = self.peers.get(process)
+        if connection is None or connection.closed:
+            connection = self._connect_peer(process)
+            connection.process = process
+            self.peers[process] = connection
+            self._met(connection)
+            connection.send((m.HELLO, self.role, self.process, os.getpid()))
+        return connection
+
+    def try_peer(self, process: str) -> Connection | None:
+        """As `peer`, None when it, or the node, has gone: word of that is on the way. OSError when it cannot be reached."""
+        try:
+            return self.peer(process)
+        except ConnectionError:
+            return None
+
+    # ------------------------------------------------------------------------------------ hearing
+    def _on_node_message(self, connection: Connection, message: Message) -> None:
+        handle = self.from_node.get(message[0])
+        with self.lock:
+            if handle is not None:
+                try:
+                    # POINT node heard: message[0]
+                    handle(connection, *message[1:])
+                except Exception as error:
+                    self._fail_node_message(message, error)
+
+    def _fail_node_message(self, message: Message, error: Exception) -> None:
+        """An answer of the node's fails who asked; without anything else that it says this process does not know where it stands."""
+        if misfit(message):
+            raise error
+        failure = fault_error(f"The handler of {word_name(message[0])} from the node", error)
+        if message[0] != m.ANSWER or not self.requests.settle(message[1], None, failure):
+            self.node.give_up(message, error)
+            self.end_with(failure)
+
+    def _on_peer_message(self, connection: Connection, message: Message) -> None:
+        with self.lock:
+            try:
+                # POINT peer heard: message[0]
+                self.from_peers[message[0]](connection, *message[1:])
+            except Exception as error:
+                if not self.fail_message(connection, message, error):
+                    raise
+
+    def fail_message(self, connection: Connection, message: Message, error: Exception) -> bool:
+        """Have whoever waits for this one message of a peer get the error. False: its conversation has to end."""
+        fail = self.from_peers.failures.get(message[0])
+        if fail is None or isinstance(error, ProtocolViolationError) or misfit(message):
+            return False
+        failure = fault_error(f"The handler of {word_name(message[0])}", error)
+        fail(connection, failure, pickle_error(failure), *message[1:])
+        return True
+
+    def fail_answer(self, _peer: Connection, failure: Exception, _payload: bytes, number: int, *_fields: Any) -> None:
+        """The failure of a message that answers a numbered request: whoever asked gets it."""
+        self.requests.settle(number, None, failure)
+
+    def _on_hello(self, connection: Connection, role: str, process: str, pid: int, _wishes: Any = None) -> None:
+        if wrong := misfit((m.HELLO, role, process, pid)):  # before it is known by that name
+            raise ProtocolViolationError(wrong)
+        connection.role, connection.process, connection.pid = role, process, pid
+        known = self.peers.get(process)
+        if known is None or known.closed:
+            self.peers[process] = connection
+        self._met(connection)
+
+    def _on_answer(self, _node: Connection, request: int, ok: bool, value: Any) -> None:
+        self.requests.settle(request, value, None if ok else RaySystemError(str(value)))
+
+    # ------------------------------------------------------------------------------------ asking
+    def ask(self, code: int, *fields: Any, timeout: float | None = None) -> Any:
+        """Send a request to the node and wait for its answer; raises what it says or, when it dies, why."""
+        answer = self.request(self.node, code, *fields)
+        return self.await_answer(answer, timeout)
+
+    def request(self, connection: Connection, code: int, *fields: Any) -> Answer:
+        """Send a numbered request; the answer is set when it comes, or when the peer has gone."""
+        with self.lock:
+            self.check()
+            return self.requests.send(connection, code, *fields)
+
+    def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
+        """What was answered. GetTimeoutError after so many seconds."""
+        if not self.reactor.wait_until(answer.is_ready, timeout):
+            raise GetTimeoutError("the answer did not come in time")
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
+
+    def posted(self, connection: Connection) -> None:
+        """A call has been posted: send it now, or let more come together if this is a burst or the peer is busy anyway.
+
+        What is held back leaves with the next wait, with a later call, or with the background reader's tick.
+        """
+        reactor = self.reactor
+        reactor.activity += 1
+        now = monotonic()
+        alone = now - self._posted > BURST_GAP
+        self._posted = now
+        if reactor.asleep or connection.unsent > BATCH_BYTES or (alone and len(connection.calls) < 2):
+            connection.flush()
+            return
+        reactor.post_later(connection)
+        if alone:
+            self._burst = now
+        elif now - self._burst > BURST_SECONDS:
+            # Many peers, a call or two for each: waking each of them for one call would cost more than the calls.
+            self._burst = now
+            reactor.flush()
+
+    def check(self) -> None:
+        """Raise why nothing works any more, if nothing does."""
+        if self.fatal is not None:
+            raise self.fatal
+
+    # ------------------------------------------------------------------------------------ ends
+    def _on_peer_hangup(self, connection: Connection) -> None:
+        """A driver or a worker has hung up, or this process on it."""
+        with self.lock:
+            # POINT peer gone
+            if self.peers.get(connection.process) is connection:
+                del self.peers[connection.process]
+            error = _broken_error(connection)
+            if error is None:
+                note_end(connection.process, f"the {connection.role}" if connection.role else "", connection.pid)
+            else:
+                note_break(connection.process, error)
+            self._hung_up(HangUp(connection, error))
+
+    def _on_refused(self, connection: Connection, number: int, text: str) -> None:
+        """REFUSED: the other process lives and hangs up. What comes later connects again, and so meets it again or finds it mended."""
+        error = OSError(number, text)
+        connection.close()
+        if connection is self.node:
+            self.fail_everything(error)
+            return
+        if self.peers.get(connection.process) is connection:
+            del self.peers[connection.process]
+        self._hung_up(HangUp(connection, error, unread=True))
+
+    def _on_worker_gone(self, _node: Connection, process: str, text: str, pid: int, status: int | None) -> None:
+        note_end(process, text, pid, status)
+        connection = self.peers.get(process)
+        if connection is not None and not connection.closed:
+            connection.read_rest()
+            connection.hang_up()  # a child that it left behind may hold the other end
+        self._gone(process, status)
+
+    def _on_node_hangup(self, node: Connection) -> None:
+        """The node is dead, or ends the session, or listens to this process no more."""
+        if node.refused and self.fatal is None:
+            self.end_with(RaySystemError(f"The connection to the node broke: {node.refused}"))
+        self.fail_everything(self.on_node_lost() or node_error("the node process has ended"))
+
+    def fail_everything(self, error: BaseException) -> None:
+        """Nothing will be answered any more: everyone who waits gets the error."""
+        with self.lock:
+            if self.fatal is None:
+                self.fatal = error
+                self.requests.fail_all(error)
+                self._all_lost(error)
+
+    def _end_driver(self, failure: RaySystemError) -> None:
+        """A driver cannot go on with its session. Any thread."""
+        self.fail_everything(failure)
+        node: Connection | None = getattr(self, "node", None)
+        if node is not None:
+            node.hang_up()
+
+    # What each layer does; the client's lock is held.
+    def _met(self, connection: Connection) -> None:
+        """There is a connection to a process, which there may have been before."""
+
+    def _hung_up(self, hang_up: HangUp) -> None:
+        """Nobody waits any more for what was said over a connection."""
+        self.on_hang_up(hang_up)
+        self.requests.peer_gone(hang_up.connection, hang_up.error)
+
+    def _gone(self, process: str, status: int | None) -> None:
+        """The node has seen a process of the session end."""
+
+    def _all_lost(self, error: BaseException) -> None:
+        """Nothing is answered any more."""
+
+    def _left(self) -> None:
+        """This process has hung up on everybody."""
+
+    def hang_up(self) -> None:
+        """Leave the session. What waited has failed, and nobody reads any more."""
+        with self.lock:
+            for connection in filter(None, [*self.peers.values(), getattr(self, "node", None)]):  # which may not have been reached
+                connection.close()
+            self.peers.clear()
+            if self.facts:
+                self.introductions.close()
+            self._left()
+            if self.facts:
+                assert self.reactor.table is not None
+                self.reactor.table.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's descriptors without a word."""
+        self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
+        self.reactor.abandon()
+        if self.facts and self.reactor.closed_descriptors.error is None:
+            self.introductions.abandon()
+
+
+def fault_error(what: str, error: BaseException) -> RaySystemError:
+    """What those get who wait in this process for what has failed."""
+    failure = RaySystemError(fault_text(what, error))
+    failure.__cause__ = error
+    return failure
+
+
+def _on_protocol_error(connection: Connection, text: str) -> None:
+    """PROTOCOL_ERROR: the peer listens no further."""
+    connection.refused = f"it was told what makes no sense: {text}"
+    connection.hang_up()
+
+
+def _on_fault(connection: Connection, text: str) -> None:
+    """FAULT: the peer has failed at what it was told."""
+    connection.refused = text
+    connection.hang_up()
+
+
+def _broken_error(connection: Connection) -> RaySystemError | None:
+    """What those get who wait for a peer that lives and listens no more; None when this was its end."""
+    if not connection.refused:
+        return None
+    error = RaySystemError(f"The connection to process {connection.process} (pid {connection.pid}) broke: {connection.refused}")
+    error.__cause__ = connection.cause
+    return error

@@ -1,0 +1,212 @@
+"""The objects that this process owns: their entries, and where their values lie.
+
+In every client. A large value goes into shared memory while there is room, else to disk, in the thread that wants it stored.
+
+    room in memory? --no--> others keep segments for reuse that would make room? --no--> a file
+         |                              | yes: the node has them let go
+         v                              v
+      segment <-------------------------+
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from mray._api.object_ref import ObjectRef
+from mray._common import messages as m
+from mray._common.ids import new_object_id
+from mray._ipc.reaper import SPILLED, objects_of, segment_prefix
+from mray._ipc.segment import unlink
+from mray._objects.ownership import Entry, Guard
+from mray._objects.remote_error import serialization_error
+from mray._objects.serializer import serialize
+from mray._objects.store import SegmentStore
+from mray._runtime.connections.deaths import has_ended, note_end, owner_error, removed_error
+from mray._runtime.connections.endpoint import Endpoint, HangUp
+from mray.exceptions import ObjectStoreFullError
+
+if TYPE_CHECKING:
+    from mray._ipc.reactor import Reactor
+    from mray._ipc.table import SessionTable
+    from mray._objects.serializer import Serialized
+
+#: Above this many bytes a value goes into a segment instead of a message.
+INLINE_BYTES = 100 * 1024
+#: Seconds in which the end of a session is found out by far.
+_NEWS_SECONDS = 10.0
+
+
+class Owner(Endpoint):
+    """An endpoint that has objects of its own."""
+
+    store: SegmentStore
+
+    def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
+        super().__init__(session_dir, process, role, reactor)
+        #: The class of this session's entries: by it a ref that outlived its session is known.
+        self.entry: type[Entry] = type("Entry", (Entry,), {})
+        #: Objects of this process whose refs have been pickled: others may ask for them.
+        self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
+        self.segments = OwnSegments(self)
+
+    def _enter(self, facts: dict[str, Any], table: SessionTable) -> None:
+        super()._enter(facts, table)
+        self.store = SegmentStore(
+            segment_prefix(facts["session"]),
+            self.process,
+            table,
+            facts["row"],
+            table.rows_in_use,
+            facts["object_store_memory"],
+            os.path.join(self.session_dir, SPILLED),
+            facts["most_of_disk"],
+        )
+
+    # ------------------------------------------------------------------------------------ values
+    def put(self, value: Any) -> ObjectRef:
+        """Store a value; this process owns it."""
+        self.check()
+        try:
+            form, payload, refs = self.freeze(value, self.process)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise serialization_error(error, value, "the put value {}") from error
+        entry = self.entry()
+        entry.refs = refs
+        entry.payload = payload
+        entry.form = form
+        if form == m.SEGMENT:
+            entry.guard = self.segments.guard(payload)
+        return ObjectRef(new_object_id(), entry)
+
+    def freeze(self, value: Any, owner: str) -> tuple[int, Any, list[Any] | None]:
+        """``form, payload, live refs`` of a value: inline when small, else in a segment that belongs to `owner`."""
+        packed = serialize(value)
+        if packed.size <= INLINE_BYTES:
+            return packed.form, packed.to_bytes(), packed.refs
+        return m.SEGMENT, self.store_value(packed, owner), packed.refs
+
+    def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+        """Store a value for `owner`; the payload of form SEGMENT.
+
+        Raises `OutOfDiskError` when neither memory nor disk have room; `ObjectStoreFullError` when memory has none and spilling is off.
+        """
+        payload = self._find_room(value, owner)
+        # POINT value stored
+        # Whoever dies from here on is forgotten when this process hears of it; who has died before would never free it.
+        if has_ended(owner) and not self._is_there(owner):
+            self.store.forget_owner(owner)
+        return payload
+
+    def _find_room(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+        self.reactor.run_deferred()  # segments of dropped refs, first of all
+        store = self.store
+        try:
+            return store.write(value, owner)
+        except ObjectStoreFullError:
+            if store.others_could_make_room(value.size):
+                self.ask(m.QUERY, "trim", [])
+                try:
+                    return store.write(value, owner)
+                except ObjectStoreFullError:
+                    pass
+            if not self.facts["spilling"]:
+                raise
+        payload = store.spill(value, owner)
+        # POINT value spilled
+        self.node.send((m.SPILLED,))
+        return payload
+
+    def missing_error(self, owner: str | None, place: str, object_id: bytes | None) -> BaseException:
+        """What reading a value raises that is not where it was: its owner's end has taken it along, or somebody else has.
+
+        A value outlives the process that made it, so only the latter is a matter of making it again
+        (`mray._runtime.client.reconstruction`), which could not be or came to this.
+        """
+        if owner is not None and owner != self.process and not self._is_there(owner):
+            connection = self.peers.get(owner)
+            if connection is not None and not has_ended(owner):  # the node's word, which says more, is still under way
+                note_end(owner, "", connection.pid)
+            return owner_error(owner, object_id)
+        if self.node.is_cut():  # with whose session all memory goes: how it has ended is being found out
+            self.reactor.wait_until(lambda: self.fatal is not None, _NEWS_SECONDS)
+            if self.fatal is not None:
+                return self.fatal
+        return removed_error(place, object_id)
+
+    def _is_there(self, process: str) -> bool:
+        """Whether a process is alive: the node forgets a dead one before it takes away what that owned. So it is while the node is dead."""
+        return self.node.is_cut() or self.introductions.know(process)
+
+    # ------------------------------------------------------------------------------------ ends
+    def _hung_up(self, hang_up: HangUp) -> None:
+        if not hang_up.unread:
+            for name in hang_up.connection.facts.get("freed", ()):
+                unlink(name)
+        super()._hung_up(hang_up)
+
+    def _gone(self, process: str, status: int | None) -> None:
+        super()._gone(process, status)
+        self.store.forget_owner(process)
+        if status != 0:
+            self.reactor.defer(lambda: self.segments.discard_unclaimed(process))
+
+    def _left(self) -> None:
+        super()._left()
+        if self.facts:
+            self.store.close()
+
+
+class OwnSegments:
+    """The segments of values that this process owns, whoever has made them."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        #: Names of those that others have made and that this process knows of.
+        self._claimed: set[str] = set()
+        #: Those that a process held which has died: it may have passed their memory on (`mray._ipc.slots`), to whom nobody knows now.
+        self._exposed: set[str] = set()
+
+    def claim(self, payload: tuple[str, int, str]) -> None:
+        """A value has come from its producer."""
+        if payload[2] != self._owner.process:
+            self._claimed.add(payload[0])
+
+    def guard(self, payload: tuple[str, int, str]) -> Guard:
+        """What frees the segment of a value when it ends."""
+        self.claim(payload)
+        return Guard(self._owner.reactor.defer, self.free, payload[0], payload[2])
+
+    def expose(self, names: Iterable[str]) -> None:
+        """A process has died that held them: their memory is not used again, so that it lives as long as whoever has mapped it."""
+        self._exposed.update(names)
+
+    def free(self, name: str, producer: str) -> None:
+        """The value in a segment is needed no more (called by the reactor)."""
+        owner = self._owner
+        again = name not in self._exposed
+        self._exposed.discard(name)
+        if producer == owner.process:
+            owner.store.free(name, again=again)
+            return
+        with owner.lock:
+            self._claimed.discard(name)
+            # POINT segment disclaimed
+            connection = owner.peers.get(producer)
+            if connection is None or connection.closed:
+                unlink(name)
+                return
+            connection.facts.setdefault("freed", set()).add(name)
+            connection.post((m.FREE_SEGMENT, [name]) if again else (m.FREE_SEGMENT, [name], False))
+            owner.reactor.post_later(connection)
+
+    def discard_unclaimed(self, producer: str) -> None:
+        """A process has died and all it had said is read: remove what it was making for this one. Without the lock: it may take long."""
+        names = objects_of(self._owner.session_dir, self._owner.process, producer)
+        with self._owner.lock:
+            unclaimed = [name for name in names if name not in self._claimed]
+        for name in unclaimed:
+            unlink(name)
