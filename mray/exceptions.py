@@ -3,7 +3,7 @@
 Raised in one process, read in another: each pickles, and carries what it knows as attributes (who died, its pid, its signal or exit
 code). The beginnings of texts are what programs written for Ray look for.
 
-What a task raised arrives as a `RayTaskError` that is an instance of the task's own exception class too, so that both
+The error of a task arrives as a `RayTaskError` that is an instance of the task's own exception class too, so that both
 ``except RayTaskError`` and ``except ValueError`` catch it. `RayTaskError.as_instanceof_cause` makes that class.
 """
 
@@ -28,7 +28,7 @@ def _logger() -> Any:
 
 
 class RayError(Exception):
-    """What all errors here are."""
+    """The base class of all errors here."""
 
 
 # ------------------------------------------------------------------------------------------------ tasks
@@ -155,7 +155,7 @@ def _dual_class(kind: type[BaseException]) -> type[RayTaskError]:
         "__getattr__": _dual_getattr,
         "__reduce__": _dual_reduce,
         "__reduce_ex__": _dual_reduce,
-        # Whatever the cause's class has under these names, a property without a setter say.
+        # The cause's class may have something else under these names, a property without a setter say.
         "args": BaseException.args,
         **{name: property(_fact(name)) for name in _FACTS if hasattr(kind, name)},
     }

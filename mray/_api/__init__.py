@@ -1,4 +1,4 @@
-r"""What a user holds: functions, classes, handles, refs, DAG nodes and verbs; and the contract of the engine behind them.
+r"""The user's objects: functions, classes, handles, refs, DAG nodes and verbs; and the contract of the engine behind them.
 
 In every process. Nothing here knows a socket, a segment or a scheduler::
 

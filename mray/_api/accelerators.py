@@ -36,5 +36,5 @@ def register_accelerator(torch_module_name: str, communicator_cls: Any) -> Accel
 
 
 def registered_accelerator() -> Accelerator | None:
-    """What was registered; None: nothing, and the compiler chooses."""
+    """The registered class; None: nothing, and the compiler chooses."""
     return _registered

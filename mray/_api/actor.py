@@ -69,7 +69,7 @@ class ActorClassInheritanceException(TypeError):
 
 # ---------------------------------------------------------------------------------------------- classes
 class ActorClass(Generic[T]):
-    """What `remote` makes of a class. ``A.remote(...)`` starts an actor and returns its handle.
+    """The result of `remote` for a class. ``A.remote(...)`` starts an actor and returns its handle.
 
     Attributes of the user's class can be read through it. For backends: `_blueprint` (an `ActorBlueprint`), `_default_options`
     (complete; always the same dict).
@@ -163,7 +163,7 @@ class ActorClass(Generic[T]):
 
     @property
     def __ray_metadata__(self) -> ActorClassMetadata:
-        """What the class was decorated with; a new object each time."""
+        """The options of the decorator; a new object each time."""
         return ActorClassMetadata(self._blueprint, self._given_options)
 
     def __getattr__(self, name: str) -> Any:
@@ -193,7 +193,7 @@ def _new_actor_class() -> ActorClass:
 
 
 class ActorClassWithOptions(Generic[T]):
-    """What `ActorClass.options` returns."""
+    """The result of `ActorClass.options`."""
 
     __slots__ = ("_actor_class", "_given", "_options")
 
@@ -245,7 +245,7 @@ class ActorHandle(Generic[T]):
     _id: bytes
     _token: Any
     _options: dict[str, Any]
-    #: What the engine sends along when the handle is pickled; it is the restored handle's too.
+    #: Facts that the engine sends along when the handle is pickled; it is the restored handle's too.
     _carried: Any = None
 
     __class_getitem__: Any = classmethod(types.GenericAlias)
@@ -311,7 +311,7 @@ class _MethodOfHandle:
 def _handle_class(blueprint: ActorBlueprint) -> type[ActorHandle]:
     made: type[ActorHandle] | None = blueprint.handle_class
     if made is None:
-        # What Python itself calls on a handle (`__repr__`, `__eq__`, ...) stays the handle's own; `__getattr__` finds the rest.
+        # Methods that Python itself calls on a handle (`__repr__`, `__eq__`, ...) stay the handle's own; `__getattr__` finds the rest.
         body: dict[str, Any] = {
             name: _MethodOfHandle(spec)
             for name, spec in blueprint.methods.items()
@@ -341,8 +341,8 @@ def check_session(handle: ActorHandle) -> None:
     now = current_backend()
     if handle._backend is not None and (backend is None or backend not in (now, now.outer)):
         raise ActorHandleNotFoundError(
-            f"ActorHandle objects are not valid across Ray sessions. {handle!r} is of a session that has ended, or of before it was reset: "
-            "create the actor, or get it by its name, in this one."
+            f"ActorHandle objects are not valid across Ray sessions. {handle!r} belongs to a session that has ended, "
+            "or to the time before it was reset: create the actor, or get it by its name, in this one."
         )
 
 
@@ -424,7 +424,7 @@ class ActorMethod:
 
 
 class ActorMethodWithOptions:
-    """What `ActorMethod.options` returns."""
+    """The result of `ActorMethod.options`."""
 
     __slots__ = ("_given", "_merged", "_method", "_num_returns")
 

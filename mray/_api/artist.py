@@ -31,5 +31,5 @@ def register_artist(load: Callable[[], Artist]) -> None:
 
 
 def artist() -> Artist:
-    """What draws, loaded when it is first asked for."""
+    """The module that draws, loaded when it is first asked for."""
     return _loads[0]()

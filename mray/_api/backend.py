@@ -1,4 +1,4 @@
-"""What an engine does for the user's verbs.
+"""The contract of an engine behind the user's verbs.
 
 Everything in `mray._api` talks to the `Backend` of the process: ``mray._backends.native``, ``local`` (one
 process) or ``ray`` (real Ray). A backend never sees a user's decorator; it gets functions, classes, values and
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mray._common.tensor_transports import TensorTransport
     from mray.exceptions import RayActorError
 
-#: What a call returns: one ref, a list of refs (num_returns > 1), None (num_returns == 0), or an `ObjectRefGenerator` ("streaming").
+#: The result of a call: one ref, a list of refs (num_returns > 1), None (num_returns == 0), or an `ObjectRefGenerator` ("streaming").
 Returned = Any
 
 
@@ -54,7 +54,9 @@ class Backend(ABC):
         return None
 
     def counterpart(self, module: str) -> Any:
-        """What answers for ``mray.<module>`` in place of mray: where Ray runs behind, Ray's own module of that name. None: mray does."""
+        """The module that answers for ``mray.<module>`` in place of mray: where Ray runs behind, Ray's own module of that name. None: mray
+        does.
+        """
         return None
 
     # -- objects -------------------------------------------------------------------------------
@@ -83,7 +85,7 @@ class Backend(ABC):
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait as `get` does, for something that callbacks of `on_ready` and `on_death` bring about; the predicate's last value.
 
-        The predicate is called often and in other threads: it must be quick. What else makes it true must call `wake`.
+        The predicate is called often and in other threads: it must be quick. Any other code that makes it true must call `wake`.
         """
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
@@ -124,7 +126,7 @@ class Backend(ABC):
         return future
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
-        """What awaiting the ref does: suspends the coroutine until the value is there; returns it or raises the error."""
+        """Await the ref: suspends the coroutine until the value is there; returns it or raises the error."""
         return self.future_of(ref).__await__()
 
     @abstractmethod
@@ -157,7 +159,7 @@ class Backend(ABC):
 
     # -- code ------------------------------------------------------------------------------------
     def exports(self, owner: Any) -> dict[str, Any]:
-        """What this backend keeps of a `RemoteFunction` or `ActorBlueprint`.
+        """The cache of this backend for a `RemoteFunction` or `ActorBlueprint`.
 
         That of the next session begins with nothing, and takes the code as it is then.
         """
@@ -202,7 +204,7 @@ class Backend(ABC):
         """Called when a handle is pickled: keeps the actor alive with whatever it is pickled into."""
 
     def carried_by_own_handle(self) -> Any:
-        """What a new handle of the actor that runs in this process carries; see `ActorHandle._carried`."""
+        """The facts that a new handle of the actor in this process carries; see `ActorHandle._carried`."""
         return None
 
     @abstractmethod
@@ -265,5 +267,7 @@ class Backend(ABC):
         """The compiled graph that was pickled as `handle`: itself where it was compiled, elsewhere something that executes it there."""
 
     def host(self) -> Any:
-        """What channels use of this process: a `mray._graph.host.GraphHost`. NotImplementedError where channels are the engine's own."""
+        """The part of this process that channels use: a `mray._graph.host.GraphHost`. NotImplementedError where channels are the engine's
+        own.
+        """
         raise NotImplementedError(f"{type(self).__name__} has channels of its own.")

@@ -25,7 +25,7 @@ _OF_THE_CLASS = frozenset({"__new__", "__init_subclass__", "__class_getitem__", 
 
 
 class ActorMethodSpec:
-    """What a handle knows of one method.
+    """The facts of one method in a handle.
 
     `num_returns` is an int or "streaming" or "dynamic". `options` are those of `mray.method` that are set, or ``None``:
     ``concurrency_group, max_task_retries, retry_exceptions, _generator_backpressure_num_objects, enable_task_events, tensor_transport``.
@@ -200,7 +200,7 @@ def _restore_blueprint(wire: bytes) -> ActorBlueprint:
 
 
 def _members(user_class: type) -> dict[str, Any]:
-    """What can be called on an instance, as it stands in the class's dict: functions, static and class methods."""
+    """The callables of an instance, as they stand in the class's dict: functions, static and class methods."""
     found: dict[str, Any] = {}
     for base in reversed(user_class.__mro__):
         if base is object or base.__module__ == "typing":

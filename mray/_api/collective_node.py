@@ -1,7 +1,8 @@
 """Collectives in graphs: what `mray.experimental.collective` binds.
 
-In the process that binds. One `CollectiveOperation` stands for the meeting; each actor that takes part has one `CollectiveOutputNode`.
-Its arguments are that actor's tensors, and it is the result if there is one tensor. Who brings several has a node for each result::
+In the process that binds. One `CollectiveOperation` stands for the meeting; each actor that takes part has one `CollectiveOutputNode`. Its
+arguments are that actor's tensors, and it is the result if there is one tensor. A member that brings several tensors has a node for each
+result::
 
     inputs[0] = [a.f, b.f]   -->   CollectiveOutputNode(a.f, a.g)  -->  return_idx_0, return_idx_1     on actor a, rank 0
     inputs[1] = [a.g, b.g]         CollectiveOutputNode(b.f, b.g)  -->  return_idx_0, return_idx_1     on actor b, rank 1
@@ -40,7 +41,7 @@ __all__ = [
 
 
 class CollectiveOp:
-    """What the members of a group do together."""
+    """The operation that the members of a group do together."""
 
     @property
     def name(self) -> str:
@@ -102,7 +103,7 @@ class CollectiveOperation:
 
     @property
     def op(self) -> CollectiveOp:
-        """What they do."""
+        """Their operation."""
         return self._op
 
     @property

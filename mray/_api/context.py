@@ -1,6 +1,6 @@
 """`get_runtime_context`: where the code that calls it runs.
 
-In every process. What it tells comes from the backend at each call, which knows the task of the calling thread.
+In every process. Its answers come from the backend at each call, which knows the task of the calling thread.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class RuntimeContext:
         return bool(self._here("canceled"))
 
     def get_assigned_resources(self) -> dict[str, float]:
-        """What the task or actor holds."""
+        """Resources of the task or actor."""
         self._require_worker()
         return {name: float(amount) for name, amount in (self._here("resources") or {}).items()}
 
@@ -142,7 +142,7 @@ class RuntimeContext:
 
     @property
     def runtime_env(self) -> dict[str, Any]:
-        """What the task, actor or job was given as its environment, merged."""
+        """The environment of the task, actor or job, merged."""
         return dict(self._here("runtime_env") or {})
 
     def get_runtime_env_string(self) -> str:

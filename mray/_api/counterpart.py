@@ -1,7 +1,7 @@
 """Ray's own module in place of one of mray's, where real Ray runs behind.
 
-In every process. Most of what users import stands on the verbs and so runs on any engine. What stands on mray's own processes instead
-(collectives, listings, metrics) is asked of Ray there: the backend knows how (`Backend.counterpart`).
+In every process. Most of what users import stands on the verbs and so runs on any engine. Modules that stand on mray's own processes
+instead (collectives, listings, metrics) ask Ray there: the backend knows how (`Backend.counterpart`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def counterpart_of(module: str) -> Any:
-    """What answers for ``mray.<module>`` in this process, if it is not mray: Ray's module of that name; else None."""
+    """The module that answers for ``mray.<module>`` in this process, if it is not mray: Ray's module of that name; else None."""
     backend = backend_if_started()
     return None if backend is None else backend.counterpart(module)
 

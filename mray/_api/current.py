@@ -27,7 +27,7 @@ _CLASSES = {"native": "NativeBackend", "local": "LocalBackend", "ray": "RayBacke
 _backend: Backend | None = None
 #: After a fork: the parent's backend, of no use here, kept so that nothing of it is finalized.
 _inherited: Backend | None = None
-#: What the session was started with.
+#: The options that the session was started with.
 _options: SessionOptions | None = None
 #: Nobody uses the session at the moment: whoever calls `init` gets another one in its place.
 _kept = False

@@ -30,7 +30,7 @@ class FunctionNode(DAGNode):
 
     @property
     def remote_function(self) -> Any:
-        """What is called."""
+        """The function or method that is called."""
         return self._body
 
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> FunctionNode:

@@ -72,7 +72,7 @@ class DAGNode(ABC):
         self._created = next(_numbers)
         #: Results of the last `execute` that was asked to keep them, by stable uuid.
         self.cache_from_last_execute: dict[str, Any] = {}
-        #: What is known of the values, and how they travel; copies of the node share it.
+        #: The hint about the values, and how they travel; copies of the node share it.
         self._type_hint = ChannelOutputType()
         #: A weak reference to what `experimental_compile` made of the graph that ends in this very node.
         self._compiled: weakref.ref[Any] | None = None
@@ -95,7 +95,7 @@ class DAGNode(ABC):
         return dict(self._bound_options)
 
     def get_other_args_to_resolve(self) -> dict[str, Any]:
-        """What else belongs to the node and may be a DAG node."""
+        """Further parts of the node that may be DAG nodes."""
         return dict(self._bound_other_args_to_resolve)
 
     def get_stable_uuid(self) -> str:
@@ -141,7 +141,7 @@ class DAGNode(ABC):
 
     @property
     def type_hint(self) -> ChannelOutputType:
-        """What is known of the result, and how it travels."""
+        """The hint about the result, and how it travels."""
         return self._type_hint
 
     @type_hint.setter
@@ -299,7 +299,7 @@ class DAGNode(ABC):
         return Outline(type(self).__name__, tuple(self._upstream_nodes), tuple(arguments), self._created, self._type_hint)
 
     def _body_line(self) -> str:
-        """What the node calls, in a word."""
+        """The name of the called function or method."""
         return type(self).__name__
 
     def __str__(self) -> str:

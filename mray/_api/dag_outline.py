@@ -1,4 +1,4 @@
-"""What a DAG node says of itself to whatever shows it. Pure."""
+"""The outline of a DAG node, for the code that shows it. Pure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Outline(NamedTuple):
     arguments: tuple[Outlined, ...]
     #: Grows from node to node: what a node depends on has a smaller number.
     created: int
-    #: What the user has said of its value.
+    #: The user's hint about its value.
     hint: ChannelOutputType
     actor: ActorOutline | None = None
 
 
 class Outlined(Protocol):
-    """What has an outline. The method's name is special, since all other names are methods of the actor, or parts of the input."""
+    """An object that has an outline. The method's name is special: all other names are methods of the actor, or parts of the input."""
 
     def __dag_outline__(self) -> Outline:
         """The node in few words."""

@@ -19,7 +19,7 @@ WORKER_MODE = 1
 
 
 class GlobalWorker:
-    """The calling process. What it tells of a session raises RaySystemError when there is none."""
+    """The calling process. Attributes of a session raise RaySystemError when there is none."""
 
     def __init__(self, context: RuntimeContext) -> None:
         self._context = context

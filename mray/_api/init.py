@@ -44,7 +44,7 @@ _MEANINGLESS = frozenset(
 
 
 class RayContext(Mapping[str, Any]):
-    """What `init` returns: facts of the session as a mapping; as a context manager it ends the session.
+    """The result of `init`: facts of the session as a mapping; as a context manager it ends the session.
 
     ``ctx["node_id"]``, ``ctx["session_dir"]``, ``ctx["address"]``, ...; all of them in `address_info`.
     """
@@ -133,7 +133,7 @@ def init(
     local_mode: bool = False,
     **others: Any,
 ) -> RayContext:
-    """Start a session on this host, or join one; returns its facts when it is ready for work. What Ray's `init` takes is taken.
+    """Start a session on this host, or join one; returns its facts when it is ready for work. Arguments of Ray's `init` are accepted.
 
     Without an `address`, and with ``"local"``, the session is this process's own and ends with it. ``"auto"`` joins the one that
     `mray start` has started, a session's directory that one (``RAY_ADDRESS`` gives the default): this process is then one of its drivers,
@@ -214,7 +214,7 @@ _PRIVATE = frozenset({"job_config", "object_spilling_directory", "_memory", "_te
 
 
 def _from_hook(runtime_env: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What the program's hook makes of the environment; ValueError for a hook that is not there."""
+    """The environment as the program's hook has changed it; ValueError for a hook that is not there."""
     path = settings.RUNTIME_ENV_HOOK.get()
     if not path:
         return runtime_env
@@ -240,7 +240,7 @@ def _set_level(level: int | str | None) -> None:
 
 
 class _ToStderr(logging.Handler):
-    """Whatever ``sys.stderr`` is when the message comes: notebooks and tests replace it."""
+    """The value of ``sys.stderr`` when the message comes: notebooks and tests replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from mray._api.current import backend_if_started
 
 _ENCODINGS = ("TEXT", "JSON")
-#: What a `logging.LogRecord` has by itself; everything else was put there by the program or by the filter here.
+#: Attributes that a `logging.LogRecord` has by itself; everything else was put there by the program or by the filter here.
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 #: Names in a record, and those of `Backend.context`.
 _CONTEXT = (
@@ -80,7 +80,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscrip
 
 
 def _add_context(record: logging.LogRecord) -> bool:
-    """Who logs: ids of the job, the worker and node, and in a worker those of the actor and the task."""
+    """Facts of the logging process: ids of the job, the worker and node, and in a worker those of the actor and the task."""
     backend = backend_if_started()
     if backend is None:
         return True
@@ -94,7 +94,7 @@ def _add_context(record: logging.LogRecord) -> bool:
 
 
 class _Form(logging.Formatter):
-    """What stands on a line besides the message."""
+    """Fields of a line besides the message."""
 
     def __init__(self, additional: list[str]) -> None:
         super().__init__(FORMAT)

@@ -43,7 +43,7 @@ class ObjectRef(BaseID, Generic[T]):
                 raise TypeError(f"Unsupported type: {type(object_id)}, expected bytes")
             raise ValueError(f"ID string needs to have length {OBJECT_SIZE}, got {len(object_id)}")
         self._id = object_id
-        #: What the backend keeps with the ref; ``None`` for ids that no backend made.
+        #: The backend's entry for the ref; ``None`` for ids that no backend made.
         self._entry = entry
 
     __class_getitem__: Any = classmethod(types.GenericAlias)
@@ -91,7 +91,7 @@ class ObjectRef(BaseID, Generic[T]):
         return current_backend().wait_in_loop(self)
 
     def _on_completed(self, callback: Callable[[Any], None]) -> None:
-        """Call back with the value, or the error, once it is there; in any thread. What the callback raises is logged."""
+        """Call back with the value, or the error, once it is there; in any thread. An error of the callback is logged."""
         backend = current_backend()
 
         def settle() -> None:

@@ -33,7 +33,7 @@ class PlacementGroup:
 
     @property
     def bundle_specs(self) -> list[dict[str, float]]:
-        """What was asked for: resource name to quantity, bundle by bundle. May ask the node, for at most a round trip."""
+        """The demand: resource name to quantity, bundle by bundle. May ask the node, for at most a round trip."""
         if not self.bundle_cache:
             for row in current_backend().query("placement_groups"):
                 if row["placement_group_id"] == self.id.binary():

@@ -28,7 +28,7 @@ _NOT_PICKLED = "You cannot return or pass a generator to other task. Serializing
 
 
 class RefStream(Protocol):
-    """What a backend keeps of a remote generator."""
+    """The state of a remote generator in a backend."""
 
     @property
     def done(self) -> ObjectRef:
@@ -67,9 +67,9 @@ class DynamicObjectRefGenerator:
 
 
 class ObjectRefGenerator(Generic[T_co]):
-    """What a call of a remote generator returns: an iterator, and asynchronous iterator, of the refs of its items.
+    """The result of a call of a remote generator: an iterator, and asynchronous iterator, of the refs of its items.
 
-    An item can be taken as soon as it is yielded. What the generator raises is the last item; when its process dies, or it is cancelled,
+    An item can be taken as soon as it is yielded. The error of the generator is the last item; when its process dies, or it is cancelled,
     the last ref raises that. Then it is exhausted for good. One thread at a time.
 
     Dropping it ends the remote generator at its next ``yield``.

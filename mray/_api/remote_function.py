@@ -22,7 +22,7 @@ _NEVER = 1 << 30
 
 
 class RemoteFunction:
-    """What `remote` makes of a function. ``f.remote(...)`` starts a task and returns the ref of its result.
+    """The result of `remote` for a function. ``f.remote(...)`` starts a task and returns the ref of its result.
 
     For backends: `function`, `name` (qualified), `module`, `uuid` (the same in every copy of this object), `default_options`
     (complete; always the same dict, so its identity may serve as a key), `export_cache` (what one of them keeps).
@@ -51,7 +51,7 @@ class RemoteFunction:
     uuid: bytes
     is_generator: bool
     signature: CallSignature
-    #: What the user gave, unmerged.
+    #: The user's options, unmerged.
     given_options: dict[str, Any]
     default_options: dict[str, Any]
     #: The backend that keeps something, and what.
@@ -179,7 +179,7 @@ def _new_remote_function() -> RemoteFunction:
 
 
 class RemoteFunctionWithOptions:
-    """What `RemoteFunction.options` returns."""
+    """The result of `RemoteFunction.options`."""
 
     __slots__ = ("_function", "_given", "_options")
 

@@ -97,7 +97,7 @@ class RuntimeEnv(dict[str, Any]):
 
     @classmethod
     def deserialize(cls, serialized_runtime_env: str) -> RuntimeEnv:
-        """What `serialize` made."""
+        """The text of `serialize`."""
         return cls(_validate=False, **json.loads(serialized_runtime_env))
 
     def env_vars(self) -> dict[str, str]:
@@ -123,17 +123,17 @@ class RuntimeEnv(dict[str, Any]):
         return bool(self.get("pip"))
 
     def pip_config(self) -> dict[str, Any]:
-        """What pip is to install."""
+        """The requirements for pip."""
         return dict(self.get("pip") or {})
 
     def has_uv(self) -> bool:
         return bool(self.get("uv"))
 
     def uv_config(self) -> dict[str, Any]:
-        """What uv is to install."""
+        """The requirements for uv."""
         return dict(self.get("uv") or {})
 
-    # What mray cannot set up is refused when it is given; an environment of elsewhere that was deserialized may have it.
+    # Fields that mray cannot set up are refused when they are given; an environment of elsewhere that was deserialized may have it.
     def has_conda(self) -> bool:
         return bool(self.get("conda"))
 

@@ -1,4 +1,4 @@
-"""What a function can be called with: checked at the call, carried by handles.
+"""The signature of a function: checked at the call, carried by handles.
 
 A signature here is builtin values only, so that a handle can take it into processes that do not have the class.
 """

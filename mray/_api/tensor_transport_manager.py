@@ -19,12 +19,12 @@ __all__ = ["CommunicatorMetadata", "FetchRequest", "TensorTransportManager", "Te
 
 @dataclass
 class CommunicatorMetadata:
-    """What both ends have to know of each other. Derive from it."""
+    """Facts that both ends have to know of each other. Derive from it."""
 
 
 @dataclass
 class TensorTransportMetadata:
-    """What a receiver has to know of tensors in order to get them. Derive from it; must be picklable."""
+    """Facts that a receiver has to know of tensors in order to get them. Derive from it; must be picklable."""
 
     #: Shape and dtype of each.
     tensor_meta: list[Any]
@@ -34,7 +34,7 @@ class TensorTransportMetadata:
 
 @dataclass
 class FetchRequest:
-    """Tensors that are on their way. Whatever it holds is to be given back by its finalizer: nobody may ever wait for it."""
+    """Tensors that are on their way. Its finalizer gives back the resources that it holds: nobody may ever wait for it."""
 
     obj_id: str
     tensors: list[Any]
@@ -67,7 +67,7 @@ class TensorTransportManager(ABC):
 
     @abstractmethod
     def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None) -> CommunicatorMetadata:
-        """What `recv_multiple_tensors` is told of the two ends; both are None here."""
+        """The facts of the two ends for `recv_multiple_tensors`; both are None here."""
 
     @abstractmethod
     def recv_multiple_tensors(

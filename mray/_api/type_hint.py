@@ -43,7 +43,7 @@ class Device(Enum):
 
 
 class ChannelOutputType:
-    """What is known of the values a DAG node returns: in this base class, nothing."""
+    """A hint about the values that a DAG node returns: in this base class, none."""
 
     def register_custom_serializer(self) -> None:
         """Nothing to do: tensors are serialized without registration. For programs that call it."""
@@ -62,7 +62,7 @@ class ChannelOutputType:
 
 
 class _TensorHint(ChannelOutputType):
-    """What every hint about tensors says."""
+    """The fields of every hint about tensors."""
 
     def __init__(self, device: Device, static_shape: bool, direct_return: bool) -> None:
         self._device = device

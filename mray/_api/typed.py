@@ -6,5 +6,5 @@ from typing import TypeVar, Union
 
 T = TypeVar("T")
 
-#: What `ActorClass.remote` returns, for annotations: a handle on which the methods that `method` decorates are typed.
+#: The result of `ActorClass.remote`, for annotations: a handle on which the methods that `method` decorates are typed.
 ActorProxy = Union["ActorHandle[T]", type[T]]  # noqa: F821

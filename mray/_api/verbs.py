@@ -260,7 +260,7 @@ def get_gpu_ids() -> list[int] | list[str]:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """What is known of the node: a list of one dict."""
+    """The facts of the node: a list of one dict."""
     listing = started_backend(_NO_STATE).query("nodes")
     assert isinstance(listing, list)
     return listing
@@ -274,14 +274,14 @@ def cluster_resources() -> dict[str, float]:
 
 
 def available_resources() -> dict[str, float]:
-    """The resources that nobody holds. What is used up is not listed."""
+    """The resources that nobody holds. Resources that are used up are not listed."""
     listing = started_backend(_NO_STATE).query("available_resources")
     assert isinstance(listing, dict)
     return {name: amount for name, amount in listing.items() if amount > 0}
 
 
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
-    """What ran when: the last 10 000 calls of each worker that lives, as events of a Chrome trace; or written to a file of that name.
+    """Calls with their times: the last 10 000 of each worker that lives, as events of a Chrome trace; or written to a file of that name.
 
     The file opens in https://ui.perfetto.dev and ``chrome://tracing``. Of the time in which a compiled graph was profiled
     (`CompiledGraph.profile`) it also has what calls consist of, and what the graph did. Times are microseconds of CLOCK_MONOTONIC.

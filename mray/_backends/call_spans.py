@@ -3,7 +3,7 @@
     caller:  submit (pickling the arguments, sending) · get (waiting for values)
     worker:  call [ arguments · execute · reply ]                               on its main thread
 
-What a process does with a call is covered by functions that note it down, object by object, and uncovered again; nothing on the way of a
+Functions of a call's way are wrapped by others that record it, object by object, and unwrapped again; nothing on the way of a
 call asks whether anybody looks on.
 """
 

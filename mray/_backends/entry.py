@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Module with the function ``worker_main(start)``.
 WORKER_MODULE = "mray._backends.worker_process"
-#: What else every worker needs sooner or later: imported once, before the first fork.
+#: Further modules that every worker needs sooner or later: imported once, before the first fork.
 WORKER_NEEDS = ("cloudpickle",)
 #: And what those need that take part in graphs. See `mray._backends.lazy_graphs`.
 GRAPHS_NEED = "mray._backends.graph_host"

@@ -1,4 +1,4 @@
-"""What a process of the native engine offers to the graphs in it: the `GraphHost` of `mray._graph.host`.
+"""The host of compiled graphs in a process of the native engine: the `GraphHost` of `mray._graph.host`.
 
 In a driver or a worker that compiles graphs, and in every actor that takes part in one.
 """
@@ -67,7 +67,7 @@ class Request:
 class Host:
     """Implements `GraphHost`."""
 
-    #: What runs the programs of an actor.
+    #: The service that runs the programs of an actor.
     service_kind: type[GraphService] = GraphService
 
     def __init__(self, client: Client, worker: Worker | None) -> None:
@@ -87,7 +87,7 @@ class Host:
         self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
         self._callers = RemoteCallers(self)
         self._calls = CallSpans(worker)
-        #: What takes requests that are not answered at once: the worker's main thread.
+        #: The queue of requests that are not answered at once: the worker's main thread takes them.
         self._enqueue = None if worker is None else worker._enqueue(m.GRAPH)
         client.from_peers.replace(m.GRAPH, self._on_request)
         client.sections[GRAPHS] = lambda: graphs_of(self.graphs)

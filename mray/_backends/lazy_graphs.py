@@ -1,4 +1,4 @@
-"""How a worker comes to its share of compiled graphs, with the first request for it, or before it is born.
+"""The part of a worker that serves compiled graphs, made at the first request for it, or before the worker is forked.
 
 In a worker; entered by its reading thread (a driver's request) or by any thread of user code that compiles a graph of its own.
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from mray._ipc.connection import Connection
     from mray._runtime.worker.worker import Worker
 
-#: What all that takes part in graphs needs.
+#: The module that every process in a graph needs.
 GRAPH_MODULE = "mray._backends.graph_host"
 
 
 def offer_graphs(backend: NativeBackend, worker: Worker) -> None:
-    """Have this worker take part in graphs: from now on where their modules are there already, else from the first request."""
+    """Let this worker take part in graphs: from now on where their modules are imported already, else from the first request."""
     client = backend.client
     client.sections["trace"] = lambda: _trace_of(worker)
     if GRAPH_MODULE in sys.modules:
@@ -34,7 +34,7 @@ def offer_graphs(backend: NativeBackend, worker: Worker) -> None:
 
 
 def first_request(backend: NativeBackend) -> Callable[..., None]:
-    """What is done with the first request for a graph that comes to a process without a host: it gets one, in the reading thread."""
+    """The handler of the first request for a graph in a process without a host: it makes one, in the reading thread."""
 
     def handle(connection: Connection, *fields: Any) -> None:
         backend.host()  # which puts its own handler in this one's place
@@ -44,7 +44,7 @@ def first_request(backend: NativeBackend) -> Callable[..., None]:
 
 
 def make_host(backend: NativeBackend, worker: Worker | None) -> Host:
-    """What the graphs of this process have of it; made once. Any thread."""
+    """The host of this process's graphs; made once. Any thread."""
     from mray._backends.graph_host import Host  # noqa: PLC0415
 
     with backend.client.lock:  # a worker's two threads may be the first at the same time

@@ -1,6 +1,6 @@
 """The native engine: mray's own runtime behind the user's verbs, in a driver or in a worker.
 
-Wires what may not know each other: the runtime (processes, calls, objects) and the graphs.
+Connects the runtime (processes, calls, objects) and the graphs, which may not know each other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LARGEST_CODE = 95 * 1024 * 1024
 
 
 class _Plan:
-    """What is the same for every call of a function with the same options."""
+    """Fields that are the same for every call of a function with the same options."""
 
     __slots__ = ("call_options", "code", "label", "num_returns", "options", "pool", "retries")
 
@@ -358,7 +358,7 @@ class NativeBackend(PlacementCalls, Backend):
             caller = client.actors.of(actor_id)
             caller.class_name = spec["class_name"]
             caller.learn(options, blueprint.is_async)
-            # What the constructor needs must outlive every restart.
+            # The constructor's arguments must outlive every restart.
             caller.pins = call
             token = client.borrowing.token(actor_id, held=True)
         if spec["name"]:
@@ -555,7 +555,7 @@ class NativeBackend(PlacementCalls, Backend):
         return graph or RemoteGraph(self.host(), handle)
 
     def host(self) -> Host:
-        """What graphs use of this process."""
+        """The host of this process's graphs."""
         return self.graph_host or make_host(self, self._worker)
 
 

@@ -96,7 +96,7 @@ class PlacementCalls:
 
 
 def _group_error(error: BaseException) -> BaseException:
-    """What the node's no means."""
+    """The error for a refusal of the node."""
     text = str(getattr(error, "client_exc", ""))
     if m.GROUP_REMOVED in text:
         return TaskPlacementGroupRemoved()
@@ -156,7 +156,8 @@ def place_of(
     resources: Mapping[str, float],
     placement: Mapping[str, float],
 ) -> tuple[tuple[bytes, int], Current] | None:
-    """What complete options mean: (group, index of its bundle or -1) and what will be current there; ``None`` for no group.
+    """The placement of complete options: (group, index of its bundle or -1) and the group that will be current there; ``None`` for no
+    group.
 
     ValueError for an index that does not exist and for what can never fit.
     """

@@ -3,8 +3,9 @@
     whoever asks ──section "trace"──▶ driver, workers (their reading threads answer while their main threads compute)
 
 In the driver (`mray.timeline`), or in a process that looks on at the session (``mray timeline``). Every worker remembers its last calls,
-always: two readings of the clock and a tuple for each. What calls consist of, and what graphs do, is there for the time in which a graph
-was profiled (`mray._graph.watch.profile`). A worker that leaves in order tells the node its last calls; who has died has taken them along.
+always: two readings of the clock and a tuple for each. The parts of calls, and the operations of graphs, are there for the time in which a
+graph was profiled (`mray._graph.watch.profile`). A worker that leaves in order tells the node its last calls; who has died has taken them
+along.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from mray._runtime.client.client import Client
     from mray._runtime.worker.worker import Worker
 
-#: What processes are asked for.
+#: The section that processes are asked for.
 SECTION = "trace"
 #: Seconds that they have to answer.
 PATIENCE = 10.0
 
 
 def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
-    """What this process remembers, as builtin values. Any thread."""
+    """The calls that this process remembers, as builtin values. Any thread."""
     calls: list[tuple[str, str, int, int]] = []
     name = client.role
     if worker is not None:

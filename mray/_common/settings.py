@@ -122,7 +122,7 @@ _no_devices: NullDevices | None = None
 
 TMPDIR = _declare("MRAY_TMPDIR", str, _no_path, "Directory under which sessions make theirs, instead of the system's.", "RAY_TMPDIR")
 ADDRESS = _declare(
-    "MRAY_ADDRESS", str, _no_path, "What `init()` without an address takes as one: `auto`, a session's directory, `local`.", "RAY_ADDRESS"
+    "MRAY_ADDRESS", str, _no_path, "The address of `init()` without one: `auto`, a session's directory, `local`.", "RAY_ADDRESS"
 )
 CACHE_DIR = _declare(
     "MRAY_CACHE_DIR", str, _no_path, "Folder that keeps packages of runtime environments for later sessions; `~/.cache/mray` by default."
@@ -193,8 +193,8 @@ BREAKPOINT = _declare(
     "MRAY_BREAKPOINT",
     str,
     "terminal",
-    "What `breakpoint()` in a worker does: `terminal` debugs in the driver's terminal and raises where there is none, `wait` waits for "
-    "`mray debug`, `raise` raises.",
+    "The behaviour of `breakpoint()` in a worker: `terminal` debugs in the driver's terminal and raises where there is none, `wait` "
+    "waits for `mray debug`, `raise` raises.",
 )
 PROFILER_TIMEOUT = _declare(
     "MRAY_PROFILER_TIMEOUT", float, 60.0, "Seconds that a profiler may take to write its file when its worker has ended."

@@ -1,4 +1,4 @@
-"""What stands for names of Ray that mray does not have.
+"""Stand-ins for names of Ray that mray does not have.
 
 Programs mention more than they use: they import names at their top, write them into annotations, and ask whether a value is of some class.
 All of that works. Calling such a name, or reading something of it, is an error that says what is missing and why.
@@ -31,7 +31,7 @@ class Absent(type):
 
 
 def make_absent(module: str, name: str, reason: str) -> Absent:
-    """What stands for a name of a module of Ray."""
-    # Whoever catches it must be able to.
+    """Stands for a name of a module of Ray."""
+    # A program that catches it must be able to.
     bases = (Exception,) if name.endswith(("Error", "Exception")) else ()
     return Absent(name, bases, {"__module__": module, "__doc__": f"{module}.{name} is not in mray: {reason}"})

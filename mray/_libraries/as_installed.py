@@ -1,4 +1,4 @@
-"""What `importlib.metadata` is told of the package ``ray`` in a process that has mray by that name."""
+"""The package ``ray`` for `importlib.metadata`, in a process that has mray by that name."""
 
 from __future__ import annotations
 

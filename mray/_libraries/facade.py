@@ -1,6 +1,6 @@
 """The modules named ``ray``, and the finder that the import system asks for them. See the package's page for the figure.
 
-Whatever thread imports or reads. A facade is filled from its module of mray when it is loaded; names that would load more are found when
+Any thread may import and read. A facade is filled from its module of mray when it is loaded; names that would load more are found when
 they are first read, and kept.
 """
 
@@ -26,9 +26,9 @@ OURS = "mray"
 ROOTS = {RAY: OURS, "ray_proxy": "mray.proxy"}
 #: Modules that are mray's alone.
 NOT_RAYS = frozenset({"as_ray", "cli", "examples", "proxy", "pytest_plugin"})
-#: What an entry of a facade's ``__path__`` begins with. It is none of the file system.
+#: The prefix of an entry of a facade's ``__path__``. It is none of the file system.
 _PLACE = "mray as "
-#: What the package says of itself.
+#: The package's own attributes.
 _OF_RAY = {"__version__": RAY_VERSION, "__commit__": RAY_COMMIT}
 
 
@@ -95,8 +95,8 @@ def _is_ours(name: str) -> bool:
 def _find_ours(name: str) -> ModuleSpec | None:
     """Where a module of mray is. Imports nothing, as `importlib.util.find_spec` does.
 
-    The import system holds its one lock while it asks a finder. What imports there waits for a module that another thread loads, and
-    that thread for the lock.
+    The import system holds its one lock while it asks a finder. A thread that imports there waits for a module that another thread loads,
+    and that thread for the lock.
     """
     spec = sys.modules[OURS].__spec__
     at, *rest = name.split(".")
@@ -109,7 +109,7 @@ def _find_ours(name: str) -> ModuleSpec | None:
 
 
 def _stand(name: str) -> Stand | Lack | None:
-    """What stands for a module of Ray; None for what is none."""
+    """Stands for a module of Ray; None for what is none."""
     found = MODULES.get(name)
     if found is None and _is_ours(name):
         return Stand(ours_of(name))
@@ -122,7 +122,7 @@ def _stand(name: str) -> Stand | Lack | None:
 
 
 def _find(module: str, name: str) -> Any:
-    """What a name of a module of Ray stands for. AttributeError for what is no such name."""
+    """The object that a name of a module of Ray stands for. AttributeError for what is no such name."""
     stand = _stand(module)
     if isinstance(stand, Stand) and not name.startswith("__"):
         if name in stand.also:
@@ -237,7 +237,7 @@ def _is_package(name: str, stand: Stand) -> bool:
 
 
 class _PlaceFinder:
-    """What an entry of the ``__path__`` of a facade leads to: nothing is found there, but `pkgutil` can list what `FacadeFinder` finds."""
+    """The importer of an entry of a facade's ``__path__``: it finds nothing, but `pkgutil` can list the modules of `FacadeFinder`."""
 
     def __init__(self, entry: str) -> None:
         if not entry.startswith(_PLACE):

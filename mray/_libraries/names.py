@@ -1,4 +1,4 @@
-"""What stands for each module of Ray, and for each of its names that mray has elsewhere or not at all.
+"""The table of Ray's modules, and of the names that mray has elsewhere or not at all.
 
 A module that is not here and that mray has at the same place (``ray.util.queue``, `mray.util.queue`) stands for itself. A test compares
 all of it with an installed Ray.
@@ -13,7 +13,7 @@ RAY = "ray"
 
 
 class Stand(NamedTuple):
-    """What a module of Ray is made of."""
+    """The parts of a module of Ray."""
 
     #: The module that has its names, of mray or of a package that Ray has copied; "" for none.
     ours: str = ""
@@ -21,7 +21,7 @@ class Stand(NamedTuple):
     also: Mapping[str, str] = {}
     #: Names that mray does not have, and why.
     absent: Mapping[str, str] = {}
-    #: Whether clients have no business here. What they use all the same is in `also`, and no other name is accounted for.
+    #: Whether clients have no business here. Names that they use all the same are in `also`, and no other name is accounted for.
     private: bool = False
 
 

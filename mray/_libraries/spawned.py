@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-#: What says to a child which module to run, and is imported together with the first process that is spawned.
+#: The module that tells a child which one to run; it is imported together with the first process that is spawned.
 SPAWN = "multiprocessing.spawn"
 AS_RAY = "mray.as_ray"
 

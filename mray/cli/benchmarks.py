@@ -1,4 +1,4 @@
-"""What ``mray microbenchmark`` measures: the rows of ``ray microbenchmark``, under its names, and some of compiled graphs.
+"""The rows of ``mray microbenchmark``: those of ``ray microbenchmark``, under its names, and some of compiled graphs.
 
 In the driver, with `ray` the module to measure: written against the API, so that the same rows can be run on Ray (see
 ``bench/microbenchmark.py``). A row's rate counts what its name speaks of: calls, gigabytes, placement groups.
@@ -161,7 +161,7 @@ def _placement_groups(ray: Any) -> Iterator[Benchmark]:
 
 
 def graph_benchmarks(ray: Any) -> Iterator[Benchmark]:
-    """What ``ray microbenchmark`` has no rows for: compiled graphs."""
+    """Rows that ``ray microbenchmark`` does not have: compiled graphs."""
     import numpy as np  # noqa: PLC0415  (as above)
 
     class Echo:

@@ -1,4 +1,4 @@
-"""What `mray doctor` looks at: one function for each matter, each a list of findings. Nothing is changed, no GPU is initialised."""
+"""The checks of `mray doctor`: one function for each matter, each a list of findings. Nothing is changed, no GPU is initialised."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ BAD = "bad"
 #: Less shared memory than this is docker's default, and too little for arrays.
 _SMALL_SHARED = 512 << 20
 _FEW_FILES = 4096
-#: What GPUs may want to pin.
+#: Memory that GPUs may want to pin.
 _LITTLE_LOCKED = 64 << 20
-#: What optional packages are for: package (its import name), extra, use.
+#: Optional packages: package (its import name), extra, use.
 _EXTRAS = (
     ("numpy", "numpy", "", "arrays"),
     ("torch", "torch", "torch", "tensors in calls and graphs"),
@@ -101,7 +101,7 @@ def shared_memory(path: str = SHM) -> Iterator[Finding]:
 
 
 def limits() -> Iterator[Finding]:
-    """What this user's processes may have."""
+    """Limits of this user's processes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{_limit(soft)} open files, at most {_limit(hard)}"
     few = hard != resource.RLIM_INFINITY and hard < _FEW_FILES
@@ -171,9 +171,9 @@ def extras() -> Iterator[Finding]:
 
 
 def leftovers() -> Iterator[Finding]:
-    """What dead sessions of this user have left behind. The next `init` beside them removes it too.
+    """Files that dead sessions of this user have left behind. The next `init` beside them removes them too.
 
-    What other users have there, and what belongs to sessions that run, begin or end, is no matter.
+    Files of other users, and of sessions that run, begin or end, do not matter.
     """
     dead = dead_sessions()
     for directory in dead:
@@ -202,7 +202,9 @@ def orphaned_segments() -> list[str]:
 
 
 def _stays(look: Callable[[], list[str]]) -> list[str]:
-    """What `look` finds, and finds again a little later: a session that ends right now has let go of its lock, or loses name by name."""
+    """The findings of `look` that are there again a little later: a session that ends right now has let go of its lock, or loses name by
+    name.
+    """
     found = look()
     if found:
         time.sleep(_MOMENT)

@@ -1,4 +1,4 @@
-"""What `mray metrics` and `mray top` measure: one look at a session as numbers. No output here."""
+"""Samples for `mray metrics` and `mray top`: one look at a session as numbers. No output here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Process:
     occupant: str
     actor_id: str = ""
     name: str = ""
-    #: What it runs now.
+    #: The call that it runs now.
     task: str = ""
     queued: int = 0
     served: int = 0
@@ -37,7 +37,7 @@ class Process:
     rss_bytes: int = 0
     object_bytes: int = 0
     gpu_bytes: int = 0
-    #: What it waits for, in words.
+    #: A description of its wait.
     waits: list[str] = field(default_factory=list)
 
 
@@ -166,7 +166,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a histogram has counted: (upper bound, observations up to it), the last bound infinite, and their sum."""
+    """The counts of a histogram: (upper bound, observations up to it), the last bound infinite, and their sum."""
 
     buckets: tuple[tuple[str, float], ...]
     sum: float
@@ -194,11 +194,11 @@ def metrics(sample: Sample) -> list[Metric]:
         return Metric(name, kind, doc, ("graph_id",), tuple(((row["graph_id"],), float(row[column])) for row in graphs))
 
     found = [
-        Metric("mray_resources_total", "gauge", "What the node has.", ("name",), tuple(((n,), float(a)) for n, a in resources.items())),
+        Metric("mray_resources_total", "gauge", "Resources of the node.", ("name",), tuple(((n,), float(a)) for n, a in resources.items())),
         Metric(
             "mray_resources_used",
             "gauge",
-            "What actors and tasks hold.",
+            "Resources of actors and tasks.",
             ("name",),
             tuple(((name,), float(amount - free.get(name, 0.0))) for name, amount in resources.items()),
         ),

@@ -34,7 +34,7 @@ Runs a program written for Ray on mray: `import ray` and `from ray.x import y` m
 
 
 class _Program(NamedTuple):
-    """What `__main__` is going to be."""
+    """The module that `__main__` is going to be."""
 
     source: CodeType | bytes | str
     #: The name of the source in tracebacks.
@@ -58,7 +58,7 @@ class _CannotRunError(Exception):
 
 
 def run(arguments: list[str]) -> int:
-    """The command. Whatever the program raises goes through, `SystemExit` too; 0 means that it came to its end."""
+    """The command. Errors of the program go through, `SystemExit` too; 0 means that it came to its end."""
     if not arguments or arguments[0] in ("--help", "-h"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2

@@ -1,4 +1,4 @@
-"""What the commands have in common: their arguments, exit statuses, and how rows are printed."""
+"""The common parts of the commands: their arguments, exit statuses, and how rows are printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 # Exit statuses, the same for all commands.
 DONE = 0
-#: What was asked for does not exist, or `doctor` has found something wrong.
+#: The requested thing does not exist, or `doctor` has found something wrong.
 NOT_FOUND = 1
 #: The command line is wrong.
 USAGE = 2
@@ -33,7 +33,7 @@ FORMATS = ("table", "json", "yaml")
 #: Digits that a table shows of an id that is not the row's own.
 _SHORT_ID = 8
 _WIDEST = 60
-#: What YAML takes for truth values or nothing.
+#: Words that YAML takes for truth values or nothing.
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
@@ -90,7 +90,7 @@ def guarded(action: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader (head, less) has what it wanted. What is still buffered must not fail at exit.
+        # The reader (head, less) has what it wanted. Text that is still buffered must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:

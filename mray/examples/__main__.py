@@ -21,7 +21,7 @@ WITH_GPU = {"gpu_pipeline": 50, "gpu_replay": 10}
 
 
 def compare(executions: int, with_torch: bool, with_gpu: bool) -> list[Comparison]:
-    """What each example measures."""
+    """The measurement of each example."""
     comparisons = [hello_world.compare(executions), image_pipeline.compare(max(1, executions // 10)), asyncio_server.compare(executions)]
     if with_torch:
         for name, divisor in WITH_TORCH.items():

@@ -75,7 +75,7 @@ class Server:
             writer.close()
 
     async def answer(self, text: str) -> str:
-        """What a client is told."""
+        """The answer for a client."""
         try:
             async with self._places:
                 return str(await self._score(text))
@@ -108,7 +108,7 @@ async def converse(score: Score, texts: list[list[str]]) -> tuple[list[list[str]
 
 
 def make_texts(requests: int, clients: int) -> list[list[str]]:
-    """What each client sends; every client begins with a text that has no words."""
+    """The requests of each client; every client begins with a text that has no words."""
     words = [*WEIGHTS, "and", "so", "on"]
 
     def text(client: int, number: int) -> str:

@@ -1,4 +1,4 @@
-"""What the GPU examples compute with: torch's CUDA tensors where there is a GPU, arrays on a pretended one elsewhere.
+"""The arrays of the GPU examples: torch's CUDA tensors where there is a GPU, arrays on a pretended one elsewhere.
 
 A program of yours would use torch and nothing of this. The pretended GPU (`MRAY_NULL_DEVICES`) is host memory whose work is done later, as
 a GPU's: so the examples run, and are tested, anywhere.
@@ -112,7 +112,7 @@ def has_gpu() -> bool:
 
 
 def session_options() -> dict[str, Any]:
-    """What `mray.init` is given, so that there is a GPU: the machine's own, or a pretended one for the workers."""
+    """Options of `mray.init` that provide a GPU: the machine's own, or a pretended one for the workers."""
     devices = platform()
     if devices is not None and has_gpu():
         preload = ["torch"] if devices.name == "cuda" else []

@@ -74,7 +74,7 @@ class Model:
 
 
 def expected(number: float) -> float:
-    """What the network makes of it."""
+    """The output of the network."""
     return float(network(number))
 
 

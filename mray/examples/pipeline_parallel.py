@@ -26,7 +26,7 @@ WIDTH = 64
 TOKENS = 16
 MICRO_BATCHES = 8
 MICRO_BATCH = 4
-#: What rounding may make of the same sums, taken by other threads in another order.
+#: The tolerance for rounding of the same sums, taken by other threads in another order.
 RELATIVE, ABSOLUTE = 1e-5, 1e-5
 
 

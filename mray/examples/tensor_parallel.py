@@ -28,7 +28,7 @@ LAYERS = 3
 ROWS = 32
 WIDTH = 128
 INNER = 4 * WIDTH
-#: What rounding may make of the same sums in another order.
+#: The tolerance for rounding of the same sums in another order.
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
 
 Layer = tuple[torch.Tensor, torch.Tensor]  # up: (WIDTH, inner), down: (inner, WIDTH)
@@ -64,7 +64,7 @@ def make_layers(seed: int = 0) -> list[Layer]:
 
 
 def split(layers: Sequence[Layer], shards: int) -> list[list[Layer]]:
-    """What each of the actors holds: columns of `up` and the same rows of `down`."""
+    """The part of each actor: columns of `up` and the same rows of `down`."""
     columns = [[part.contiguous() for part in up.tensor_split(shards, dim=1)] for up, _ in layers]
     rows = [[part.contiguous() for part in down.tensor_split(shards, dim=0)] for _, down in layers]
     return [[(columns[number][shard], rows[number][shard]) for number in range(len(layers))] for shard in range(shards)]

@@ -1,4 +1,4 @@
-"""What ``ray.experimental`` has: where objects are, and tensors that stay with their maker (`rdt`).
+"""The names of ``ray.experimental``: where objects are, and tensors that stay with their maker (`rdt`).
 
 For users. Subpackages (channels, collectives) are imported by name.
 """

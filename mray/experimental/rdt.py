@@ -90,8 +90,8 @@ def register_tensor_transport(
 ) -> None:
     """Add a transport of the program's own: ``tensor_transport=transport_name`` then uses `transport_manager_class`.
 
-    It carries what is exactly of `data_type` (``torch.Tensor``, ``numpy.ndarray``) in a value, of these types of `devices`. Whoever is
-    called or given a ref gets to know it by itself. ValueError for a name that is taken, and for a class that is no
+    It carries what is exactly of `data_type` (``torch.Tensor``, ``numpy.ndarray``) in a value, of these types of `devices`. A process that
+    is called or given a ref gets to know it by itself. ValueError for a name that is taken, and for a class that is no
     `TensorTransportManager`; NotImplementedError for a transport of which both sides take part.
     """
     if not issubclass(transport_manager_class, TensorTransportManager):

@@ -1,11 +1,11 @@
-"""mray in the test suites of others: sessions for tests, what they leave behind, what hangs.
+"""mray in the test suites of others: sessions for tests, checks for leaks, stacks of hanging processes.
 
 ::
 
     pytest ──entry point──▶ options, fixtures, hooks by name (here) ──first use──▶ run.Run ──▶ leaks, stacks
                                                                                       └──▶ mray.init, mray.util.testing.reset
 
-For whoever writes tests of code that uses mray, with pytest. `mray_session` gives a session that is started once and reset after each test,
+For authors of tests of code that uses mray, with pytest. `mray_session` gives a session that is started once and reset after each test,
 `mray_fresh` one for each test. Tests that use them are checked for what they leave behind, and the stacks of all processes are printed when
 a test's time is nearly up. Each process of a run has sessions of its own, so pytest-xdist needs nothing. mray's own suite uses the same
 parts.
@@ -13,8 +13,7 @@ parts.
 pytest loads this module in every run where mray is installed: it imports the face of mray, which is cheap, and nothing behind it until a
 test uses one of the fixtures.
 
-Rejected: a session that is reset before each test instead of after. What a test leaves would be seen by whoever comes next, with another
-test's name on it.
+Rejected: a session that is reset before each test instead of after. The next test would be blamed for the leavings of the one before.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def options(config: pytest.Config) -> dict[str, Any]:
 
 
 class Plugin:
-    """What this module keeps for one run."""
+    """The state of this module for one run."""
 
     def __init__(self, config: pytest.Config) -> None:
         #: See `OPTIONS`.

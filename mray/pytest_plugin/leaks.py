@@ -1,9 +1,9 @@
-"""What a test run holds of the machine, and what of it a test has left behind.
+"""Resources of the machine that a test run holds, and those that a test has left behind.
 
 In the process that runs tests. Everything that descends from it carries a mark in its environment, so that a process is found even after
 its parents are dead; sessions live in a directory of this process alone, so that runs beside each other do not see each other's.
 
-Looked at twice a test, so a look reads little: names and numbers. Who a new process is, is asked only when there is one.
+Looked at twice a test, so a look reads little: names and numbers. The name of a new process is asked for only when there is one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WATCH = "mray-test-watch"
 SHARED_MEMORY = Path("/dev/shm")
 NAME_PATTERN = re.compile(r"^(sem\.)?mray-")
 _LOCAL = re.compile(r"mray-local_(\d+)_")
-#: What mray's own tests make outside of sessions, with the pid of the run.
+#: Names that mray's own tests make outside of sessions, with the pid of the run.
 _TEST = re.compile(r"mray-test-(?:[a-z]+-)*(\d+)-")
 _NUMBERED = re.compile(r"\[\d+\]")
 
@@ -146,7 +146,7 @@ def gpu_memory() -> int:
 
 @dataclass(frozen=True)
 class Belongings:
-    """What this test run holds of the machine at one moment."""
+    """The resources that this test run holds at one moment."""
 
     #: Every process of the machine, this run's or not; and this one's children.
     processes: set[int]
@@ -165,7 +165,7 @@ class Belongings:
         return cls(running(), child_processes(), shared_names(), session_directories(), open_files(), threads, gpu_memory())
 
     def more_than(self, before: Belongings, node_pid: int = 0) -> list[str]:
-        """What is there now that was not there before, in words.
+        """A description of the resources that were not there before.
 
         The processes and threads of the session whose node is named may come and go; what they leave may not.
         """

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """What the fixtures and hooks of the plugin stand for."""
+    """The run behind the fixtures and hooks of the plugin."""
 
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin
         self._watch = Watch(plugin.stderr)
         #: The directory of the session that tests share, while there is one.
         self._shared: str | None = None
-        #: What the nodes of sessions for one test are forked from, and the last test that it was prepared for.
+        #: The process that nodes of sessions for one test are forked from, and the last test that it was prepared for.
         self._template: template.Template | None = None
         self._prepared_for = ""
 
@@ -129,7 +129,7 @@ class Run:
         mray.init(**{**self._options(options.pop("engine", self._plugin.options["engine"])), **options})
 
     def _options(self, engine: str | None) -> dict[str, Any]:
-        """What `init` is given unless a test says otherwise."""
+        """Options of `init` unless a test says otherwise."""
         found: dict[str, Any] = {"logging_level": "ERROR"}
         if engine == "local":
             found["local_mode"] = True

@@ -1,8 +1,8 @@
-"""What hangs: the stacks of every process of the session, shortly before a test's time is over.
+"""Hanging tests: the stacks of every process of the session, shortly before a test's time is over.
 
 In a thread of the process that runs tests, which waits for the next deadline. pytest-timeout, or pytest's ``faulthandler_timeout``, print
 the stacks of this process alone, and then end the test, or the run; here all processes are asked, by ``mray stack`` in a process of its
-own, since this one may be what hangs. What it says goes to the stderr that the run was started with.
+own, since this one may be what hangs. Its text goes to the stderr that the run was started with.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Watch:
             text = done.stdout + done.stderr
         except (OSError, subprocess.TimeoutExpired) as error:
             text = str(error).encode()
-        head = f"\n~~~ {test} has nearly used up its time. What the processes of its mray session are doing:\n"
+        head = f"\n~~~ {test} has nearly used up its time. The processes of its mray session, and their stacks:\n"
         with contextlib.suppress(OSError):
             os.write(self._stderr, head.encode() + text + b"~~~\n")
 

@@ -19,7 +19,7 @@ _DEPRECATED = "This API is deprecated and may be removed in a future release."
 
 
 class AnnotationType(Enum):
-    """What an object was marked as."""
+    """The mark of an object."""
 
     PUBLIC_API = "PublicAPI"
     DEVELOPER_API = "DeveloperAPI"

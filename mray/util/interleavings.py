@@ -21,7 +21,7 @@ T = TypeVar("T")
 def explore(program: Callable[[], T], seeds: Iterable[int] = range(100), *, real_time: bool = False, **options: Any) -> dict[int, T]:
     """Call `program` once for each seed, each time in a new session of one process; returns what it returned, by seed.
 
-    A seed fixes the order in which tasks and actors run, so that ``explore(program, [seed])`` shows the same again. What the program raises
+    A seed fixes the order in which tasks and actors run, so that ``explore(program, [seed])`` shows the same again. An error of the program
     ends the exploration, with the seed in a note of the error (from Python 3.11 on) and in the log. `options` are those of `init`. Unless
     `real_time`, sleeping takes no time. RaySystemError when this process has a session already. A session takes some milliseconds.
     """
@@ -45,7 +45,8 @@ def explore(program: Callable[[], T], seeds: Iterable[int] = range(100), *, real
 
 
 def decisions() -> list[tuple[str, int]]:
-    """Who was chosen to run, among how many that could, at each decision of the session in this process so far (the last 100,000).
+    """The thread that was chosen to run, among how many that could, at each decision of the session in this process so far (the last
+    100,000).
 
     RaySystemError when there is no such session.
     """

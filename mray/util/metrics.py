@@ -1,7 +1,7 @@
 """Numbers of your own beside the session's: `Counter`, `Gauge`, `Histogram`.
 
 For users, in drivers, tasks and actors. A process keeps what it counts; ``mray metrics`` collects it from all of them and prints
-``ray_<name>``, as Ray exports it, with the tags, ``WorkerId`` and ``pid`` as labels. What a process has counted goes with it. On a Ray
+``ray_<name>``, as Ray exports it, with the tags, ``WorkerId`` and ``pid`` as labels. The counts of a process end with it. On a Ray
 cluster Ray exports it.
 """
 
@@ -23,7 +23,7 @@ Tags = dict[str, str]
 
 
 class Metric:
-    """What the three have in common. Thread-safe; recording costs about a microsecond. Pickles as a metric of the same name."""
+    """The base of all three. Thread-safe; recording costs about a microsecond. Pickles as a metric of the same name."""
 
     _kind = ""
 

@@ -29,8 +29,8 @@ def reset() -> None:
     and idle workers stay, and with them what a task has changed in the modules of its worker. Returns when no process and no resource is
     taken any more: in 0.5 to 3 ms when nothing runs, some milliseconds later when there are processes to end.
 
-    Refs of before raise ValueError, calls of actors of before `RayActorError`, other threads that wait RaySystemError, at once. Call it
-    when no other thread of this process is about to use mray. RaySystemError when there is no session, and in a worker. A session that
-    other drivers share, and engines other than the native one, end, and another one is started with the same options.
+    Refs from before the reset raise ValueError, calls of actors from before it `RayActorError`, other threads that wait RaySystemError, at
+    once. Call it when no other thread of this process is about to use mray. RaySystemError when there is no session, and in a worker. A
+    session that other drivers share, and engines other than the native one, end, and another one is started with the same options.
     """
     renew()

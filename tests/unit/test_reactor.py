@@ -263,7 +263,7 @@ def test_a_message_at_which_its_receiver_fails_ends_the_conversation_and_both_en
     ((code, text),) = told
     assert code == m.FAULT
     assert text == receiver.refused
-    assert text.startswith(f"The handler of RENEW failed in process {os.getpid()}: ValueError: a bug\nTraceback")
+    assert text.startswith(f"The handler of RESET failed in process {os.getpid()}: ValueError: a bug\nTraceback")
     reactor.close()
 
 

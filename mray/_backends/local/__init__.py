@@ -29,8 +29,8 @@ poller                  a function that is called at each decision, to look whet
 clock                   the session's own time: it advances by a fixed step at each decision, and to the next deadline when all wait
 ======================  ===================================================================================================
 
-What is the same: everything above the transport is the native engine's own code, so copying by pickling, errors, ownership, ordering,
-retries, restarts, resources and their texts are. What differs, and why:
+The same: everything above the transport is the native engine's own code, so copying by pickling, errors, ownership, ordering,
+retries, restarts, resources and their texts are. Different, and why:
 
 * Only one simulated thread runs, and gives way at mray's calls and at what `patches` replaces. A task that computes for ever holds all
   others up, and cannot be cancelled or killed until its next scheduling point; a process that is killed there may still run ``finally``

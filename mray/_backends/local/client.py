@@ -76,7 +76,7 @@ class LocalClient(Client):
 
     def __init__(self, node: LocalNode, process: str, role: str) -> None:
         super().__init__(node.directory, process, role, LocalReactor(node.run_token))
-        # Whoever chooses does: an event loop need not watch for what comes.
+        # Messages are delivered at each decision: an event loop need not watch for them.
         self.reads_always = True
         self._local_node = node
         process_snapshot.listen(self)

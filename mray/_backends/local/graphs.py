@@ -106,7 +106,7 @@ class PauseProbe:
 
 
 class LocalHost(Host):
-    """What a simulated process offers to the graphs in it."""
+    """The host of graphs in a simulated process."""
 
     def __init__(self, client: Client, worker: Worker | None) -> None:
         reactor = client.reactor

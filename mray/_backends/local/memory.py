@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 class HeapMemory(Claimable, mmap.mmap):
     """The bytes of a large value."""
 
-    #: Whose they are, weakly; None for a reader's copy.
+    #: Their value's name, weakly; None for a reader's copy.
     heap: weakref.ref[Heap] | None = None
 
     def part(self) -> bool:
@@ -67,7 +67,7 @@ class Heap(str):
         self.data = memory
 
     def map(self) -> HeapMemory:
-        """What a reader reads."""
+        """The memory that a reader reads."""
         return self.data.copied() if self.is_copied else self.data
 
 
@@ -76,7 +76,7 @@ class LocalEntry(Entry):
 
     @property
     def mapping(self) -> Any:
-        """What `mray._objects.store.read` takes for this process's mapping of the value."""
+        """This process's mapping of the value, for `mray._objects.store.read`."""
         form, payload = self.form, self.payload
         if form == m.TENSORS:  # what is beside the tensors
             form, payload = payload[6:8]

@@ -1,4 +1,4 @@
-"""What programs ask Ray's client: whether they talk through it. They do not."""
+"""The question that programs ask Ray's client: whether they talk through it. They do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings of compiled graphs were when this was imported, under Ray's names of module constants."""
+"""The settings of compiled graphs at the time of the import, under Ray's names of module constants."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def get_system_memory() -> int:
 
 
 def get_used_memory() -> int:
-    """Bytes of it that are in use. What the kernel can take back at once does not count."""
+    """Bytes of it that are in use. Memory that the kernel can take back at once does not count."""
     return _usage().used
 
 

@@ -1,4 +1,4 @@
-"""What tests of programs for Ray take from its own test utilities: waiting for conditions, and signals between actors."""
+"""The parts of Ray's test utilities that tests of programs use: waiting for conditions, and signals between actors."""
 
 from __future__ import annotations
 

@@ -38,5 +38,5 @@ SPILL_WORKER_MODE = 2
 RESTORE_WORKER_MODE = 3
 
 Worker = GlobalWorker
-#: What Ray's own modules log to.
+#: The logger of Ray's own modules.
 logger = logging.getLogger("ray")

@@ -5,7 +5,7 @@ In the node, on its one thread.
 ::
 
     driver (`mray._runtime.session.session.Session.renew`)               node
-    gives back idle leases, RENEW ────────────────────────────▶  ends all of its work (`mray._scheduler.session_reset`)
+    gives back idle leases, RESET ────────────────────────────▶  ends all of its work (`mray._scheduler.session_reset`)
     reads until it is hung up on  ◀─── hang-up, no word ───────  once the last process that had to go is dead
     closes its client, makes another, HELLO ──────────────────▶  WELCOME, as to a driver that has come for the first time
 
@@ -66,7 +66,7 @@ class SessionReset:
         self._going: set[str] = set()
 
     def begin(self, job: Job, connection: Connection) -> None:
-        """RENEW: the driver at the other end of this connection wants nothing any more."""
+        """RESET: the driver at the other end of this connection wants nothing any more."""
         del self._members.connections[connection.process]
         self._apply(DriverReset(connection.process, frozenset(filter(self._owns, self._supervisor.workers))))
         self._job, self._going = job, leaving(self._scheduler)

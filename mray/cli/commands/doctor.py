@@ -1,4 +1,4 @@
-"""``mray doctor``: is this machine fit for mray, and has anything been left behind. What is looked at stands in `mray.cli.doctor`."""
+"""``mray doctor``: is this machine fit for mray, and has anything been left behind. The checks are in `mray.cli.doctor`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def main(words: list[str]) -> int:
         "memory",
         SUMMARY,
         "Values above 100 KiB lie in shared memory; smaller ones are inline in the process that owns them. An object stays as long as any\n"
-        "process has a row for it here. What is 'pooled' is free, and kept for the next value of its size; 'spilled' lies on disk.",
+        "process has a row for it here. 'Pooled' memory is free, and kept for the next value of its size; 'spilled' lies on disk.",
     )
     arguments.add_argument("--sort-by", choices=sorted(_ORDERS), default="size", help="the order of the objects (default size)")
     arguments.add_argument("--limit", type=int, default=30, help="objects at most (default 30)")

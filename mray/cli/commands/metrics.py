@@ -54,7 +54,7 @@ def _metrics(given: argparse.Namespace) -> int:
     if given.file is None:
         print(text, end="")
         return DONE
-    # Whoever reads the file sees the old numbers or the new ones, and never half of them.
+    # A reader of the file sees the old numbers or the new ones, and never half of them.
     beside = f"{given.file}.{os.getpid()}.new"
     with open(beside, "w", encoding="utf-8") as file:
         file.write(text)

@@ -41,7 +41,7 @@ _MEANINGLESS = {
 
 
 def main(words: list[str]) -> int:
-    arguments = parser("start", SUMMARY, "What else `ray start --head` takes is accepted and means nothing on one host.")
+    arguments = parser("start", SUMMARY, "Further options of `ray start --head` are accepted and mean nothing on one host.")
     arguments.add_argument("--num-cpus", type=float, metavar="N", help="CPUs to hand out (default: what this process may use)")
     arguments.add_argument("--num-gpus", type=float, metavar="N", help="GPUs to hand out (default: those there are)")
     arguments.add_argument("--resources", type=_object, metavar="JSON", help="resources of your own: '{\"name\": 2}'")

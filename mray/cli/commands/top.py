@@ -145,7 +145,7 @@ def headline(now: Sample) -> list[str]:
 
 
 def drivers(jobs: list[dict[str, Any]]) -> str:
-    """Who has the session."""
+    """The owner of the session."""
     pids = [str(job["pid"]) for job in jobs if not job["end"]]
     return f"driver{'s' * (len(pids) > 1)} {', '.join(pids)}" if pids else "no driver"
 
@@ -193,7 +193,7 @@ def graph_rows(now: Sample, before: Sample, elapsed: float) -> Iterator[tuple[st
 
 
 def wait_lines(now: Sample) -> Iterator[str]:
-    """Who waits for whom, a line for each."""
+    """The waits between processes, a line for each."""
     for process in now.processes:
         for text in process.waits:
             yield f"  {process.occupant} (pid {process.pid}) for {text}"

@@ -11,9 +11,9 @@ Unlike a graph's, these rings are made before anyone knows which processes will 
 writes. A process keeps one end of a ring, however many handles of it come and go: what was read through one handle is not
 read again through the next. A ring that has left its creator lives until it is closed, its creator dies or the session ends.
 
-Who waits is told of a close by a word and of a death by the runtime. CLOSED and CLAIMED are words with several writers: they only ever
-become 1. Who of several claims a place is decided by a lock of the kernel on the word, which nobody waits for, and which ends with its
-process.
+A waiting end is told of a close by a word and of a death by the runtime. CLOSED and CLAIMED are words with several writers: they only ever
+become 1. Several processes that claim one place are told apart by a lock of the kernel on the word, which nobody waits for, and which ends
+with its process.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ CLAIMED = PLACE_WORDS - 1
 
 @dataclass(frozen=True)
 class RingFacts:
-    """What a handle carries."""
+    """The fields of a handle."""
 
-    #: What the names of the ring begin with; the segment has just this name.
+    #: The prefix of the ring's names; the segment has just this name.
     prefix: str
     #: The process that writes, and its actor ("" for a driver).
     creator: str
@@ -113,7 +113,7 @@ class _Reader(ShmReader):
 
 
 class _Parts:
-    """What one process has of a ring, apart from the object that users of it share, so that a finalizer can let go of it."""
+    """The parts of a ring in one process, apart from the object that users of it share, so that a finalizer can let go of them."""
 
     def __init__(self, host: GraphHost, facts: RingFacts, segment: Segment) -> None:
         self.host = host
@@ -444,7 +444,7 @@ class Rings:
         self._open: weakref.WeakValueDictionary[str, SharedRing] = weakref.WeakValueDictionary()
         #: Those that stay when their last handle is gone: others have handles, or the ring knows what was read.
         self._kept: set[SharedRing] = set()
-        # Whoever ends the session has its graphs `abandon`, and this with them.
+        # The process that ends the session has its graphs `abandon`, and this with them.
         host.graphs.add(self)
 
     def create(self, readers: tuple[str, ...], capacity: int) -> SharedRing:

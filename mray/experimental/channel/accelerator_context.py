@@ -31,7 +31,7 @@ class AcceleratorContext:
 
     @staticmethod
     def get() -> AcceleratorContext:
-        """What was registered; otherwise CUDA where this process has GPUs, and the CPU where it has none."""
+        """The registered class; otherwise CUDA where this process has GPUs, and the CPU where it has none."""
         accelerator = registered_accelerator()
         if accelerator is not None:
             return AcceleratorContext(accelerator.torch_module_name, accelerator.communicator_cls)

@@ -46,7 +46,7 @@ class CompiledDAGArgs(NamedTuple):
 
 
 class ChannelContext:
-    """What channels of this process share."""
+    """State that channels of this process share."""
 
     def __init__(self) -> None:
         #: Values on their way inside of this process.
@@ -264,7 +264,7 @@ class AwaitableBackgroundReader(ReaderInterface):
 
 
 async def _in_thread(function: Callable[[], Any], name: str) -> Any:
-    """What the function returns, run in a thread of its own.
+    """The result of the function, run in a thread of its own.
 
     Not in an executor: its threads are waited for at the interpreter's exit, and this one may wait for a channel.
     """

@@ -18,7 +18,7 @@ class CPUCommunicator(Communicator):
     """A group of actors that exchange tensors of the CPU through shared memory.
 
     Made once, and handed to every member; `initialize` makes the copy there a member. Tensors may be torch tensors or numpy arrays; the
-    buffers to receive into may be any that can be written to. Whatever blocks has no time limit and ends with RayChannelError when a
+    buffers to receive into may be any that can be written to. Calls that block have no time limit and end with RayChannelError when a
     member dies or leaves. One thread of a process at a time.
     """
 

@@ -1,6 +1,6 @@
 """Channel from a process to itself: values pass by reference.
 
-For methods of one actor, which run one after the other: nothing here waits. Whoever changes what it has read changes it for the others.
+For methods of one actor, which run one after the other: nothing here waits. A reader that changes its value changes it for the others.
 """
 
 from __future__ import annotations

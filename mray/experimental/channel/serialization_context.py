@@ -21,8 +21,8 @@ class _SerializationContext:
         """Leave a value for so many reads. Raises RayChannelError while the one before has not been read so often."""
         if channel_id in self.intra_process_channel_buffers:
             raise RayChannelError(
-                f"Channel {channel_id} still holds a value that is to be read {self.channel_id_to_num_readers[channel_id]} times. Who "
-                "writes and who reads are one process: waiting would last for ever."
+                f"Channel {channel_id} still holds a value that is to be read {self.channel_id_to_num_readers[channel_id]} times. The "
+                "writer and the readers are one process: waiting would last for ever."
             )
         self.channel_id_to_num_readers[channel_id] = num_readers
         self.intra_process_channel_buffers[channel_id] = value

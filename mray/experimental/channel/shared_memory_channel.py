@@ -7,7 +7,7 @@ Made by the process that writes, and read wherever a handle was passed to::
     channel.write(value)
 
 Each is a ring of `mray.experimental.channel._shared_ring`. A value larger than any before takes a larger slot; nothing is to be declared
-for that. What was read stays valid for as long as it is held, and never blocks the writer.
+for that. A value that was read stays valid for as long as it is held, and never blocks the writer.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _RingChannel(ChannelInterface):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._ring is not None:
-            # Whoever gets the handle finds the ring, also if this process drops its own.
+            # A process that gets the handle finds the ring, also if this one drops its own.
             rings().keep(self._ring)
         return _restored, (type(self), self._writer, self._reader_and_node_list, self._typ, self._facts)
 
@@ -220,7 +220,7 @@ class CompositeChannel(ChannelInterface):
             assert self._remote is not None
             self._remote.write(value, timeout)
             return
-        # What can fail comes first, so that either all readers get the value or none.
+        # Steps that can fail come first, so that either all readers get the value or none.
         if self._remote is not None and not self._local.holds_value():
             self._remote.write(value, timeout)
         self._local.write(value)

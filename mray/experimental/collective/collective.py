@@ -5,7 +5,7 @@
     remember the handle once all have answered      <---     in the group
     destroy                                         --->     mray.util.collective.destroy_collective_group(name)
 
-What is remembered is this process's alone, for one session.
+The remembered groups are this process's alone, for one session.
 """
 
 from __future__ import annotations

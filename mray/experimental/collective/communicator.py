@@ -43,7 +43,7 @@ class CommunicatorHandle:
 
     @property
     def backend(self) -> str:
-        """What carries the tensors: ``"GLOO"`` (the CPU) or ``"NCCL"``."""
+        """The carrier of the tensors: ``"GLOO"`` (the CPU) or ``"NCCL"``."""
         return self._backend
 
     def __repr__(self) -> str:

@@ -43,7 +43,7 @@ def check_backend(name: str) -> bool:
 
 
 def why_unavailable(name: str) -> str:
-    """What to do where `check_backend` fails."""
+    """The advice where `check_backend` fails."""
     return _classes[_canonical(name)].why_unavailable()
 
 

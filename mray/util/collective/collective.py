@@ -14,7 +14,7 @@ also in this process. ValueError ("copy it first") if this process holds the sam
 one (up to about 100 KiB) is also refused while it might be read again: in a constructor it came to as an argument, or in another thread
 than runs the call that it came with.
 
-Whatever waits for others ends when one of them dies, destroys the group or is refused the call that they are in (a wrong shape, an array
+A call that waits for others ends when one of them dies, destroys the group or is refused the call that they are in (a wrong shape, an array
 that is read-only) and does not call again within two seconds, with RayChannelError that says so, and only joining has a time limit. A
 collective that others were in is the last of its group then; one that all members were refused was none.
 """

@@ -100,7 +100,7 @@ class _Batch(Job):
             self._deliver((callback, self))
 
     def result(self) -> Any:
-        """What the batch returned, or raises."""
+        """The result of the batch, or its error."""
         if self._error is not None:
             raise self._error
         return self._value

@@ -243,7 +243,7 @@ class Pool:
 
 # ------------------------------------------------------------------------------------------------ results
 class AsyncResult:
-    """What an asynchronous call will give. Thread-safe; may be waited for many times."""
+    """The result of an asynchronous call. Thread-safe; may be waited for many times."""
 
     def __init__(self, worker_pool: WorkerPool, callback: Callback | None, error_callback: Callback | None) -> None:
         self._worker_pool = worker_pool
@@ -434,14 +434,14 @@ class IMapIterator:
 
 
 class OrderedIMapIterator(IMapIterator):
-    """What `Pool.imap` returns."""
+    """The result of `Pool.imap`."""
 
     def _next_chunk(self) -> int | None:
         return self._taken if self._taken in self._done else None
 
 
 class UnorderedIMapIterator(IMapIterator):
-    """What `Pool.imap_unordered` returns."""
+    """The result of `Pool.imap_unordered`."""
 
     def _next_chunk(self) -> int | None:
         return next(iter(tuple(self._done)), None)

@@ -50,7 +50,7 @@ class View:
     detail: bool = True
     #: Why rows are missing: a text for each process that did not answer.
     missing: list[str] = field(default_factory=list)
-    #: What else is to be said of the rows.
+    #: Remarks about the rows.
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class View:
         return told
 
     def ask_one(self, process: str, section: str) -> Any:
-        """What one process tells of one section; a text when it does not."""
+        """The answer of one process about one section; a text when it does not."""
         answers = ask_processes(self.directory, [process], [section], self.timeout)[process]
         return answers if isinstance(answers, str) else answers[section][1]
 
@@ -181,7 +181,7 @@ def _shown_name(name: str, function: str, work: Row) -> str:
 
 
 def _running(work: Row) -> list[bytes]:
-    """What a worker runs: one task, or several calls of an actor."""
+    """The calls that a worker runs: one task, or several calls of an actor."""
     return [*([work["task_id"]] if work.get("task_id") else []), *work.get("beside", ())]
 
 

@@ -1,4 +1,4 @@
-"""What the kernel says of a process of this machine: memory, CPU time, when it began. From /proc; empty when it has gone."""
+"""Facts of the kernel about a process of this machine: memory, CPU time, when it began. From /proc; empty when it has gone."""
 
 from __future__ import annotations
 

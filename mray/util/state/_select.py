@@ -57,7 +57,7 @@ def contradict(filters: Sequence[Filter]) -> bool:
 
 def matches(row: dict[str, Any], filters: Sequence[Filter]) -> bool:
     """Whether all filters hold. Texts are compared without regard to case; a text meets a number or a truth value as what it says.
-    What did not fail has no type of error, so it has none that is unequal to one.
+    A task that did not fail has no type of error, so it has none that is unequal to one.
     """
     for column, predicate, value in filters:
         found = row.get(column)

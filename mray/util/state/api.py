@@ -127,7 +127,7 @@ def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, de
 
 
 def _ask_ray(address: str | None, name: str, *args: Any, **options: Any) -> Any:
-    """What Ray says of the cluster that this process belongs to; None when the session is one of mray's."""
+    """Ray's answer about the cluster that this process belongs to; None when the session is one of mray's."""
     if address not in (None, "auto"):
         return None
     try:

@@ -84,7 +84,7 @@ def column(
 
 
 class StateSchema:
-    """What every record can do. ``row["state"]`` and ``row.state`` are the same."""
+    """The methods of every record. ``row["state"]`` and ``row.state`` are the same."""
 
     #: The field that names one thing, and the singular and plural words of the command line.
     KEY: ClassVar[str]
@@ -123,7 +123,7 @@ class StateSchema:
 
     @classmethod
     def doc_of(cls, name: str) -> str:
-        """What a column means."""
+        """The meaning of a column."""
         return next(str(field.metadata["doc"]) for field in cls.fields() if field.name == name)
 
     @classmethod
@@ -163,7 +163,7 @@ class ActorState(StateSchema):
     node_id: str | None = column("The node, once it has a process.", in_tables=False)
     pid: int | None = column("The pid of its process; 0 before there is one.")
     ray_namespace: str | None = column("The namespace of its name.")
-    required_resources: dict[str, float] | None = column("What it holds while it lives.", detail=True, filterable=False)
+    required_resources: dict[str, float] | None = column("The resources that it holds while it lives.", detail=True, filterable=False)
     serialized_runtime_env: str | None = column(
         "Its runtime_env as JSON: the names of its variables, without their values.", detail=True, filterable=False
     )
@@ -172,7 +172,7 @@ class ActorState(StateSchema):
     )
     is_detached: bool | None = column("Whether it outlives its handles.", detail=True, filterable=False)
     placement_group_id: str | None = column("The placement group it lives in.", detail=True)
-    repr_name: str | None = column("What its own `__repr__` says, or empty.", detail=True)
+    repr_name: str | None = column("The text of its own `__repr__`, or empty.", detail=True)
     num_restarts: int | None = column("How often it was restarted.", detail=True, filterable=False)
     worker_id: str | None = column("The process that it lives in.", detail=True)
     owner_id: str | None = column("The process that created it.", detail=True)
@@ -210,7 +210,7 @@ class TaskState(StateSchema):
     worker_id: str | None = column("The process that runs it.")
     worker_pid: int | None = column("The pid of that process.")
     error_type: str | None = column("TASK_EXECUTION_EXCEPTION when it raised, WORKER_DIED, TASK_CANCELLED, ...")
-    required_resources: dict[str, float] | None = column("What it holds while it runs.", detail=True, filterable=False)
+    required_resources: dict[str, float] | None = column("The resources that it holds while it runs.", detail=True, filterable=False)
     start_time_ms: int | None = column("When it began, once it is over.", detail=True, filterable=False, shown=_time)
     end_time_ms: int | None = column("When it was over.", detail=True, filterable=False, shown=_time)
     error_message: str | None = column("Its text, with the traceback.", detail=True, filterable=False)
@@ -284,11 +284,11 @@ class NodeState(StateSchema):
     state: str = column("ALIVE.")
     state_message: str | None = column("Empty.", filterable=False)
     node_name: str = column("The name that `init` gave it.")
-    resources_total: dict[str, float] = column("What it has.", filterable=False)
+    resources_total: dict[str, float] = column("Its resources.", filterable=False)
     labels: dict[str, str] = column("Its labels.", filterable=False)
     start_time_ms: int | None = column("When its process was started.", detail=True, filterable=False, shown=_time)
     end_time_ms: int | None = column("0: it lives.", detail=True, filterable=False)
-    resources_available: dict[str, float] | None = column("What nobody holds.", detail=True, filterable=False)
+    resources_available: dict[str, float] | None = column("Resources that nobody holds.", detail=True, filterable=False)
     pid: int | None = column("The pid of its process.", detail=True)
     object_store_bytes: int | None = column("Shared memory that objects hold.", detail=True, filterable=False, shown=_bytes)
 
@@ -344,7 +344,7 @@ class GraphState(StateSchema):
     in_flight: int = column("Executions submitted and not finished.", filterable=False)
     kept: int = column("Results that have come and were not asked for.", filterable=False)
     max_in_flight: int = column("Executions that may be in flight.", filterable=False)
-    waits: str | None = column("Who waits for whom, as far as somebody waits.", filterable=False)
+    waits: str | None = column("The waits between its participants, if there are any.", filterable=False)
     owner_id: str | None = column("The id of the process that compiled it.", detail=True)
     error: str | None = column("Why it is broken.", detail=True, filterable=False)
     size_bytes: int | None = column("Bytes of its shared segment, without large values.", detail=True, filterable=False, shown=_bytes)
@@ -359,9 +359,9 @@ class ChannelState(StateSchema):
 
     channel_id: str = column("The graph's id, a colon and the channel's number.")
     graph_id: str = column("The graph.")
-    source: str = column("What travels: the input, or the result of a method.")
-    writer: str = column("Who writes: 'driver' (whoever compiled the graph), or class and actor id.")
-    readers: list[str] = column("Who reads.", filterable=False)
+    source: str = column("The value that travels: the input, or the result of a method.")
+    writer: str = column("The writer: 'driver' (the process that compiled the graph), or class and actor id.")
+    readers: list[str] = column("The readers, named likewise.", filterable=False)
     transport: str = column("The mechanism that carries it.")
     written: int | None = column("Messages written; None where the writer did not answer.", filterable=False)
     waiting: int | None = column("Messages written and not yet consumed.", filterable=False)
@@ -449,7 +449,7 @@ class SummaryApiOptions:
     summary_by: str | None = None
 
 
-#: What a terminal takes for a command: colours, and moves of the cursor.
+#: Sequences that a terminal takes for commands: colours, and moves of the cursor.
 _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 

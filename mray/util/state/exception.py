@@ -1,4 +1,4 @@
-"""What goes wrong when one asks for the state of a session."""
+"""Errors of asking for the state of a session."""
 
 from __future__ import annotations
 

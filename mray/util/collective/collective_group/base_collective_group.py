@@ -40,7 +40,7 @@ class BaseGroup(ABC):
 
     @property
     def group_name(self) -> str:
-        """What the group is called."""
+        """The name of the group."""
         return self._group_name
 
     def refusing(self, sent: int = -1, received: int = -1) -> AbstractContextManager[Any]:
@@ -65,7 +65,7 @@ class BaseGroup(ABC):
 
     @classmethod
     def why_unavailable(cls) -> str:
-        """What to do about that, for people."""
+        """The advice about that, for people."""
         return "Please check the installation."
 
     @abstractmethod

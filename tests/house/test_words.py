@@ -1,0 +1,115 @@
+"""Names are the field's words, and sentences have a named thing as their subject."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.house.source import ROOT, modules
+
+#: Parts of a name that a newcomer cannot guess, and the word of the field.
+REPLACED = {
+    "attendant": "poller",
+    "baton": "run token",
+    "bell": "doorbell, wakeup",
+    "census": "object counts",
+    "courier": "sender",
+    "crew": "worker pool",
+    "crowded": "oversubscribed",
+    "deed": "graph handle",
+    "dress": "environment variables",
+    "farewell": "departure",
+    "nonsense": "protocol error",
+    "relief": "background reader",
+    "renewal": "session reset",
+    "ruled": "checked",
+    "strand": "simulated thread",
+    "twin": "counterpart",
+    "whereabouts": "runtime facts",
+    "witness": "liveness",
+}
+#: Rooms with design pages of their own that say so.
+ELSEWHERE = ("mray/_runtime/", "mray/_graph/", "mray/_picture/")
+
+_COMMENT = re.compile(r"(?:.*\S  |\s*)#:? (.*)$")
+_LIKELY = re.compile(r"Who|What|of\s+before")
+_WHO = re.compile(r"(?:^|(?<=[.!] ))(?:Who|Whoever|Whom|Whose|What|Whatever)\b[^?]*$|\bof before\b")
+
+
+def names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """What a module defines, imports and assigns to."""
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name, line
+        elif isinstance(node, ast.arg):
+            yield node.arg, line
+        elif isinstance(node, ast.Name):
+            yield node.id, line
+        elif isinstance(node, ast.Attribute):
+            yield node.attr, line
+
+
+def words(name: str) -> set[str]:
+    """The words of an identifier, in the singular."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return {part.lower() for part in parts} | {part.lower().removesuffix("s") for part in parts}
+
+
+@cache
+def replaced(name: str) -> frozenset[str]:
+    """The words of an identifier that are not to be used."""
+    return frozenset(words(name) & REPLACED.keys())
+
+
+def texts(tree: ast.AST, source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each comment, docstring and other text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+    comment: list[str] = []
+    for number, line in enumerate(source.split("\n"), 1):
+        begins = _COMMENT.match(line) if "#" in line else None
+        if comment and (begins is None or line[: begins.start(1)].rstrip("#: ")):
+            yield number - len(comment), " ".join(comment)
+            comment = []
+        if begins is not None:
+            comment.append(begins[1])
+
+
+def clauses(text: str) -> list[str]:
+    """Sentences of a text that begin with a who/what clause, or that say "of before"."""
+    if _LIKELY.search(text) is None:
+        return []
+    paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text))
+    return [sentence for paragraph in paragraphs for sentence in re.split(r"(?<=[.!?]) ", paragraph) if _WHO.search(sentence)]
+
+
+def test_names_are_words_of_the_field_and_sentences_have_a_subject() -> None:
+    found = []
+    for path, tree in modules().items():
+        if not path.startswith(ELSEWHERE):
+            spoken = [*names(tree), *((part, 0) for part in Path(path).with_suffix("").parts)]
+            found += [f"{path}:{line}: {name}: say {REPLACED[word]!r}" for name, line in spoken for word in replaced(name)]
+            for line, text in texts(tree, (ROOT / path).read_text()):
+                found += [f"{path}:{line}: {sentence}" for sentence in clauses(text)]
+    assert not found
+
+
+def test_replaced_words_are_found_as_parts_of_names() -> None:
+    assert "bell" in words("_own_bells") and "strand" in words("SimulatedStrand") and "crew" in words("the_crew")
+    assert not words("Doorbell") & set(REPLACED)
+
+
+def test_comments_and_texts_are_found() -> None:
+    source = 'x = 1  # One.\n# Two\n# goes on.\ny = "Three."\n'
+    assert [text for _line, text in texts(ast.parse(source), source)] == ["Three.", "One. Two goes on."]
+
+
+def test_clauses_are_found_and_questions_are_not() -> None:
+    assert clauses("Read it. Who comes late waits.") == ["Who comes late waits."]
+    assert clauses("Refs of before the reset raise.") == ["Refs of before the reset raise."]
+    assert not clauses("Who is late? The reader waits for whoever writes.")
