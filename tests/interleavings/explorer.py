@@ -238,8 +238,13 @@ _State = tuple[
     tuple[tuple[int, int], ...],
 ]
 
+#: What happens in a step, as the format of a text and what goes into it: few steps are ever told of.
+_Label = tuple[Any, ...]
+
 _LIVES, _CRASHED, _REPORTED = range(3)
 _NOTHING = (0, 0)
+#: So many steps after the beginning of a round, and then ever more rarely, it learns what it has found.
+_LOOK_AHEAD = 100
 #: Steps that are passed through at a time: should an actor run in a circle, it is noticed.
 _MOST_ALONE = 1000
 
@@ -278,7 +283,7 @@ class Explorer:
         #: The first race of this round, which counts if all that may be touched was known.
         self._race = ""
         self._violation: Violation | None = None
-        self._came: dict[_State, tuple[_State, list[str]] | None] = {}
+        self._came: dict[_State, tuple[_State, list[_Label]] | None] = {}
         self.explored = Explored()
         self._roots = tuple(self._grow(number, _Node(None, None)) for number in range(len(self.names)))
 
@@ -417,11 +422,18 @@ class Explorer:
         todo = [start]
         explored = self.explored
         explored.steps = explored.outcomes = 0
+        known, look_at = len(self._grown), _LOOK_AHEAD
         while todo:
+            if explored.steps >= look_at:
+                look_at = explored.steps * 6 // 5 + _LOOK_AHEAD
+                if len(self._grown) > known:
+                    # What this round has missed so far is for the next one; but it need not be for as much again.
+                    known = len(self._grown)
+                    self._grew = self._look_ahead() or self._grew
             state = todo.pop()
             successors, is_alone = self._successors(state)
             first: _State = state
-            labels: list[str] = []
+            labels: list[_Label] = []
             if is_alone:
                 # What nobody can notice is passed through, not kept.
                 while is_alone and len(labels) < _MOST_ALONE:
@@ -430,7 +442,7 @@ class Explorer:
                     successors, is_alone = self._successors(state)
                 explored.steps += len(labels)
             if self._race and self._violation is None:
-                self._violation = Violation(self._race, [*self._story(first), *labels])
+                self._violation = Violation(self._race, [*self._story(first), *map(_text, labels)])
             if labels:
                 if state in came:
                     continue
@@ -439,8 +451,8 @@ class Explorer:
                 self._finish(state)
             explored.steps += len(successors)
             for label, after in successors:
-                if after not in came:
-                    came[after] = state, [label]
+                entry = state, [label]
+                if came.setdefault(after, entry) is entry:
                     todo.append(after)
             if len(came) > self._most:
                 raise AssertionError(f"more than {self._most} states")
@@ -476,10 +488,10 @@ class Explorer:
             if before is None:
                 break
             at, labels = before
-            steps += reversed(labels)
+            steps += map(_text, reversed(labels))
         return steps[::-1]
 
-    def _successors(self, state: _State) -> tuple[list[tuple[str, _State]], bool]:
+    def _successors(self, state: _State) -> tuple[list[tuple[_Label, _State]], bool]:
         """What can happen next; whether it is one step that nobody else can notice."""
         nodes, memory, buffers, delayed, death, touched = state
         # What each may still read and write.
@@ -492,7 +504,7 @@ class Explorer:
             for location, _value in delayed[number]:
                 reads |= 1 << location
             ahead.append((reads, writes))
-        found: list[tuple[str, _State]] = []
+        found: list[tuple[_Label, _State]] = []
         for number, node in enumerate(nodes):
             if node.end is not None or (number == self._victim and death != _LIVES):
                 continue
@@ -518,7 +530,8 @@ class Explorer:
                     taken.add(location)
                     rest = (*buffer[:position], *buffer[position + 1 :])
                     after = (nodes, self._put(memory, location, value), _replace(buffers, number, rest), delayed, death, touched)
-                    found.append((f"{self.names[number]}'s store arrives: {self._locations[location]} = {value}", after))
+                    label = "{}'s store arrives: {} = {}", self.names[number], self._locations[location], value
+                    found.append((label, after))
                 if self._order == TOTAL:
                     break
         for number, loads in enumerate(delayed):
@@ -527,11 +540,12 @@ class Explorer:
                 if location not in taken and self._get(memory, location) == value:
                     rest = (*loads[:position], *loads[position + 1 :])
                     after = (nodes, memory, buffers, _replace(delayed, number, rest), death, touched)
-                    found.append((f"{self.names[number]}'s load is answered: {self._locations[location]} = {value}", after))
+                    label = "{}'s load is answered: {} = {}", self.names[number], self._locations[location], value
+                    found.append((label, after))
                 taken.add(location)
         return found, False
 
-    def _plain_step(self, state: _State, number: int, location: int, on: Callable[..., _State]) -> tuple[str, _State]:
+    def _plain_step(self, state: _State, number: int, location: int, on: Callable[..., _State]) -> tuple[_Label, _State]:
         nodes, memory, _buffers, _delayed, _death, touched = state
         access = nodes[number].access
         assert access is not None
@@ -544,15 +558,15 @@ class Explorer:
         reads, writes = touched[number]
         if kind == READ:
             seen = self._get(memory, location)
-            step, after = f"{name}: read {where}: {seen}", on(seen)
+            step, after = ("{}: read {}: {}", name, where, seen), on(seen)
             reads |= bit
         else:
             self._may_hold(location, value)
-            step, after = f"{name}: write {where} = {value}", on(None, self._put(memory, location, value))
+            step, after = ("{}: write {} = {}", name, where, value), on(None, self._put(memory, location, value))
             writes |= bit
         return step, (*after[:5], _replace(touched, number, (reads, writes)))
 
-    def _report(self, state: _State) -> tuple[str, _State]:
+    def _report(self, state: _State) -> tuple[_Label, _State]:
         nodes, memory, buffers, delayed, _death, touched = state
         for number, name in enumerate(self.names):
             if number != self._victim:
@@ -561,10 +575,10 @@ class Explorer:
         # Who acts on this report comes after what the victim has read; and is still not to look at what it had begun to write.
         touched = _replace(touched, self._victim, (0, touched[self._victim][1]))
         memory = self._put(memory, self._number(dead(self.names[self._victim])), 1)
-        return f"the kernel reports the death of {self.names[self._victim]}", (nodes, memory, buffers, delayed, _REPORTED, touched)
+        return ("the kernel reports the death of {}", self.names[self._victim]), (nodes, memory, buffers, delayed, _REPORTED, touched)
 
     # ------------------------------------------------------------------------------------------ one actor's step
-    def _steps(self, state: _State, number: int, node: _Node, reads: int, writes: int) -> tuple[list[tuple[str, _State]], bool]:
+    def _steps(self, state: _State, number: int, node: _Node, reads: int, writes: int) -> tuple[list[tuple[_Label, _State]], bool]:
         """What this actor can do next, and whether nobody else can notice. `reads`, `writes`: what the others may still touch."""
         nodes, memory, buffers, delayed, death, touched = state
         assert node.access is not None
@@ -584,23 +598,23 @@ class Explorer:
         if kind == FENCE:
             if buffers[number] or delayed[number]:
                 return [], False
-            return [(f"{name}: fence", on(None))], True
+            return [(("{}: fence", name), on(None))], True
         if kind == CHOOSE:
-            return [(f"{name}: {where}: {option}", on(option)) for option in value], True
+            return [(("{}: {}: {}", name, where, option), on(option)) for option in value], True
         if kind == READ:
             location = self._number(where)
-            own = [held for place, held in buffers[number] if place == location]
+            own = [held for place, held in buffers[number] if place == location] if buffers[number] else ()
             private = not writes >> location & 1
-            open_load = any(place == location for place, _value in delayed[number])
             if own:
-                return [(f"{name}: read {where}: {own[-1]} (its own)", on(own[-1]))], True
-            seen = self._get(memory, location)
-            steps = [] if open_load else [(f"{name}: read {where}: {seen}", on(seen))]
+                return [(("{}: read {}: {} (its own)", name, where, own[-1]), on(own[-1]))], True
+            open_load = _holds(delayed[number], location)
+            seen = memory[location] if location < len(memory) else self._first[location]
+            steps = [] if open_load else [(("{}: read {}: {}", name, where, seen), on(seen))]
             if self._order == WEAK and not private and len(delayed[number]) < MOST_LATE:
                 for guess in self._domain[location]:
                     if guess != seen or open_load:
                         loads = _replace(delayed, number, (*delayed[number], (location, guess)))
-                        steps.append((f"{name}: read {where}: {guess}, to be answered later", on(guess, loads=loads)))
+                        steps.append((("{}: read {}: {}, to be answered later", name, where, guess), on(guess, loads=loads)))
                 return steps, private and len(steps) == 1
             return steps, private
         steps = []
@@ -609,17 +623,17 @@ class Explorer:
         if kind == WRITE:
             location = self._number(where)
             self._may_hold(location, value)
-            if any(place == location for place, _value in delayed[number]):
+            if _holds(delayed[number], location):
                 return [], False
-            if not (reads | writes) >> location & 1 and not any(place == location for place, _value in buffers[number]):
+            if not (reads | writes) >> location & 1 and not _holds(buffers[number], location):
                 # Nobody will look: it need not be held back either.
-                return [(f"{name}: write {where} = {value}", on(None, self._put(memory, location, value)))], True
+                return [(("{}: write {} = {}", name, where, value), on(None, self._put(memory, location, value)))], True
             if self._order == SEQUENTIAL:
-                steps.append((f"{name}: write {where} = {value}", on(None, self._put(memory, location, value))))
+                steps.append((("{}: write {} = {}", name, where, value), on(None, self._put(memory, location, value))))
                 private = False
             else:
                 held = _replace(buffers, number, (*buffers[number], (location, value)))
-                steps.append((f"{name}: write {where} = {value}, held back", on(None, held=held)))
+                steps.append((("{}: write {} = {}, held back", name, where, value), on(None, held=held)))
                 private = True
         elif kind in (AWAIT, POLL):
             places = [self._number(each) for each in where]
@@ -628,9 +642,9 @@ class Explorer:
                 private = private and not (reads | writes) >> location & 1
             set_ones = [position for position, location in enumerate(places) if self._get(memory, location)]
             for position in set_ones[:1]:
-                steps.append((f"{name}: {kind} {where[position]}", on(position, self._put(memory, places[position], 0))))
+                steps.append((("{}: {} {}", name, kind, where[position]), on(position, self._put(memory, places[position], 0))))
             if not set_ones and kind == POLL:
-                steps.append((f"{name}: poll: nothing", on(-1)))
+                steps.append((("{}: poll: nothing", name), on(-1)))
             if self._victim >= 0 and death != _REPORTED:
                 private = False  # the report may come first
         elif kind == SET_ALL:
@@ -638,7 +652,7 @@ class Explorer:
             for each in where:
                 location = self._number(each)
                 after = self._put(after, location, value)
-            steps.append((f"{name}: set {where} = {value}", on(None, after)))
+            steps.append((("{}: set {} = {}", name, where, value), on(None, after)))
             private = False
         else:
             location = self._number(where)
@@ -648,11 +662,11 @@ class Explorer:
             if kind == CHANGE:
                 value = value(before)
             after = memory if kind == GET else self._put(memory, location, value)
-            steps.append((f"{name}: {kind} {where} = {before if kind == GET else value}", on(answer, after)))
+            steps.append((("{}: {} {} = {}", name, kind, where, before if kind == GET else value), on(answer, after)))
             if private:
                 return steps, True
         if number == self._victim and kind != GET:
-            steps.append((f"{name} crashes", (nodes, memory, buffers, delayed, _CRASHED, touched)))
+            steps.append((("{} crashes", name), (nodes, memory, buffers, delayed, _CRASHED, touched)))
         return steps, private
 
 
@@ -664,6 +678,18 @@ def hangup(dead: str, survivor: str) -> Location:
 def dead(process: str) -> Location:
     """What the kernel says of a process to whoever asks."""
     return ("dead", process)
+
+
+def _text(label: _Label) -> str:
+    return str(label[0].format(*label[1:]))
+
+
+def _holds(waiting: tuple[tuple[int, int], ...], location: int) -> bool:
+    """Whether a store, or a load, of this location is among those that wait."""
+    for place, _value in waiting:
+        if place == location:
+            return True
+    return False
 
 
 def _replace(items: tuple[Any, ...], position: int, item: Any) -> tuple[Any, ...]:
