@@ -12,6 +12,15 @@ The signature of a call is checked here, so that a wrong call fails where it sta
 call costs well under a microsecond before the backend has it: arity is compared first, and `inspect` is asked only when that leaves a
 doubt.
 
+====================  ====================================================================================================
+verb                  a function of the API: get, put, wait, kill ...
+blueprint             an actor class as handles know it: methods, signatures, options; it travels by value
+backend               the object behind the verbs in this process; `Backend` is its contract
+hint                  how the tensors of a DAG node's result travel, and where they arrive
+outline               what a DAG node tells the code that draws it
+counterpart           Ray's own module, where Ray runs behind
+====================  ====================================================================================================
+
 Rejected: one handle object per method kept on the actor handle (a cycle would keep the actor alive), and `__getattr__` for methods
 (three times as slow as a class made for the purpose).
 """

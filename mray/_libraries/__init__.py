@@ -17,6 +17,12 @@ has what Ray keeps in modules of its own that clients reach into, and mray has e
 A facade is a module of its own, by Ray's name, and its values are mray's: a class has one identity however it was imported, what is
 pickled names mray, and what a program sets in ``ray`` is set there and nowhere else.
 
+====================  ====================================================================================================
+facade                a module by Ray's name, filled from modules of mray
+lack                  a module that mray does not have, with the reason
+absent name           a name that can be imported, and says so when it is used
+====================  ====================================================================================================
+
 Rejected: second names in ``sys.modules`` for the modules of mray. ``ray.__name__`` is ``mray`` then, a lazy loader refuses a module
 that is replaced while it is loaded, and the import system sets a submodule over the function of the same name. Also rejected: a package
 called ``ray`` on a path, which whoever has installed Ray would find or not by chance.

@@ -13,6 +13,12 @@ that is typed is imported.
 ``start`` and ``stop`` begin and end a session that any number of programs join (`mray._runtime.session.persistent`). All others look on at
 sessions that other processes have started, as observers (`mray._runtime.observe.observer`); of those only ``microbenchmark`` starts one,
 to measure it.
+
+====================  ====================================================================================================
+command               a module of `mray.cli.commands`, by its name
+sample                one look at a session as numbers, for `mray metrics` and `mray top`
+finding               a result of `mray doctor`: what was checked, its level, the remedy
+====================  ====================================================================================================
 """
 
 from __future__ import annotations

@@ -13,6 +13,12 @@ parts.
 pytest loads this module in every run where mray is installed: it imports the face of mray, which is cheap, and nothing behind it until a
 test uses one of the fixtures.
 
+====================  ====================================================================================================
+run                   the state of the plugin for one pytest run
+belongings            processes, descriptors, threads, shared memory and files that the run holds at one moment
+leak                  a belonging that a test has left behind
+====================  ====================================================================================================
+
 Rejected: a session that is reset before each test instead of after. The next test would be blamed for the leavings of the one before.
 """
 

@@ -1,6 +1,15 @@
 """Small things built on the verbs: what ``ray.util`` has.
 
-For users, on any backend. Rejected: importing everything here at once; what is rarely used is a module of its own.
+For users, on any backend.
+
+====================  ====================================================================================================
+worker pool           actors that take jobs from one queue (`_worker_pool`): pools, executors, joblib
+member                one actor of a worker pool
+job                   one call, or a batch of calls, for a member
+record                a row of a listing (`state`): its class declares the columns
+====================  ====================================================================================================
+
+Rejected: importing everything here at once; what is rarely used is a module of its own.
 """
 
 from __future__ import annotations

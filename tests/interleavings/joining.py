@@ -124,7 +124,7 @@ class Joining:
         done: list[bytes] = []
 
         def known() -> Any:
-            bells = tuple((place, bell is None) for place, bell in parts.bells.items())
+            bells = tuple((place, bell is None) for place, bell in parts.doorbells.items())
             writer = parts.writer and (parts.writer._ring, parts.writer._slots, parts.writer._wanting)
             return done, writer, parts.reader, bells, tuple(parts.deaths), tuple(parts.watches), parts.over, parts.freed, ring._users
 

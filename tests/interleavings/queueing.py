@@ -47,10 +47,10 @@ def _run() -> Run:
     return explorer.current
 
 
-class _Patience:
+class _AbortGrace:
     """`mray._channel.stream_group.PATIENCE`: may be over at any look."""
 
-    def __radd__(self, _now: float) -> _Patience:
+    def __radd__(self, _now: float) -> _AbortGrace:
         return self
 
     def __gt__(self, _now: float) -> bool:
@@ -228,7 +228,7 @@ class Queueing(Together):
         with Meeting().in_place(order), pytest.MonkeyPatch.context() as patch:
             patch.setattr(stream_group, "trust_fence", explorer.fence_if_weak)
             patch.setattr(stream_group, "monotonic", lambda: 0.0)
-            patch.setattr(stream_group, "PATIENCE", _Patience())
+            patch.setattr(stream_group, "ABORT_GRACE", _AbortGrace())
             patch.setattr(nccl_member, "lend_event", lambda device: device.events.popleft())
             patch.setattr(nccl_member, "return_event", lambda _device, _event: None)
             yield

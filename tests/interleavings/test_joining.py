@@ -65,7 +65,9 @@ MUTANTS = [
     ),
     pytest.param(_shared_ring._claim, "if not words[word]:", "if True:", SHAPES[5].values[0], SEQUENTIAL, None, id="two in one place"),
     pytest.param(_shared_ring._claim, "LOCK_EX | fcntl.LOCK_NB", "LOCK_UN", SHAPES[5].values[0], SEQUENTIAL, None, id="no lock"),
-    pytest.param(_Parts.ring, "if place not in self.bells", "if not self.bells", SHAPES[4].values[0], SEQUENTIAL, None, id="knows one"),
+    pytest.param(
+        _Parts.ring, "if place not in self.doorbells", "if not self.doorbells", SHAPES[4].values[0], SEQUENTIAL, None, id="knows one"
+    ),
     pytest.param(_Parts.ring, "doorbell.ring()", "pass", TWO, SEQUENTIAL, None, id="rings nobody"),
     pytest.param(_Writer.free, "< self.capacity", "<= self.capacity", TWO, SEQUENTIAL, None, id="counts one too many"),
     pytest.param(_Writer.has_room, "self._ring.want_room(True)", "pass", ONE_READ, SEQUENTIAL, None, id="never asks for room"),
