@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import itertools
 import json
 import os
 import re
@@ -55,7 +57,7 @@ class Live:
 
             def compute(self, path: str) -> int:
                 print("computing", flush=True)
-                while not os.path.exists(path):
+                while not os.path.exists(path) and (os.path.exists(f"{path}.spins") or not time.sleep(0.005)):
                     pass
                 return os.getpid()
 
@@ -185,6 +187,7 @@ def test_stack_shows_where_each_process_is(live: Live) -> None:
 
 
 def test_stack_of_one_actor_or_process(live: Live) -> None:
+    Path(f"{live.go}.spins").touch()  # computes, and leaves its interpreter to others now and then
     for word in ("joe", str(live.pids[0]), live.joe._actor_id.hex()[:12]):
         assert [row["pid"] for row in rows("stack", "--no-py-spy", word)] == [live.pids[0]]
     done = mray("stack", "--no-py-spy", "driver", "nobody", check=1)
@@ -202,7 +205,7 @@ def test_stack_of_a_stopped_process_says_why_there_is_none(live: Live) -> None:
 
 
 def test_stack_of_a_process_that_cannot_answer_comes_through_faulthandler(live: Live) -> None:
-    """C code holds its interpreter."""
+    """C code holds its interpreter, and sleeps."""
 
     @live.ray.remote
     class Holder:
@@ -210,7 +213,7 @@ def test_stack_of_a_process_that_cannot_answer_comes_through_faulthandler(live: 
             return os.getpid()
 
         def hold_the_interpreter(self) -> int:
-            return sum(range(10**13))
+            return sum(map(ctypes.PyDLL(None).sleep, itertools.repeat(600)))
 
     holder = Holder.remote()
     pid = live.ray.get(holder.pid.remote())

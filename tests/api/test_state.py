@@ -58,7 +58,7 @@ def worker_class(ray: ModuleType) -> Any:
 
         def wait_for(self, path: str) -> None:
             while not os.path.exists(path):
-                pass
+                time.sleep(0.005)
 
     return Worker
 
@@ -569,7 +569,7 @@ def test_graphs_and_their_channels_are_listed(session: ModuleType, state: Module
     class Stage:
         def step(self, value: str) -> str:
             while value.startswith("/") and not os.path.exists(value):
-                pass
+                time.sleep(0.005)
             return value
 
     first, second = Stage.remote(), Stage.remote()
