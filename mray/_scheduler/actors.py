@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from mray._common.causes import Cause
 from mray._common.history import History
 from mray._common.messages import (
     ACTOR_STATE,
@@ -31,7 +32,7 @@ from mray._scheduler.jobs import Environment, detached_root, job_of
 from mray._scheduler.lifetime_roots import LifetimeRoots
 from mray._scheduler.placement import belongs_to
 from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
-from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Cause, Member, Ordered, Site, Tenant
+from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Member, Ordered, Site, Tenant
 from mray._scheduler.resources import to_quantities
 from mray.exceptions import describe_status
 
@@ -114,7 +115,7 @@ class Actors:
             floor.tell(member.process, (ANSWER, request, True, None))
         shortage = spec.get("refusal") or floor.shortage(actor)
         if shortage is not None:
-            self.bury(actor, (CAUSE_GROUP if GROUP_REMOVED in shortage else CAUSE_REFUSED, shortage, 0, None, None))
+            self.bury(actor, Cause(CAUSE_GROUP if GROUP_REMOVED in shortage else CAUSE_REFUSED, shortage))
         elif not actor.announced:
             floor.enqueue(actor)
         if actor_id in self._killed_early:
@@ -166,14 +167,14 @@ class Actors:
     def watch_expired(self, actor_id: bytes) -> None:
         """Nobody has created the actor that somebody watches: it belongs to another session, or its creator died first."""
         watchers, _holders = self._early.pop(actor_id, (Ordered(), Ordered()))
-        cause = (CAUSE_OWNER, "The actor is dead because its owner has died, or it was never created in this session.", 0, None, None)
+        cause = Cause(CAUSE_OWNER, "The actor is dead because its owner has died, or it was never created in this session.")
         for process in watchers:
-            self._floor.tell(process, (ACTOR_STATE, actor_id, DEAD, "", 0, cause))
+            self._floor.tell(process, (ACTOR_STATE, actor_id, DEAD, "", 0, cause.packed()))
 
     @staticmethod
     def _state_message(actor: ActorRecord) -> tuple[Any, ...]:
         process = actor.worker.process if actor.worker is not None and actor.state == ALIVE else ""
-        return (ACTOR_STATE, actor.id, actor.state, process, actor.incarnation, actor.cause)
+        return (ACTOR_STATE, actor.id, actor.state, process, actor.incarnation, None if actor.cause is None else actor.cause.packed())
 
     def _announce(self, actor: ActorRecord) -> None:
         message = self._state_message(actor)
@@ -213,7 +214,7 @@ class Actors:
             self._tell_to_leave(actor)
         elif actor.worker is None:
             self._withdraw(actor)
-            self.bury(actor, (CAUSE_SCOPE, SCOPE_TEXT, 0, None, None))
+            self.bury(actor, Cause(CAUSE_SCOPE, SCOPE_TEXT))
         # Otherwise its constructor runs: `constructed` looks again.
 
     def _tell_to_leave(self, actor: ActorRecord) -> None:
@@ -241,7 +242,7 @@ class Actors:
         worker = actor.worker
         worker.intended = (CAUSE_INIT, INIT_TEXT)
         self._floor.tell(process, (EXIT, CAUSE_INIT, INIT_TEXT))
-        self._announce_death(actor, (CAUSE_INIT, INIT_TEXT, worker.pid, None, error))
+        self._announce_death(actor, Cause(CAUSE_INIT, INIT_TEXT, worker.pid, None, error))
 
     def kill(self, actor_id: bytes, no_restart: bool) -> None:
         actor = self.records.get(actor_id)
@@ -257,7 +258,7 @@ class Actors:
             self._floor.kill(actor, CAUSE_KILL, KILL_TEXT, may_restart=not no_restart)
         elif no_restart or not actor.restarts_left:
             self._withdraw(actor)
-            self.bury(actor, (CAUSE_KILL, KILL_TEXT, 0, None, None))
+            self.bury(actor, Cause(CAUSE_KILL, KILL_TEXT))
 
     def evict(self, actor: ActorRecord, kind: str, text: str) -> None:
         """End an actor whose place is gone."""
@@ -266,13 +267,13 @@ class Actors:
             self._floor.kill(actor, kind, text)
         else:
             self._withdraw(actor)
-            self.bury(actor, (kind, text, 0, None, None))
+            self.bury(actor, Cause(kind, text))
 
     def worker_died(self, actor: ActorRecord, cause: Cause, may_restart: bool) -> None:
         """The process of an actor is dead; the floor has taken resources and worker away from it."""
-        kind = cause[0]
+        kind = cause.kind
         if kind == CAUSE_CRASH:
-            cause = (kind, CRASH_TEXT + (f" {cause[1]}" if cause[1] else ""), *cause[2:])
+            cause = cause._replace(text=CRASH_TEXT + (f" {cause.text}" if cause.text else ""))
             may_restart = True
         unheld = not actor.holders and not actor.detached
         if not (may_restart and actor.restarts_left) or actor.leaving or unheld or actor.state == DEAD:
@@ -290,7 +291,7 @@ class Actors:
         """Its worker ends on purpose, and answers no more calls."""
         assert actor.worker is not None
         if kind != CAUSE_CRASH:
-            self._announce_death(actor, (kind, text, actor.worker.pid, None, None))
+            self._announce_death(actor, Cause(kind, text, actor.worker.pid))
 
     def _withdraw(self, actor: ActorRecord) -> None:
         if not actor.announced:
@@ -333,8 +334,8 @@ class Actors:
         """A process is dead (or its root is over, without a cause): its actors die, its handles are gone."""
         how = OWNER_TEXT
         if cause is not None:
-            how += f" Its owner (pid {member.pid}) {describe_status(cause[3]) or 'has ended'}."
-            how += f" {cause[1].splitlines()[0]}" if cause[1] else ""
+            how += f" Its owner (pid {member.pid}) {describe_status(cause.status) or 'has ended'}."
+            how += f" {cause.text.splitlines()[0]}" if cause.text else ""
         for actor_id in tuple(member.watched):
             if actor_id in self.records:
                 self.records[actor_id].watchers.discard(member.process)
@@ -347,7 +348,7 @@ class Actors:
                 self._floor.kill(actor, CAUSE_OWNER, how)
             else:
                 self._withdraw(actor)
-                self.bury(actor, (CAUSE_OWNER, how, 0, None, None))
+                self.bury(actor, Cause(CAUSE_OWNER, how))
         self.drop(member, list(member.held))
         for actor_id in tuple(self._early):
             self._no_longer_early(member.process, actor_id, watches=True)
@@ -383,7 +384,7 @@ class Actors:
             "announced": actor.announced,
             "name": actor.name or "",
             "namespace": actor.namespace,
-            "pid": actor.worker.pid if actor.worker is not None else cause[2] if cause is not None and actor.state == DEAD else 0,
+            "pid": actor.worker.pid if actor.worker is not None else cause.pid if cause is not None and actor.state == DEAD else 0,
             "process": actor.worker.process if actor.worker is not None else "",
             "owner": actor.owner,
             "parent": actor.spec.get("parent") or b"",

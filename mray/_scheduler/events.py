@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray._scheduler.records import Cause
+from mray._common.causes import Cause
 
 
 class Event:

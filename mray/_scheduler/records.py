@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
+from mray._common.causes import Cause
 from mray._scheduler.jobs import Environment, stamped
 from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
 
@@ -41,8 +42,6 @@ _Item = TypeVar("_Item")
 #: Resources held, resources needed when placed, environment, what else makes demands differ: placement group and bundle, CPUs.
 ClassKey = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], Environment, tuple[Any, ...]]
 
-#: kind, text, pid, signal or exit status (negative: a signal), pickled exception
-Cause = tuple[str, str, int, int | None, bytes | None]
 
 # States of a worker.
 STARTING = "starting"

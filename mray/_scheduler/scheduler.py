@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from mray._common.causes import Cause
 from mray._common.messages import (
     ACTOR_START,
     ANSWER,
@@ -44,7 +45,6 @@ from mray._scheduler.records import (
     LEAVING,
     STARTING,
     ActorRecord,
-    Cause,
     Lease,
     Member,
     Site,
@@ -149,7 +149,7 @@ class Scheduler:
             self.actors.member_died(member, event.cause)
             self.groups.member_died(event.process)
             for process in self.members:
-                self.tell(process, (WORKER_GONE, event.process, event.cause[1], event.cause[2], event.cause[3]))
+                self.tell(process, (WORKER_GONE, event.process, event.cause.text, event.cause.pid, event.cause.status))
         worker = self.workers.workers.get(event.process)
         if worker is not None:
             self._worker_died(worker, event.cause)
@@ -159,8 +159,9 @@ class Scheduler:
     def _worker_died(self, worker: WorkerRecord, cause: Cause) -> None:
         tenant = worker.tenant
         if worker.intended is not None:
-            cause = (*worker.intended, cause[2], cause[3], cause[4] if worker.intended[0] == CAUSE_CRASH else None)
-        hopeless = self.workers.died(worker, for_good=cause[0] == CAUSE_REFUSED)
+            kind, text = worker.intended
+            cause = Cause(kind, text, cause.pid, cause.status, cause.payload if kind == CAUSE_CRASH else None)
+        hopeless = self.workers.died(worker, for_good=cause.kind == CAUSE_REFUSED)
         if tenant is not None:
             self._vacate(tenant)
             if isinstance(tenant, Lease):
@@ -174,20 +175,20 @@ class Scheduler:
 
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
-        how = cause[1] or describe_status(cause[3]) or "has ended"
+        how = cause.text or describe_status(cause.status) or "has ended"
         # Names alone: what they are set to may be a secret.
         names = [name for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)]
         text = f"{NO_PROCESS} with the env_vars {names}: it {how} as it started"
-        if cause[0] == CAUSE_REFUSED:
-            text = f"{NO_PROCESS}: {cause[1]}"
-        if cause[4]:
-            text += f". Its last output:\n{cause[4].decode('utf-8', 'replace')}"
+        if cause.kind == CAUSE_REFUSED:
+            text = f"{NO_PROCESS}: {cause.text}"
+        if cause.payload:
+            text += f". Its last output:\n{cause.payload.decode('utf-8', 'replace')}"
         for tenant in self.workers.give_up(environment):
             self._vacate(tenant)
             if isinstance(tenant, Lease):
                 self._refuse(tenant, f"{tenant.label}: {text}")
             elif isinstance(tenant, ActorRecord):
-                self.actors.bury(tenant, (CAUSE_REFUSED, f"{tenant.label}: {text}", cause[2], cause[3], None))
+                self.actors.bury(tenant, Cause(CAUSE_REFUSED, f"{tenant.label}: {text}", cause.pid, cause.status))
 
     def _worker_left(self, event: events.WorkerLeft) -> None:
         """A worker ends on purpose: its CPUs are free from now on, the rest once it is dead or its lease returned."""
@@ -275,7 +276,7 @@ class Scheduler:
 
     def _lease_lost(self, lease: Lease, cause: Cause) -> None:
         self._forget(lease)
-        self.tell(lease.client.process, (LEASE_LOST, lease.id, cause))
+        self.tell(lease.client.process, (LEASE_LOST, lease.id, cause.packed()))
 
     def _refuse(self, lease: Lease, text: str) -> None:
         self._forget(lease)

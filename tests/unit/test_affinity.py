@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._common.options import check_actor_options, check_task_options
 from mray._device.discovery import Gpu, machine_gpus
 from mray._device.topology import cpus_near, numa_nodes, parse_cpu_list, pretended_near, read_topology
@@ -158,7 +159,7 @@ def test_leases_and_actors_are_told_their_cpus_and_give_them_back():
     assert scheduler.cpu_loads.loads == {0: 1, 1: 1, 5: 1}
     happen(events.LeaseReturned("driver", grants[1][2]))
     process = scheduler.actors.records[b"a" * 16].worker.process
-    happen(events.MemberDied(process, (m.CAUSE_CRASH, "", 7, -9, None)))
+    happen(events.MemberDied(process, Cause(m.CAUSE_CRASH, "", 7, -9, None)))
     assert scheduler.cpu_loads.loads == {}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._common.memory_options import monitor_options, retry_options
 from mray._ipc.table import POOLED, ROW_WORDS, SessionTable
 from mray._runtime.node import memory_monitor
@@ -111,7 +112,7 @@ class Stage:
     def low(self, *processes: str) -> None:
         self(events.MemoryRanLow(list(processes), "memory is low"))
         for process in self.killed:
-            self(events.MemberDied(process, (m.CAUSE_CRASH, "", 7, -9, b"last words")))
+            self(events.MemberDied(process, Cause(m.CAUSE_CRASH, "", 7, -9, b"last words")))
         self.killed.clear()
 
 
@@ -166,7 +167,7 @@ def test_an_idle_worker_costs_what_depends_on_it() -> None:
 
     assert cost() == ACTOR
     stage(events.ActorKilled(b"a", True))
-    stage(events.MemberDied(stage.killed.pop(), (m.CAUSE_CRASH, "", 7, -9, None)))
+    stage(events.MemberDied(stage.killed.pop(), Cause(m.CAUSE_CRASH, "", 7, -9, None)))
     assert cost() == IDLE_WORKER
     demand = {"resources": {"CPU": 1.0}, "label": "task g", "retriable": True}
     stage(events.LeaseRequested(worker, 1, {**demand, "env": {"A": "1"}}))

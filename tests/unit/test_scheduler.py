@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._scheduler import events, policy
 from mray._scheduler.instructions import Instruction, KillWorker, SpawnWorker, Tell
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
 
-CRASH = (m.CAUSE_CRASH, "", 7, -9, None)
+CRASH = Cause(m.CAUSE_CRASH, "", 7, -9, None)
 
 
 class Stage:
@@ -215,7 +216,7 @@ def test_a_worker_that_announced_its_end_is_not_a_crash():
     [(_, lease, worker, _, _)] = stage.grants()
     stage(events.WorkerLeft(worker, m.CAUSE_EXIT, "max_calls"))
     assert stage.available() == {"CPU": 2.0}
-    stage.die(worker, (m.CAUSE_CRASH, "", 7, 0, None))
+    stage.die(worker, Cause(m.CAUSE_CRASH, "", 7, 0, None))
     assert stage.heard(m.LEASE_LOST) == [(lease, (m.CAUSE_EXIT, "max_calls", 7, 0, None))]
 
 
@@ -314,9 +315,9 @@ def test_an_environment_that_could_not_be_set_up_is_not_tried_again():
     stage = Stage()
     requests = {stage.ask(CPU=1, env={"A": "1"}) for _ in range(2)}
     first, *others = stage.spawned
-    stage.die(first, (m.CAUSE_REFUSED, "pip failed", 0, None, None))
+    stage.die(first, Cause(m.CAUSE_REFUSED, "pip failed", 0, None, None))
     for other in others:
-        stage.die(other, (m.CAUSE_REFUSED, "pip failed", 0, None, None))
+        stage.die(other, Cause(m.CAUSE_REFUSED, "pip failed", 0, None, None))
     refused = dict(stage.heard(m.LEASE_REFUSED))
     assert refused.keys() == requests
     assert all(text.endswith(f"{m.NO_PROCESS}: pip failed") for text in refused.values())

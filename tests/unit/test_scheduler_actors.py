@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._scheduler import events
 from mray._scheduler.instructions import KillWorker, Tell
 from tests.unit.test_scheduler import CRASH, Stage
@@ -183,7 +184,7 @@ def test_an_actor_that_exits_on_purpose_is_not_restarted():
     stage = Actors()
     process = stage.start(max_restarts=-1)
     stage(events.WorkerLeft(process, m.CAUSE_EXIT, "exit_actor()"))
-    stage.die(process, (m.CAUSE_CRASH, "", 7, 0, None))
+    stage.die(process, Cause(m.CAUSE_CRASH, "", 7, 0, None))
     assert stage.last_cause() == (m.CAUSE_EXIT, "exit_actor()", 100, None, None)
     assert stage.states() == []
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._scheduler import events
 from mray._scheduler.instructions import RemoveObjects, SpawnWorker
 from mray._scheduler.jobs import ROOT_VARIABLE, detached_root, job_of, root_of, stamped
@@ -145,5 +146,5 @@ def test_a_detached_actor_is_restarted_in_its_own_work_without_its_driver():
 
 def test_everybody_is_told_who_has_gone_and_how():
     stage = Drivers()
-    stage(events.MemberDied("a", (m.CAUSE_CRASH, "the driver of job 01000000", 1, -9, None)))
+    stage(events.MemberDied("a", Cause(m.CAUSE_CRASH, "the driver of job 01000000", 1, -9, None)))
     assert stage.heard(m.WORKER_GONE, "b") == [("a", "the driver of job 01000000", 1, -9)]

@@ -23,6 +23,7 @@ from mray._backends.local.run_token import Ended, RunToken, SimulatedThread
 from mray._backends.local.transport import End, LocalConnection, connect
 from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._common.history import History
 from mray._common.log import logger
 from mray._ipc.connection import Message
@@ -207,7 +208,7 @@ class LocalNode:
         self._members.forget(process)
         self.processes.pop(process, None)
         self.by_pid.pop(here.pid, None)
-        self.run_token.call_soon(self._apply, events.MemberDied(process, (m.CAUSE_CRASH, "", here.pid, status, None)))
+        self.run_token.call_soon(self._apply, events.MemberDied(process, Cause(m.CAUSE_CRASH, "", here.pid, status)))
 
     # ------------------------------------------------------------------------------------ messages
     def _heard(self, connection: Any, message: Message) -> None:

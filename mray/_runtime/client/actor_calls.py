@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._common.concurrency import runs_out_of_order
 from mray._common.messages import CALL, CAUSE_REFUSED
 from mray._ipc.connection import Connection
@@ -39,7 +40,7 @@ class ActorCaller:
         self.state = "unknown"
         self.process = ""
         self.incarnation = -1
-        self.cause: tuple[Any, ...] | None = None
+        self.cause: Cause | None = None
         self.connection: Connection | None = None
         self.queue: deque[Call] = deque()
         self.max_task_retries = 0
@@ -137,7 +138,7 @@ class ActorCaller:
         else:
             self.pump()
 
-    def on_state(self, state: str, process: str, incarnation: int, cause: tuple[Any, ...] | None) -> None:
+    def on_state(self, state: str, process: str, incarnation: int, cause: Cause | None) -> None:
         """The node says what has become of the actor."""
         # POINT actor state heard
         old = self.connection
@@ -151,8 +152,8 @@ class ActorCaller:
                 # The connection ends with the process, which may stay while others hold what it owns.
                 self.connection = None
             if state == "dead":
-                if cause is not None and cause[0] == CAUSE_REFUSED and self.pins is not None:  # who created it tells, and nobody else
-                    self._callers.tell_refusal(cause[1])
+                if cause is not None and cause.kind == CAUSE_REFUSED and self.pins is not None:  # who created it tells, and nobody else
+                    self._callers.tell_refusal(cause.text)
                 self.pins = None
                 self._fail_all(lost, self.process)
                 self._fail_all(self.queue)
@@ -295,7 +296,7 @@ class ActorCallers(dict[bytes, ActorCaller]):
     def subscribe(self, caller: ActorCaller) -> None:
         """Ask the node for each change of an actor's state."""
         if self.client.fatal is not None:
-            caller.on_state("dead", "", -1, (m.CAUSE_NODE, str(self.client.fatal), 0, None, None))
+            caller.on_state("dead", "", -1, Cause(m.CAUSE_NODE, str(self.client.fatal)))
             return
         self.client.node.send((m.ACTOR_SUBSCRIBE, caller.actor_id))
 
@@ -303,7 +304,7 @@ class ActorCallers(dict[bytes, ActorCaller]):
         """ACTOR_STATE."""
         caller = self.get(actor_id)
         if caller is not None:
-            caller.on_state(state, process, incarnation, cause)
+            caller.on_state(state, process, incarnation, None if cause is None else Cause(*cause))
 
     def hung_up(self, connection: Connection, error: Exception) -> None:
         """A process that lives answers nothing of what was said over a connection, whose own calls have failed."""
@@ -313,6 +314,6 @@ class ActorCallers(dict[bytes, ActorCaller]):
 
     def fail_all(self, error: BaseException) -> None:
         """The node is lost."""
-        cause = (m.CAUSE_NODE, str(error), 0, None, None)
+        cause = Cause(m.CAUSE_NODE, str(error))
         for caller in list(self.values()):
             caller.on_state("dead", "", caller.incarnation, cause)

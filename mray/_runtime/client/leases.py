@@ -21,6 +21,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._ipc.connection import Connection
 from mray._runtime.client.calls import CANCELLED, Call, lost_call
 from mray._runtime.client.memory_retries import MemoryRetries
@@ -283,7 +284,7 @@ class Pool:
         if not lease.connection.calls:
             self._next(lease, monotonic())
 
-    def lost(self, lease: Lease, cause: tuple[Any, ...]) -> None:
+    def lost(self, lease: Lease, cause: Cause) -> None:
         """The worker has died."""
         # POINT lease lost
         lease.lost = True
@@ -293,15 +294,15 @@ class Pool:
         calls = [call for call in connection.calls.values() if call.source is self]
         for call in calls:
             del connection.calls[call.task_id]
-        if cause[0] == m.CAUSE_REFUSED:  # another worker of this environment would do no better
-            self.refuse(cause[1], calls)
+        if cause.kind == m.CAUSE_REFUSED:  # another worker of this environment would do no better
+            self.refuse(cause.text, calls)
             return
         if calls and not self.single:
             self.cautious = 64
         again = []
         for index, call in enumerate(calls):
-            if index == 0 and (self.single or cause[0] != m.CAUSE_EXIT):
-                if cause[0] == m.CAUSE_MEMORY and call.retries != CANCELLED:
+            if index == 0 and (self.single or cause.kind != m.CAUSE_EXIT):
+                if cause.kind == m.CAUSE_MEMORY and call.retries != CANCELLED:
                     if not (self.demand["retriable"] and self.pools.memory.take(call)):
                         call.fail(worker_error(call.name, cause), lease.process)
                     continue
@@ -456,7 +457,7 @@ class LeasePools:
     def on_lost(self, _node: Connection, lease_id: int, cause: tuple[Any, ...]) -> None:
         lease = self._leases.pop(lease_id, None)
         if lease is not None:
-            lease.pool.lost(lease, cause)
+            lease.pool.lost(lease, Cause(*cause))
 
     def over(self, connection: Connection) -> list[int]:
         """The leases of the worker at the other end of a connection."""
@@ -518,7 +519,7 @@ class LeasePools:
             self.forget(lease.lease_id)
             if not self.client.node.closed:  # the worker may not know of the lease
                 self.client.node.send((m.LEASE_BREAK, lease.lease_id, str(error)))
-            lease.pool.lost(lease, (m.CAUSE_CRASH, str(error), connection.pid, None, None))
+            lease.pool.lost(lease, Cause(m.CAUSE_CRASH, str(error), connection.pid))
 
     def watch_idle(self, pool: Pool) -> None:
         """Give idle leases of the pool back in a while."""

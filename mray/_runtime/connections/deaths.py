@@ -1,17 +1,12 @@
-"""The errors of those who wait for the dead: who died, how, and what it was doing.
-
-A *cause* is the tuple that the node sends: ``(kind, text, pid, signal or exit status, payload)``, the kind one of the CAUSE_ words of
-`mray._common.messages`, a status negative for a signal. The payload of CAUSE_INIT is a pickled exception, that of CAUSE_CRASH the last
-lines that the process has printed.
-"""
+"""The errors of those who wait for the dead: who died, how, and what it was doing."""
 
 from __future__ import annotations
 
 import os
 import stat
-from typing import Any
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._ipc.process import status_of_dead
 from mray._objects.remote_error import unpickle_error
 from mray.exceptions import (
@@ -31,12 +26,10 @@ from mray.exceptions import (
     describe_status,
 )
 
-Cause = tuple[Any, ...]
-
 #: What is said of refs that a reset has left behind.
 RESET = "it is of before the session was reset, and what was made then is gone"
 
-_UNKNOWN: Cause = (m.CAUSE_CRASH, "", 0, None, None)
+_UNKNOWN = Cause(m.CAUSE_CRASH)
 
 #: Kind of a cause to the sentence that programs look for.
 _ACTOR_REASONS = {
@@ -100,10 +93,9 @@ def worker_error(task: str, cause: Cause | None) -> BaseException:
 
 def _last_output(cause: Cause | None) -> str:
     """What a process that crashed has said last, for the end of a text; "" when there is nothing."""
-    kind, _text, _pid, _status, payload = cause or _UNKNOWN
-    if kind != m.CAUSE_CRASH or not payload:
+    if cause is None or cause.kind != m.CAUSE_CRASH or not cause.payload:
         return ""
-    lines = payload.decode("utf-8", "replace").splitlines()
+    lines = cause.payload.decode("utf-8", "replace").splitlines()
     return " Its last output:\n" + "\n".join(f"    {line}" for line in lines)
 
 

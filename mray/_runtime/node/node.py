@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.causes import Cause
 from mray._common.history import History
 from mray._common.protocol import MESSAGES, misfit
 from mray._device.topology import read_topology
@@ -396,7 +397,7 @@ class Node:
         """Nobody wants anything more of it, its detached actors apart."""
         job.ended = time.time()
         self._members.connections.pop(job.process, None)
-        cause = (m.CAUSE_CRASH, f"the driver of job {job.id}", job.pid, processes.status_of_dead(job.pid), None)
+        cause = Cause(m.CAUSE_CRASH, f"the driver of job {job.id}", job.pid, processes.status_of_dead(job.pid))
         self._apply(events.MemberDied(job.process, cause))
         self._look_at(job)
 
@@ -483,7 +484,7 @@ class Node:
         left, status = self._stray_workers.explain(process, pid, status, last_lines)
         if left is not None:
             self._apply(left)
-        self._apply(events.MemberDied(process, (m.CAUSE_CRASH, "", pid, status, last_lines or None)))
+        self._apply(events.MemberDied(process, Cause(m.CAUSE_CRASH, "", pid, status, last_lines or None)))
         self._look_at_work(process, work)
 
     def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
@@ -494,7 +495,7 @@ class Node:
 
     def _worker_refused(self, process: str, work: str, text: str) -> None:
         self._forget_process(process)
-        self._apply(events.MemberDied(process, (m.CAUSE_REFUSED, text, 0, None, None)))
+        self._apply(events.MemberDied(process, Cause(m.CAUSE_REFUSED, text)))
         self._look_at_work(process, work)
 
     def _look_at_work(self, process: str, work: str) -> None:
