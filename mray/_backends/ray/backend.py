@@ -85,10 +85,16 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
             raise translated(error) from None
 
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
+        if self.ended is not None:
+            raise self.ended  # Ray would begin another session
         try:
             values: list[Any] = ray.get([ref._entry or unknown(ref) for ref in refs], timeout=timeout)
         except ray.exceptions.RayError as error:
             raise translated(error) from None
+        except SystemExit:  # so Ray ends the threads that wait when a session ends
+            if self.ended is None:
+                raise
+            raise self.ended from None
         for index, value in enumerate(values):
             if type(value) in RAYS_VALUES:
                 values[index] = value_of(value)

@@ -115,13 +115,15 @@ class CompiledDAGFuture:
 class RayGraph:
     """The result of `experimental_compile` on Ray."""
 
-    def __init__(self, graph: Any, get_timeout: float | None, in_flight: int, keep: Any) -> None:
+    def __init__(self, graph: Any, get_timeout: float | None, in_flight: int, keep: Any, handles: dict[Any, Any]) -> None:
         self._graph = graph
         self._in_flight = in_flight
         #: Seconds for `get` without a timeout.
         self.get_timeout = _FOR_EVER if get_timeout is None else get_timeout
         #: Kept as long as the graph: the user's DAG, with the handles of its actors.
         self._keep = keep
+        #: The handles of its actors, by Ray's own.
+        self._handles = handles
         #: Whether the user has ended it.
         self._torn_down = False
 
@@ -217,6 +219,11 @@ class RayGraph:
     def profile(self, *_args: Any, **_options: Any) -> NoReturn:
         """NotImplementedError: Ray profiles graphs from the start of the program only."""
         raise _only_mray("profile()", "set RAY_CGRAPH_ENABLE_TORCH_PROFILING=1 or RAY_CGRAPH_ENABLE_NVTX_PROFILING=1 for the program")
+
+    @property
+    def actor_to_execution_schedule(self) -> dict[Any, list[Any]]:
+        """Ray's schedule: the operations of each actor, in order."""
+        return {self._handles.get(actor, actor): operations for actor, operations in self._graph.actor_to_execution_schedule.items()}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_graph" not in self.__dict__:

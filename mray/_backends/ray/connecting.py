@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from mray._common import settings
 from mray._common.log import logger
 
 if TYPE_CHECKING:
@@ -61,9 +62,13 @@ def _init_options(options: SessionOptions, starts: bool, client: bool) -> dict[s
         for name in ("num_cpus", "num_gpus", "resources", "labels", "object_store_memory"):
             value = getattr(options, name)
             given[name] = dict(value) if isinstance(value, dict) else value
+        temp_dir = options.temp_dir
+        if temp_dir is not None and temp_dir == settings.TMPDIR.get():
+            # As Ray does with RAY_TMPDIR: it opens its own folder to every user, and mray's sessions may lie beside it.
+            temp_dir = os.path.join(temp_dir, "ray")
         private = {
             "_memory": options.memory,
-            "_temp_dir": options.temp_dir,
+            "_temp_dir": temp_dir,
             "_node_name": options.node_name,
             "_system_config": options.system_config,
             "object_spilling_directory": options.object_spilling_directory,

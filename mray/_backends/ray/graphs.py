@@ -52,6 +52,13 @@ def compile_graph(
     context = DAGContext.get_current()
     RayContext.get_current().teardown_timeout = context.teardown_timeout
 
+    handles: dict[Any, Any] = {}
+
+    def carried_actor(handle: Any) -> Any:
+        found = actor(handle)
+        handles[found] = handle
+        return found
+
     def communicator(carried: Communicator) -> Any:
         return carried_by_ray(carried, [actor(handle) for handle in carried.get_actor_handles()])
 
@@ -60,7 +67,7 @@ def compile_graph(
     in_flight = context.max_inflight_executions if max_inflight_executions is None else max_inflight_executions
     submit = context.submit_timeout if submit_timeout is None else submit_timeout
     overlap = context.overlap_gpu_communication if overlap_gpu_communication is None else overlap_gpu_communication
-    rays = Translation(actor=actor, function=function, value=value, communicator=communicator).of(root)
+    rays = Translation(actor=carried_actor, function=function, value=value, communicator=communicator).of(root)
     try:
         compiled = rays.experimental_compile(
             _submit_timeout=_FOR_EVER if submit is None else submit,
@@ -73,4 +80,4 @@ def compile_graph(
         )
     except Exception as error:
         raise translated(error) from None
-    return RayGraph(compiled, context.get_timeout, in_flight, root)
+    return RayGraph(compiled, context.get_timeout, in_flight, root, handles)

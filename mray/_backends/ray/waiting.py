@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ import ray
 from ray._private.state import actors as actor_table
 
 from mray._backends.ray.values import unknown
-from mray.exceptions import ActorDiedError
+from mray.exceptions import ActorDiedError, RaySystemError
 
 if TYPE_CHECKING:
     from mray._api.actor import ActorHandle
@@ -42,17 +44,33 @@ class WaitCalls:
         self._caller: threading.Thread | None = None
         #: Actor's id in hex -> whom to tell of its death.
         self._watched: dict[str, list[Callable[[RayActorError], None]]] = {}
+        #: Callbacks of values that are not ready, by number.
+        self._pending: dict[int, Callable[[], None]] = {}
+        self._numbers = count()
+        #: Why nothing is answered any more: the session has ended.
+        self.ended: RaySystemError | None = None
 
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
         entry = ref._entry or unknown(ref)
         self._start_caller()
-        entry._on_completed(lambda _value: self._calls.put(callback))
+        number = next(self._numbers)
+        self._pending[number] = callback
+        entry._on_completed(lambda _value: self._completed(number))
+        if self.ended is not None:
+            self._end_calls()
+
+    def _completed(self, number: int) -> None:
+        callback = self._pending.pop(number, None)
+        if callback is not None:
+            self._calls.put(callback)
 
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         with self._waiting:
             self._watched.setdefault(handle._id.hex(), []).append(callback)
         self._start_caller()
         self._calls.put(_nothing)
+        if self.ended is not None:
+            self._end_calls()
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         deadline = None if timeout is None else monotonic() + timeout
@@ -82,12 +100,22 @@ class WaitCalls:
             self._waiting.notify_all()
 
     def _end_calls(self) -> None:
+        """The session ends, and Ray tells nobody: callbacks of values that are not ready ask and meet the error, actors are dead."""
+        self.ended = self.ended or RaySystemError("Ray has not been started yet. The session was shut down.")
+        for number in list(self._pending):
+            self._completed(number)
+        with self._waiting:
+            watched, self._watched = self._watched, {}
+        for actor, callbacks in watched.items():
+            error = ActorDiedError(actor_id=actor, error_msg="The actor is dead: the session was shut down.")
+            for callback in callbacks:
+                self._calls.put(partial(callback, error))
         self._calls.put(None)
 
     # ------------------------------------------------------------------------------------ the thread
     def _start_caller(self) -> None:
         with self._waiting:
-            if self._caller is None:
+            if self._caller is None or not self._caller.is_alive():
                 self._caller = threading.Thread(target=self._call, name="mray callbacks", daemon=True)
                 self._caller.start()
 
