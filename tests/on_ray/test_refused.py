@@ -17,6 +17,8 @@ from mray import exceptions  # noqa: E402
 from mray._api.current import set_backend  # noqa: E402
 from mray._backends.ray import client, wrappers  # noqa: E402
 from mray._backends.ray.backend import RayBackend  # noqa: E402
+from mray._backends.ray.connecting import connect  # noqa: E402
+from mray._common.options import session_options  # noqa: E402
 
 
 @pytest.fixture
@@ -124,3 +126,14 @@ def test_the_shell_of_a_function_of_the_program_is_of_the_programs_file(monkeypa
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="/x/program.py"))
     assert wrappers._module_name("__main__") == "program"
     assert wrappers._module_name("package.module") == "package.module"
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "/tmp/sessions/ray"), ("/tmp/elsewhere", "/tmp/elsewhere")])
+def test_the_folder_of_sessions_is_not_rays_to_open(monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str) -> None:
+    """Ray makes its folder writable for every user."""
+    monkeypatch.setenv("MRAY_TMPDIR", "/tmp/sessions")
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(ray, "init", lambda **options: seen.update(options))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    connect(session_options(address="ray:local", temp_dir=given))
+    assert seen["_temp_dir"] == expected
