@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.actor import method
 from mray._api.artist import register_artist as _register_artist
-from mray._api.context import get_runtime_context
+from mray._api.context import SCRIPT_MODE, WORKER_MODE, get_runtime_context
 from mray._api.decorator import remote
-from mray._api.global_worker import SCRIPT_MODE, WORKER_MODE
 from mray._api.init import init
 from mray._api.logging_config import LoggingConfig
 from mray._api.object_ref import ObjectRef

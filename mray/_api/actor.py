@@ -3,24 +3,21 @@
 In every process. `handle.m` makes an `ActorMethod` anew each time: one that were kept on the handle would point back to it, and the
 actor lives as long as its handle does. To make it quickly each class of actors has a subclass of `ActorHandle` of its own, with a
 descriptor per method.
-
-A handle holds a token of the backend; a weak handle (`get_actor`, ``current_actor``) holds none and keeps nothing alive.
 """
 
 from __future__ import annotations
 
 import types
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
+from mray._api.actor_handle import ActorHandle
 from mray._api.actor_metadata import ActorClassMetadata
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
 from mray._api.current import backend_if_started, current_backend
-from mray._api.dag_outline import ActorOutline
+from mray._api.dag_calls import ClassNode, bind_method
 from mray._api.signature import returns_generator
 from mray._api.typed import ActorProxy
-from mray._common.ids import ActorID
 from mray._common.options import (
     METHOD_OPTIONS,
     check_actor_options,
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar  # type checkers have it, programs need not
 
-    from mray._api.backend import Backend
     from mray._api.typed import DecoratedMethod, MethodDecorator
 
     P = ParamSpec("P")
@@ -95,7 +91,7 @@ class ActorClass(Generic[T]):
 
     def __setstate__(self, state: tuple[ActorBlueprint, dict[str, Any], str | None]) -> None:
         self._blueprint, self._given_options, doc = state
-        self._default_options = self._complete(self._given_options)
+        self._default_options = _complete(self._blueprint, self._given_options)
         self.__dict__.update(__doc__=doc, __module__=self._blueprint.module)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -111,47 +107,19 @@ class ActorClass(Generic[T]):
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorProxy[T]:
         """Start an actor; returns its handle at once. TypeError when the constructor cannot be called like this."""
-        return self._create(args, kwargs, self._default_options)
+        return _create(self, self._blueprint, args, kwargs, self._default_options)
 
     def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> ActorProxy[T]:
         """As `remote`, arguments and options given as such."""
-        return self._create(args or (), kwargs or {}, self._merged(options) if options else self._default_options)
-
-    def _merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        if "concurrency_groups" in options:
-            raise ValueError("Setting 'concurrency_groups' is not supported in '.options()'.")
-        given = {**self._given_options, **options}
-        check_actor_options(options, warn=True)
-        check_actor_options(given)
-        return self._complete(given)
-
-    def _complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        options = complete_actor_options(given)
-        if any(spec.options and spec.options.get("tensor_transport") for spec in self._blueprint.methods.values()):
-            if options["enable_tensor_transport"] is False:
-                raise ValueError(
-                    "Actor class has methods with @ray.method(tensor_transport=...) decorator but "
-                    "@ray.remote(enable_tensor_transport=False). Either set enable_tensor_transport=True or remove the "
-                    "@ray.method(tensor_transport=...) decorator from the methods."
-                )
-            options["enable_tensor_transport"] = True
-        return options
-
-    def _create(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorProxy[T]:
-        self._blueprint.init.signature.check(args, kwargs)
-        if options["name"] == "":
-            raise ValueError("Actor name cannot be an empty string.")
-        check_namespace(options["namespace"])
-        return cast("ActorProxy[T]", current_backend().create_actor(self, tuple(args), kwargs, options))
+        complete = _complete(self._blueprint, self._given_options, options) if options else self._default_options
+        return _create(self, self._blueprint, args or (), kwargs or {}, complete)
 
     def options(self, **options: Any) -> ActorClass[T]:
         """The class with other options: ``A.options(num_cpus=2).remote(...)``."""
-        return cast("ActorClass[T]", ActorClassWithOptions(self, options))
+        return cast("ActorClass[T]", ActorClassWithOptions(self, self._blueprint, self._given_options, options))
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that makes an actor."""
-        from mray._api.dag_calls import ClassNode  # noqa: PLC0415  (it knows classes)
-
         return ClassNode(self, args, kwargs, dict(self._given_options))
 
     @property
@@ -195,72 +163,66 @@ def _new_actor_class() -> ActorClass:
 class ActorClassWithOptions(Generic[T]):
     """The result of `ActorClass.options`."""
 
-    __slots__ = ("_actor_class", "_given", "_options")
+    __slots__ = ("_actor_class", "_blueprint", "_given", "_options")
 
-    def __init__(self, actor_class: ActorClass[T], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, actor_class: ActorClass[T], blueprint: ActorBlueprint, of_class: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> None:
         self._actor_class = actor_class
-        self._options = actor_class._merged(options)
-        self._given = {**actor_class._given_options, **options}
+        self._blueprint = blueprint
+        self._options = _complete(blueprint, of_class, options)
+        self._given = {**of_class, **options}
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorProxy[T]:
         """As `ActorClass.remote`."""
-        return self._actor_class._create(args, kwargs, self._options)
+        return _create(self._actor_class, self._blueprint, args, kwargs, self._options)
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `ActorClass.bind`."""
-        from mray._api.dag_calls import ClassNode  # noqa: PLC0415  (it knows classes)
-
         return ClassNode(self._actor_class, args, kwargs, dict(self._given))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ActorClassWithOptions, (self._actor_class, self._given)
+        return _with_options, (self._actor_class, self._given)
+
+
+def _with_options(actor_class: ActorClass[T], options: dict[str, Any]) -> ActorClass[T]:
+    return actor_class.options(**options)
+
+
+def _complete(blueprint: ActorBlueprint, of_class: Mapping[str, Any], in_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The complete options of an actor: those of the decorator, and those of `options` over them."""
+    if in_options is not None:
+        if "concurrency_groups" in in_options:
+            raise ValueError("Setting 'concurrency_groups' is not supported in '.options()'.")
+        check_actor_options(in_options, warn=True)
+        check_actor_options({**of_class, **in_options})
+    options = complete_actor_options({**of_class, **(in_options or {})})
+    if any(spec.options and spec.options.get("tensor_transport") for spec in blueprint.methods.values()):
+        if options["enable_tensor_transport"] is False:
+            raise ValueError(
+                "Actor class has methods with @ray.method(tensor_transport=...) decorator but "
+                "@ray.remote(enable_tensor_transport=False). Either set enable_tensor_transport=True or remove the "
+                "@ray.method(tensor_transport=...) decorator from the methods."
+            )
+        options["enable_tensor_transport"] = True
+    return options
+
+
+def _create(
+    actor_class: ActorClass[T], blueprint: ActorBlueprint, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]
+) -> ActorProxy[T]:
+    blueprint.init.signature.check(args, kwargs)
+    if options["name"] == "":
+        raise ValueError("Actor name cannot be an empty string.")
+    check_namespace(options["namespace"])
+    return cast("ActorProxy[T]", current_backend().create_actor(actor_class, tuple(args), kwargs, options))
 
 
 # ---------------------------------------------------------------------------------------------- handles
-#: Options of an actor that its callers need to know; builtin values only.
-_CALLERS_OPTIONS = (
-    "_actor_generator_backpressure_num_objects",
-    "max_task_retries",
-    "max_pending_calls",
-    "name",
-    "namespace",
-    "enable_tensor_transport",
-    "max_concurrency",
-    "allow_out_of_order_execution",
-    "num_gpus",
-)
+class _ActorHandle(ActorHandle[T]):
+    """An `ActorHandle` that knows how its methods are called, and how it travels."""
 
-
-class ActorHandle(Generic[T]):
-    """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
-
-    For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_options` (what callers need to know), `_blueprint`,
-    `_backend` (refers weakly to the one it was made with; ``None`` if there was none).
-    """
-
-    __slots__ = ("__dict__", "__weakref__", "_backend", "_id", "_options", "_token")
-
-    _backend: weakref.ref[Backend] | None
-    _blueprint: ActorBlueprint
-    _id: bytes
-    _token: Any
-    _options: dict[str, Any]
-    #: Facts that the engine sends along when the handle is pickled; it is the restored handle's too.
-    _carried: Any = None
-
-    __class_getitem__: Any = classmethod(types.GenericAlias)
-
-    @property
-    def _actor_id(self) -> ActorID:
-        return ActorID(self._id)
-
-    @property
-    def _ray_actor_id(self) -> ActorID:
-        return ActorID(self._id)
-
-    @property
-    def _is_weak(self) -> bool:
-        return self._token is None
+    __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
         spec = self._blueprint.methods.get(name)
@@ -268,32 +230,10 @@ class ActorHandle(Generic[T]):
             raise AttributeError(f"'ActorHandle' object has no attribute {name!r}")
         return ActorMethod(spec, self)
 
-    def __dir__(self) -> list[str]:
-        return ["__init__", *self._blueprint.methods]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ActorHandle) and self._id == other._id
-
-    def __hash__(self) -> int:
-        return hash(self._id)
-
-    def __repr__(self) -> str:
-        return f"Actor({self._blueprint.class_name}, {self._id.hex()})"
-
-    def __actor_outline__(self) -> ActorOutline:
-        return ActorOutline(self._id.hex(), self._blueprint.class_name, True)
-
-    def __copy__(self) -> ActorHandle[T]:
-        return self
-
-    def __deepcopy__(self, _memo: Any) -> ActorHandle[T]:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._token is not None:
+        if not self._is_weak:
             current_backend().export_handle(self)
-        facts = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
-        return _restore_handle, facts if self._carried is None else (*facts, self._carried)
+        return _restore_handle, self.__actor_facts__()
 
 
 class _MethodOfHandle:
@@ -318,28 +258,23 @@ def _handle_class(blueprint: ActorBlueprint) -> type[ActorHandle]:
             if not hasattr(ActorHandle, name) and (name.startswith("__ray_") or not (name.startswith("__") and name.endswith("__")))
         }
         body.update(__slots__=(), __module__="mray.actor", __doc__=ActorHandle.__doc__, _blueprint=blueprint)
-        made = blueprint.handle_class = type("ActorHandle", (ActorHandle,), body)
+        made = blueprint.handle_class = type("ActorHandle", (_ActorHandle,), body)
     return made
 
 
-def make_handle(blueprint: ActorBlueprint, actor_id: bytes, token: Any, options: Mapping[str, Any] | None = None) -> ActorHandle:
+def make_handle(
+    blueprint: ActorBlueprint, actor_id: bytes, token: Any, options: Mapping[str, Any] | None = None, carried: Any = None
+) -> ActorHandle:
     """A handle of an actor, for backends. `token` is ``None`` for a weak one; `options` are the actor's complete options or what another
-    handle had.
+    handle had; `carried` are facts of the engine's own that travel with it.
     """
-    handle = _handle_class(blueprint)()
-    backend = backend_if_started()
-    handle._backend = None if backend is None else weakref.ref(backend)
-    handle._id = actor_id
-    handle._token = token
-    handle._options = {name: options[name] for name in _CALLERS_OPTIONS if name in options} if options else {}
-    return handle
+    return _handle_class(blueprint)(actor_id, token, options or {}, backend_if_started(), carried)
 
 
 def check_session(handle: ActorHandle) -> None:
     """ActorHandleNotFoundError for a handle of a session that has ended, or that was reset since."""
-    backend = None if handle._backend is None else handle._backend()
     now = current_backend()
-    if handle._backend is not None and (backend is None or backend not in (now, now.outer)):
+    if not handle.__was_made_with__((now, now.outer)):
         raise ActorHandleNotFoundError(
             f"ActorHandle objects are not valid across Ray sessions. {handle!r} belongs to a session that has ended, "
             "or to the time before it was reset: create the actor, or get it by its name, in this one."
@@ -348,11 +283,8 @@ def check_session(handle: ActorHandle) -> None:
 
 def _restore_handle(actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str, Any], weak: bool, carried: Any = None) -> ActorHandle:
     blueprint = ActorBlueprint.known(uuid) or ActorBlueprint.from_wire(wire)
-    if carried is None:
-        return make_handle(blueprint, actor_id, None if weak else current_backend().hold_actor(actor_id), options)
-    handle = make_handle(blueprint, actor_id, None if weak else carried, options)
-    handle._carried = carried
-    return handle
+    token = None if weak else current_backend().hold_actor(actor_id) if carried is None else carried
+    return make_handle(blueprint, actor_id, token, options, carried)
 
 
 # ---------------------------------------------------------------------------------------------- methods
@@ -373,42 +305,21 @@ class ActorMethod:
         """
         spec = self._spec
         if kwargs or not spec.low <= len(args) <= spec.high:
-            return self._submit(args, kwargs, spec.num_returns, spec.options)
+            return _submit(self._handle, spec, args, kwargs, spec.num_returns, spec.options)
         return current_backend().submit_method(self._handle, spec, args, kwargs, spec.num_returns, spec.options)
-
-    def _submit(self, args: Sequence[Any], kwargs: dict[str, Any], num_returns: Any, options: dict[str, Any] | None) -> Any:
-        """As `remote`, with every check."""
-        if self._spec.decorator is not None:
-            return self._spec.decorator(lambda args, kwargs: self._submit_checked(args, kwargs, num_returns, options))(args, kwargs)
-        return self._submit_checked(args, kwargs, num_returns, options)
-
-    def _submit_checked(self, args: Sequence[Any], kwargs: dict[str, Any], num_returns: Any, options: dict[str, Any] | None) -> Any:
-        self._spec.signature.check(args, kwargs)
-        return current_backend().submit_method(self._handle, self._spec, tuple(args), kwargs, num_returns, options)
 
     def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         """As `remote`, arguments and options given as such."""
-        num_returns, merged = self._merged(options)
-        return self._submit(args or (), kwargs or {}, num_returns, merged)
-
-    def _merged(self, options: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-        """num_returns, and the options that are set, over those of `mray.method`."""
-        _check_method_options(options, ("name",))
-        check_grouping(options)
-        check_generator_returns(options.get("num_returns"), self._spec.is_generator)
-        given = {name: plain(value) for name, value in options.items() if value is not None}
-        num_returns = given.pop("num_returns", self._spec.num_returns)
-        return num_returns, ({**(self._spec.options or {}), **given} or None)
+        num_returns, merged = _merged_method_options(self._spec, options)
+        return _submit(self._handle, self._spec, args or (), kwargs or {}, num_returns, merged)
 
     def options(self, **options: Any) -> ActorMethodWithOptions:
         """The method with other options: ``handle.m.options(num_returns=2).remote(...)``."""
-        return ActorMethodWithOptions(self, options)
+        return ActorMethodWithOptions(self._spec, self._handle, options)
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the method; a tuple with one per value when it returns several."""
-        from mray._api.dag_calls import bind_method  # noqa: PLC0415  (it knows methods)
-
-        return bind_method(self, args, kwargs, {})
+        return bind_method(self._handle, self._spec, args, kwargs, {})
 
     if not TYPE_CHECKING:  # to type checkers it is not callable
 
@@ -426,22 +337,48 @@ class ActorMethod:
 class ActorMethodWithOptions:
     """The result of `ActorMethod.options`."""
 
-    __slots__ = ("_given", "_merged", "_method", "_num_returns")
+    __slots__ = ("_given", "_handle", "_merged", "_num_returns", "_spec")
 
-    def __init__(self, method: ActorMethod, options: dict[str, Any]) -> None:
-        self._method = method
+    def __init__(self, spec: ActorMethodSpec, handle: ActorHandle, options: dict[str, Any]) -> None:
+        self._spec = spec
+        self._handle = handle
         self._given = options
-        self._num_returns, self._merged = method._merged(options)
+        self._num_returns, self._merged = _merged_method_options(spec, options)
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """As `ActorMethod.remote`."""
-        return self._method._submit(args, kwargs, self._num_returns, self._merged)
+        return _submit(self._handle, self._spec, args, kwargs, self._num_returns, self._merged)
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `ActorMethod.bind`."""
-        from mray._api.dag_calls import bind_method  # noqa: PLC0415  (it knows methods)
+        return bind_method(self._handle, self._spec, args, kwargs, self._given)
 
-        return bind_method(self._method, args, kwargs, self._given)
+
+def _submit(
+    handle: ActorHandle,
+    spec: ActorMethodSpec,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    num_returns: Any,
+    options: dict[str, Any] | None,
+) -> Any:
+    """As `ActorMethod.remote`, with every check."""
+
+    def submit_checked(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        spec.signature.check(args, kwargs)
+        return current_backend().submit_method(handle, spec, tuple(args), kwargs, num_returns, options)
+
+    return submit_checked(args, kwargs) if spec.decorator is None else spec.decorator(submit_checked)(args, kwargs)
+
+
+def _merged_method_options(spec: ActorMethodSpec, options: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
+    """num_returns, and the options that are set, over those of `mray.method`."""
+    _check_method_options(options, ("name",))
+    check_grouping(options)
+    check_generator_returns(options.get("num_returns"), spec.is_generator)
+    given = {name: plain(value) for name, value in options.items() if value is not None}
+    num_returns = given.pop("num_returns", spec.num_returns)
+    return num_returns, ({**(spec.options or {}), **given} or None)
 
 
 def _check_method_options(options: Mapping[str, Any], also: tuple[str, ...] = ()) -> None:

@@ -7,16 +7,16 @@ checked options.
 
 from __future__ import annotations
 
-import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import asyncio
+from mray._api.object_ref import ObjectRef, RefBackend
 
-    from mray._api.actor import ActorHandle, ActorMethodSpec
-    from mray._api.object_ref import ObjectRef
+if TYPE_CHECKING:
+
+    from mray._api.actor_handle import ActorHandle
+    from mray._api.blueprint import ActorMethodSpec
     from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport
     from mray.exceptions import RayActorError
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Returned = Any
 
 
-class Backend(ABC):
-    """One engine. All methods may be called from any thread; those that block say how they end."""
+class Backend(RefBackend):
+    """One engine. All methods may be called from any thread; those that block say how they end. See also `RefBackend`."""
 
     #: Whether `init(address="local")` in this process starts a session within it, by `start_within`.
     has_sessions_within = False
@@ -65,22 +65,8 @@ class Backend(ABC):
         """Store a value; the calling process owns it."""
 
     @abstractmethod
-    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
-        """Values of the refs, in order; raises the first error there is, even if other refs still hang.
-
-        `through_host`: tensors that stayed with their maker come through host memory.
-        """
-
-    @abstractmethod
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """At most `num_returns` refs that are ready, and the others, each in the order given."""
-
-    @abstractmethod
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
-        """Call `callback` once, in any thread, when the value (or error) is there; at once if it is.
-
-        Not `soon`: some milliseconds late, unless a thread of this process waits with `get`, `wait` or `wait_until`; that saves waking one.
-        """
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait as `get` does, for something that callbacks of `on_ready` and `on_death` bring about; the predicate's last value.
@@ -101,42 +87,6 @@ class Backend(ABC):
         """Have those in `wait_until` look again."""
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
-    def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
-        """A future of the value, of the event loop that runs in this thread. Cancelling it leaves the task alone."""
-        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
-
-        loop = asyncio.get_event_loop()
-        future = loop.create_future()
-
-        def settle() -> None:
-            if future.done():
-                return
-            try:
-                future.set_result(self.get([ref], 0)[0])
-            except StopIteration as error:  # a future refuses these: they would end the generator that awaits it
-                future.set_exception(RuntimeError(str(error)))
-            except BaseException as error:
-                future.set_exception(error)
-
-        def ready() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle)
-
-        self.on_ready(ref, ready)
-        return future
-
-    def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
-        """Await the ref: suspends the coroutine until the value is there; returns it or raises the error."""
-        return self.future_of(ref).__await__()
-
-    @abstractmethod
-    def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
-        """The ref that was pickled as (id, owner): this process borrows it."""
-
-    @abstractmethod
-    def export_ref(self, ref: ObjectRef) -> str:
-        """Called when a ref is pickled: the owner's process; keeps it alive with whatever it is pickled into."""
-
     # -- tensors that stay with their maker -------------------------------------------------------
     def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
         """As `put`, the tensors stay in this process until somebody needs them."""
@@ -145,10 +95,6 @@ class Backend(ABC):
     def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
         """Wait until no object has this tensor of this process; TimeoutError."""
         raise NotImplementedError(f"{type(self).__name__} has no tensor transports.")
-
-    def tensor_transport_of(self, ref: ObjectRef) -> str | None:
-        """The transport of a ref whose tensors stay with their maker; None for any other."""
-        return None
 
     def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
         """Have `get` hand out what `place` makes of the tensors; ValueError unless the ref's tensors stay with their maker.

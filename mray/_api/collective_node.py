@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from mray._api.actor import ActorHandle
+from mray._api.actor_handle import ActorHandle
 from mray._api.communicator import Communicator, ReduceOp
 from mray._api.dag_calls import ClassMethodNode, next_bind_index
 from mray._api.dag_node import (

@@ -12,6 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from mray._api.object_ref import ask_through
 from mray._common import settings
 from mray._common.options import SessionOptions, session_options
 from mray.exceptions import RaySystemError
@@ -148,5 +149,6 @@ def _after_fork() -> None:
     _lock = threading.RLock()
 
 
+ask_through(current_backend)
 os.register_at_fork(after_in_child=_after_fork)
 atexit.register(stop)

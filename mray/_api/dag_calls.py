@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from mray._api.actor import ActorHandle, ActorMethod
+from mray._api.actor_handle import ActorHandle
+from mray._api.blueprint import ActorMethodSpec
 from mray._api.dag_node import (
     BIND_INDEX_KEY,
     IS_CLASS_METHOD_OUTPUT_KEY,
@@ -72,7 +73,7 @@ class ClassNode(DAGNode):
         return self._body.options(**self._bound_options).remote(*self._bound_args, **self._bound_kwargs)
 
     def _user_class(self) -> Any:
-        return self._body._blueprint.cls
+        return self._body.__ray_actor_class__
 
     def __dag_outline__(self) -> Outline:
         name = self.__actor_outline__().class_name
@@ -213,9 +214,10 @@ def next_bind_index(handle: ActorHandle) -> int:
     return index
 
 
-def bind_method(method: ActorMethod, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+def bind_method(
+    handle: ActorHandle, spec: ActorMethodSpec, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+) -> Any:
     """``handle.method.bind(...)``: a node, or a tuple of nodes when the method returns several values."""
-    spec, handle = method._spec, method._handle
     try:
         spec.signature.check(args, kwargs)
     except TypeError as error:

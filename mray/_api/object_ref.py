@@ -7,11 +7,12 @@ of the other that it holds it now.
 
 from __future__ import annotations
 
+import contextlib
 import types
-from collections.abc import Callable, Generator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from mray._api.current import current_backend
 from mray._common.ids import OBJECT_SIZE, TASK_SIZE, BaseID, JobID, TaskID
 from mray._common.log import logger
 
@@ -27,6 +28,74 @@ else:
     from typing import TypeVar
 
     T = TypeVar("T")
+
+
+class RefBackend(ABC):
+    """The part of an engine that refs ask; `mray._api.backend` has the rest of the contract."""
+
+    @abstractmethod
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
+        """Values of the refs, in order; raises the first error there is, even if other refs still hang.
+
+        `through_host`: tensors that stayed with their maker come through host memory.
+        """
+
+    @abstractmethod
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+        """Call `callback` once, in any thread, when the value (or error) is there; at once if it is.
+
+        Not `soon`: some milliseconds late, unless a thread of this process waits with `get`, `wait` or `wait_until`; that saves waking one.
+        """
+
+    def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
+        """A future of the value, of the event loop that runs in this thread. Cancelling it leaves the task alone."""
+        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+
+        loop = asyncio.get_event_loop()
+        future = loop.create_future()
+
+        def settle() -> None:
+            if future.done():
+                return
+            try:
+                future.set_result(self.get([ref], 0)[0])
+            except StopIteration as error:  # a future refuses these: they would end the generator that awaits it
+                future.set_exception(RuntimeError(str(error)))
+            except BaseException as error:
+                future.set_exception(error)
+
+        def ready() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(settle)
+
+        self.on_ready(ref, ready)
+        return future
+
+    def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
+        """Await the ref: suspends the coroutine until the value is there; returns it or raises the error."""
+        return self.future_of(ref).__await__()
+
+    @abstractmethod
+    def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
+        """The ref that was pickled as (id, owner): this process borrows it."""
+
+    @abstractmethod
+    def export_ref(self, ref: ObjectRef) -> str:
+        """Called when a ref is pickled: the owner's process; keeps it alive with whatever it is pickled into."""
+
+    def tensor_transport_of(self, ref: ObjectRef) -> str | None:
+        """The transport of a ref whose tensors stay with their maker; None for any other."""
+        return None
+
+
+#: Finds the engine of this process.
+_current_backend: Callable[[], RefBackend]
+
+
+def ask_through(current_backend: Callable[[], RefBackend]) -> None:
+    """Say how refs find the engine of this process: they are older than it, for its contract speaks of refs."""
+    global _current_backend
+    _current_backend = current_backend
 
 
 class ObjectRef(BaseID, Generic[T]):
@@ -61,13 +130,13 @@ class ObjectRef(BaseID, Generic[T]):
 
     def tensor_transport(self) -> str | None:
         """The name of the transport of a value whose tensors stay with the actor that made them; None for any other."""
-        return current_backend().tensor_transport_of(self)
+        return _current_backend().tensor_transport_of(self)
 
     def future(self) -> concurrent.futures.Future[T]:
         """A future of the value. Cancelling it leaves the task alone."""
         import concurrent.futures  # noqa: PLC0415  (`import mray` is to stay cheap)
 
-        backend = current_backend()
+        backend = _current_backend()
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def settle() -> None:
@@ -85,14 +154,14 @@ class ObjectRef(BaseID, Generic[T]):
 
     def as_future(self, _internal: bool = False) -> asyncio.Future[T]:
         """An asyncio future of the value, of the running loop. Cancelling it leaves the task alone."""
-        return current_backend().future_of(self)
+        return _current_backend().future_of(self)
 
     def __await__(self) -> Generator[Any, None, T]:
-        return current_backend().wait_in_loop(self)
+        return _current_backend().wait_in_loop(self)
 
     def _on_completed(self, callback: Callable[[Any], None]) -> None:
         """Call back with the value, or the error, once it is there; in any thread. An error of the callback is logged."""
-        backend = current_backend()
+        backend = _current_backend()
 
         def settle() -> None:
             try:
@@ -124,8 +193,8 @@ class ObjectRef(BaseID, Generic[T]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._entry is None:
             return ObjectRef, (self._id,)
-        return _restore, (self._id, current_backend().export_ref(self))
+        return _restore, (self._id, _current_backend().export_ref(self))
 
 
 def _restore(object_id: bytes, owner: str) -> ObjectRef:
-    return current_backend().restore_ref(object_id, owner)
+    return _current_backend().restore_ref(object_id, owner)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.current import current_backend
+from mray._api.dag_calls import FunctionNode
 from mray._api.signature import CallSignature, returns_generator
 from mray._common.options import check_task_options, complete_task_options
 
@@ -31,14 +32,14 @@ class RemoteFunction:
     __slots__ = (
         "__dict__",
         "__weakref__",
-        "_high",
-        "_low",
         "decorator",
         "default_options",
         "export_cache",
         "function",
         "given_options",
+        "high",
         "is_generator",
+        "low",
         "module",
         "name",
         "signature",
@@ -51,6 +52,9 @@ class RemoteFunction:
     uuid: bytes
     is_generator: bool
     signature: CallSignature
+    #: A call with `low` to `high` positional arguments and no keywords needs no check.
+    low: int
+    high: int
     #: The user's options, unmerged.
     given_options: dict[str, Any]
     default_options: dict[str, Any]
@@ -87,9 +91,9 @@ class RemoteFunction:
         )
         self.default_options = complete_task_options(self.given_options, is_generator=self.is_generator)
         self.export_cache = (None, {})
-        self._low, self._high = self.signature.low, self.signature.high
+        self.low, self.high = self.signature.low, self.signature.high
         if self.decorator is not None:
-            self._low = self._high = _NEVER
+            self.low = self.high = _NEVER
         self.__dict__.update(__doc__=doc, __name__=self.name.rpartition(".")[2], __qualname__=self.name, __module__=self.module)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -127,29 +131,14 @@ class RemoteFunction:
         Returns the ref of its value, a list of refs for ``num_returns`` above 1, ``None`` for 0. Arguments that are refs become values
         before the task starts; refs inside of arguments stay refs. TypeError when the function cannot be called like this.
         """
-        if kwargs or not self._low <= len(args) <= self._high:
-            return self._submit(args, kwargs, self.default_options)
+        if kwargs or not self.low <= len(args) <= self.high:
+            return _submit(self, args, kwargs, self.default_options)
         return current_backend().submit_task(self, args, kwargs, self.default_options)
-
-    def _submit(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
-        """As `remote`, with every check."""
-        if self.decorator is not None:
-            return self.decorator(lambda args, kwargs: self._submit_checked(args, kwargs, options))(args, kwargs)
-        return self._submit_checked(args, kwargs, options)
-
-    def _submit_checked(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
-        self.signature.check(args, kwargs)
-        return current_backend().submit_task(self, tuple(args), kwargs, options)
 
     def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         """As `remote`, arguments and options given as such."""
-        merged = self._merged(options) if options else self.default_options
-        return self._submit(args or (), kwargs or {}, merged)
-
-    def _merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        check_task_options(options, is_generator=self.is_generator, in_options=True)
-        given = {**self.given_options, **options}
-        return complete_task_options(given, is_generator=self.is_generator)
+        merged = _merged(self, options) if options else self.default_options
+        return _submit(self, args or (), kwargs or {}, merged)
 
     def options(self, **options: Any) -> RemoteFunctionWithOptions:
         """The function with other options: ``f.options(num_cpus=2).remote(...)``."""
@@ -157,8 +146,6 @@ class RemoteFunction:
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the function."""
-        from mray._api.dag_calls import FunctionNode  # noqa: PLC0415  (it knows functions)
-
         options = dict(self.given_options)
         if self.default_options["max_calls"]:
             options["max_calls"] = self.default_options["max_calls"]
@@ -178,27 +165,41 @@ def _new_remote_function() -> RemoteFunction:
     return RemoteFunction.__new__(RemoteFunction)
 
 
+def _submit(function: RemoteFunction, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+    """As `RemoteFunction.remote`, with every check."""
+
+    def submit_checked(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        function.signature.check(args, kwargs)
+        return current_backend().submit_task(function, tuple(args), kwargs, options)
+
+    return submit_checked(args, kwargs) if function.decorator is None else function.decorator(submit_checked)(args, kwargs)
+
+
+def _merged(function: RemoteFunction, options: Mapping[str, Any]) -> dict[str, Any]:
+    check_task_options(options, is_generator=function.is_generator, in_options=True)
+    given = {**function.given_options, **options}
+    return complete_task_options(given, is_generator=function.is_generator)
+
+
 class RemoteFunctionWithOptions:
     """The result of `RemoteFunction.options`."""
 
     __slots__ = ("_function", "_given", "_options")
 
     def __init__(self, function: RemoteFunction, options: Mapping[str, Any]) -> None:
-        self._options = function._merged(options)
+        self._options = _merged(function, options)
         self._function = function
         self._given = {**function.given_options, **options}
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """As `RemoteFunction.remote`."""
         function = self._function
-        if kwargs or not function._low <= len(args) <= function._high:
-            return function._submit(args, kwargs, self._options)
+        if kwargs or not function.low <= len(args) <= function.high:
+            return _submit(function, args, kwargs, self._options)
         return current_backend().submit_task(function, args, kwargs, self._options)
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `RemoteFunction.bind`."""
-        from mray._api.dag_calls import FunctionNode  # noqa: PLC0415  (it knows functions)
-
         return FunctionNode(self._function, args, kwargs, dict(self._given))
 
     def __reduce__(self) -> tuple[Any, ...]:

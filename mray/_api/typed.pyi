@@ -24,8 +24,8 @@ from typing import (
 from typing_extensions import Self  # type checkers have it, programs need not
 
 from mray._api.actor import ActorClass
-from mray._api.actor import ActorHandle as _ActorHandle
 from mray._api.actor import ActorMethod as _ActorMethod
+from mray._api.actor_handle import ActorHandle as _ActorHandle
 from mray._api.dag_node import DAGNode
 from mray._api.object_ref import ObjectRef
 from mray._api.placement_group import PlacementGroup

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from mray._api.actor import ActorHandle
+from mray._api.actor_handle import ActorHandle
 from mray._api.current import backend_if_started, backend_in_use, current_backend, started_backend, stop
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef

@@ -43,7 +43,8 @@ from mray.exceptions import (
 if TYPE_CHECKING:
     import asyncio
 
-    from mray._api.actor import ActorHandle, ActorMethodSpec
+    from mray._api.actor_handle import ActorHandle
+    from mray._api.blueprint import ActorMethodSpec
     from mray._backends.graph_host import Host
     from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport

@@ -15,7 +15,7 @@ from mray._runtime.client.calls import Call
 from mray._runtime.objects.registered_transports import manager_of, word_of
 
 if TYPE_CHECKING:
-    from mray._api.actor import ActorHandle
+    from mray._api.actor_handle import ActorHandle
 
 
 def check_enabled(handle: ActorHandle, name: str, num_returns: int | str) -> None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from mray._api.actor import ActorHandle
+from mray._api.actor_handle import ActorHandle
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import get, wait
 from mray.exceptions import ActorDiedError

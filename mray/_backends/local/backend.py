@@ -35,7 +35,8 @@ from mray.exceptions import RaySystemError
 if TYPE_CHECKING:
     import asyncio
 
-    from mray._api.actor import ActorHandle, ActorMethodSpec
+    from mray._api.actor_handle import ActorHandle
+    from mray._api.blueprint import ActorMethodSpec
     from mray._api.object_ref import ObjectRef
     from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport

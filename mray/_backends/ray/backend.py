@@ -31,7 +31,8 @@ from mray.exceptions import ActorDiedError
 if TYPE_CHECKING:
     import asyncio
 
-    from mray._api.actor import ActorHandle, ActorMethodSpec
+    from mray._api.actor_handle import ActorHandle
+    from mray._api.blueprint import ActorMethodSpec
     from mray._common.options import SessionOptions
 
 #: How the id of the first ref of a task ends.
@@ -348,6 +349,5 @@ def _check_session(handle: ActorHandle) -> None:
 
 
 def _handle(handle: Any, blueprint: Any, options: dict[str, Any] | None) -> ActorHandle:
-    made = make_handle(blueprint, handle._actor_id.binary(), None if getattr(handle, "_ray_weak_ref", False) else handle, options)
-    made._carried = handle
-    return made
+    token = None if getattr(handle, "_ray_weak_ref", False) else handle
+    return make_handle(blueprint, handle._actor_id.binary(), token, options, carried=handle)

@@ -16,7 +16,7 @@ import ray
 from ray.experimental import get_local_object_locations, get_object_locations, internal_kv
 from ray.util.placement_group import get_placement_group
 
-from mray._api.actor import ActorHandle
+from mray._api.actor_handle import ActorHandle
 from mray._api.object_ref import ObjectRef
 from mray._backends.ray.errors import translated
 

@@ -23,7 +23,7 @@ from mray._backends.ray.values import unknown
 from mray.exceptions import ActorDiedError, RaySystemError
 
 if TYPE_CHECKING:
-    from mray._api.actor import ActorHandle
+    from mray._api.actor_handle import ActorHandle
     from mray._api.object_ref import ObjectRef
     from mray.exceptions import RayActorError
 

@@ -29,8 +29,9 @@ from mray.exceptions import RaySystemError
 if TYPE_CHECKING:
     import asyncio
 
-    from mray._api.actor import ActorHandle, ActorMethodSpec
+    from mray._api.actor_handle import ActorHandle
     from mray._api.backend import Backend
+    from mray._api.blueprint import ActorMethodSpec
     from mray._common.options import SessionOptions
     from mray.exceptions import RayActorError
 

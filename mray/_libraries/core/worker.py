@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 
 from mray import LoggingConfig, cancel, get, get_actor, get_gpu_ids, init, is_initialized, kill, put, remote, shutdown, wait
-from mray._api.context import global_worker
-from mray._api.global_worker import SCRIPT_MODE, WORKER_MODE, GlobalWorker
+from mray._api.context import SCRIPT_MODE, WORKER_MODE, GlobalWorker, global_worker
 from mray._api.init import RayContext
 
 __all__ = [

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mray._api.actor import ActorHandle
+from mray._api.actor_handle import ActorHandle
 from mray._api.context import get_runtime_context
 from mray._api.dag_context import DAGContext
 from mray._api.type_hint import ChannelOutputType

@@ -26,7 +26,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from mray._api.actor import ActorHandle
+from mray._api.actor_handle import ActorHandle
 from mray._api.counterpart import asked_of_ray, counterpart_of
 from mray._api.current import backend_if_started
 from mray._api.decorator import remote

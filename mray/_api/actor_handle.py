@@ -1,0 +1,108 @@
+"""`ActorHandle`: which actor it is, and what engines and callers need to know of it.
+
+In every process. A handle holds a token of the backend; a weak handle (`get_actor`, ``current_actor``) holds none and keeps nothing alive.
+`mray._api.actor` gives handles their methods: nothing here knows how an actor is called.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Generic
+
+from mray._api.blueprint import ActorBlueprint
+from mray._api.dag_outline import ActorOutline
+from mray._common.ids import ActorID
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers have it, programs need not
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+#: Options of an actor that its callers need to know; builtin values only.
+_CALLERS_OPTIONS = (
+    "_actor_generator_backpressure_num_objects",
+    "max_task_retries",
+    "max_pending_calls",
+    "name",
+    "namespace",
+    "enable_tensor_transport",
+    "max_concurrency",
+    "allow_out_of_order_execution",
+    "num_gpus",
+)
+
+
+class ActorHandle(Generic[T]):
+    """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
+
+    For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_options` (what callers need to know), `_blueprint`,
+    `_carried`. Questions that anybody may ask have special names: all other names are methods of the actor.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_backend", "_carried", "_id", "_options", "_token")
+
+    #: Of the class that each class of actors has of its own.
+    _blueprint: ActorBlueprint
+
+    def __init__(self, actor_id: bytes, token: Any, options: Mapping[str, Any], backend: object | None, carried: Any) -> None:
+        self._id = actor_id
+        self._token = token
+        self._options = {name: options[name] for name in _CALLERS_OPTIONS if name in options}
+        #: The backend that it was made with, if there was one.
+        self._backend = None if backend is None else weakref.ref(backend)
+        #: Facts that the engine sends along when the handle is pickled; it is the restored handle's too.
+        self._carried = carried
+
+    __class_getitem__: Any = classmethod(types.GenericAlias)
+
+    @property
+    def _actor_id(self) -> ActorID:
+        return ActorID(self._id)
+
+    @property
+    def _ray_actor_id(self) -> ActorID:
+        return ActorID(self._id)
+
+    @property
+    def _is_weak(self) -> bool:
+        return self._token is None
+
+    if TYPE_CHECKING:  # the methods of the actor; see `mray._api.actor`
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __dir__(self) -> list[str]:
+        return ["__init__", *self._blueprint.methods]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorHandle) and self._id == other._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __repr__(self) -> str:
+        return f"Actor({self._blueprint.class_name}, {self._id.hex()})"
+
+    def __actor_outline__(self) -> ActorOutline:
+        return ActorOutline(self._id.hex(), self._blueprint.class_name, True)
+
+    def __actor_facts__(self) -> tuple[Any, ...]:
+        """The facts that travel: id, blueprint's uuid and wire form, options, whether it is weak, and what the engine sends along."""
+        facts = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._is_weak)
+        return facts if self._carried is None else (*facts, self._carried)
+
+    def __was_made_with__(self, backends: Collection[object]) -> bool:
+        """Whether one of these was the backend of this process when the handle was made, or none was."""
+        return self._backend is None or ((backend := self._backend()) is not None and backend in backends)
+
+    def __copy__(self) -> ActorHandle[T]:
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> ActorHandle[T]:
+        return self
