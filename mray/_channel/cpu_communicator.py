@@ -34,7 +34,7 @@ from mray._channel.rendezvous import Member, new_nonce
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._ipc import segment
 from mray._ipc.mapped import address_of
-from mray._objects.claims import claim
+from mray._objects import claims
 from mray.exceptions import RayChannelError
 
 #: An allreduce of at most so many bytes is one step.
@@ -91,7 +91,7 @@ def _claimed(array: Any) -> Any:
     base = array.base
     while library_of(base) == "numpy":
         base = base.base
-    memory = claim(base) if isinstance(base, memoryview) else None
+    memory = claims.claim(base) if isinstance(base, memoryview) else None
     if memory is None:
         raise ValueError("The array to receive into is read-only; copy it first.")
     place = array.ctypes.data - address_of(memory)
@@ -129,6 +129,7 @@ class SharedMemoryGroup(Group):
 
     def __init__(self, host: GroupHost, name: str, own: Member) -> None:
         super().__init__(host, name, own)
+        claims.expect()
         self._views: dict[tuple[str, Any], tuple[list[Any], ...]] = {}
         self._senders: dict[int, ShmWriter] = {}
         self._receivers: dict[int, ShmReader] = {}

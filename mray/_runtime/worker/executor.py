@@ -60,6 +60,8 @@ class Executor:
     """Runs calls and replies to them."""
 
     title_class: type[processes.Title] = processes.Title
+    #: Whether the bytes of a call that runs here are those that its caller keeps.
+    shares_messages = False
 
     def __init__(self, client: Client, context: Context, interrupts: Interrupts) -> None:
         self.client = client

@@ -12,7 +12,7 @@ An array that came as an argument or from `get` works as one's own: it gets the 
 also in this process. ValueError ("copy it first") if this process holds the same object a second time, whose array would change with it
 (in a session in one process, also if another actor does), and for an array that is read-only otherwise or came through a graph. A small
 one (up to about 100 KiB) is also refused while it might be read again: in a constructor it came to as an argument, or in another thread
-than runs the call that it came with.
+or task of the event loop than runs the call that it came with.
 
 A call that waits for others ends when one of them dies, destroys the group or is refused the call that they are in (a wrong shape, an array
 that is read-only) and does not call again within two seconds, with RayChannelError that says so, and only joining has a time limit. A
