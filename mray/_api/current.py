@@ -10,6 +10,7 @@ import atexit
 import importlib
 import os
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ask_through
@@ -33,6 +34,8 @@ _options: SessionOptions | None = None
 #: Nobody uses the session at the moment: whoever calls `init` gets another one in its place.
 _kept = False
 _lock = threading.RLock()
+#: Starts the session of a process that calls before it has one: `init`, once that is imported.
+start_by_default: Callable[[], object] = lambda: start(session_options())  # noqa: E731
 
 
 def current_backend() -> Backend:
@@ -52,9 +55,10 @@ def _start_by_itself() -> Backend:
     if not settings.ENABLE_AUTO_CONNECT.get():
         raise RaySystemError(NOT_STARTED)
     with _lock:
-        if _backend is not None:
-            return _backend
-        return start(session_options())
+        if _backend is None:
+            start_by_default()
+        assert _backend is not None
+        return _backend
 
 
 def backend_if_started() -> Backend | None:

@@ -10,6 +10,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from types import TracebackType
 from typing import Any
 
+from mray._api import current
 from mray._api.current import backend_in_use, start, stop
 from mray._api.job_config import JobConfig
 from mray._api.logging_config import LoggingConfig
@@ -209,6 +210,8 @@ def init(
         logger.info("Connected to Ray cluster at %s.", context["address"])
     return context
 
+
+current.start_by_default = init
 
 _PRIVATE = frozenset({"job_config", "object_spilling_directory", "_memory", "_temp_dir", "_node_name", "_system_config", "_skip_env_hook"})
 

@@ -434,6 +434,27 @@ def test_the_log_says_that_an_instance_was_started(run_program):
     assert "Started a local Ray instance." in done.stderr
 
 
+def test_a_session_that_starts_by_itself_is_what_init_would_have_started(run_program):
+    program = """
+    import json, logging
+    import ENGINE as ray
+
+    @ray.remote
+    def task():
+        logging.getLogger("mine").warning("in the task")
+
+    ray.get(task.remote())
+    logging.getLogger("mine").warning("in the driver")
+    assert ray.get_runtime_context().runtime_env.get("env_vars") == {"HOOKED": "yes"}
+    ray.shutdown()
+    """
+    hook = "def change(runtime_env):\n    return {**(runtime_env or {}), 'env_vars': {'HOOKED': 'yes'}}\n"
+    run_program(hook + "if __name__ == '__main__': pass\n", name="hooks.py")
+    done = run_program(program, env={"RAY_LOGGING_CONFIG_ENCODING": "JSON", "RAY_RUNTIME_ENV_HOOK": "hooks.change"})
+    told = [json.loads(line.partition("{")[1] + line.partition("{")[2])["message"] for line in done.stderr.splitlines() if "{" in line]
+    assert {"Started a local Ray instance.", "in the task", "in the driver"} <= set(told)
+
+
 def test_the_log_is_silent_at_level_error(run_program):
     done = run_program("import ENGINE as ray\nray.init(num_cpus=1, include_dashboard=False, logging_level='ERROR')\n")
     assert "Started a local" not in done.stderr
