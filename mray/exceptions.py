@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import signal
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from mray._common.ids import TaskID
+from mray._common.ids import TaskID
 
 _TRACEBACK = "Traceback (most recent call last):"
 _DOCS = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"

@@ -8,6 +8,7 @@ of the other that it holds it now.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
@@ -28,6 +29,18 @@ else:
     from typing import TypeVar
 
     T = TypeVar("T")
+
+    class _Unimported:
+        """A module of annotations, for `typing.get_type_hints`: imported when it is looked into, for `import mray` is to stay cheap."""
+
+        def __init__(self, name):
+            self._name = name
+
+        def __getattr__(self, name):
+            return getattr(importlib.import_module(self._name), name)
+
+    asyncio = _Unimported("asyncio")
+    concurrent = types.SimpleNamespace(futures=_Unimported("concurrent.futures"))
 
 
 class RefBackend(ABC):

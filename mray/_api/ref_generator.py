@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
 from mray._api.current import current_backend
+from mray._api.object_ref import ObjectRef
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # type checkers have it, programs need not
-
-    from mray._api.object_ref import ObjectRef
 
     T_co = TypeVar("T_co", covariant=True, default=Any)
 else:

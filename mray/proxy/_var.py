@@ -14,11 +14,11 @@ from mray.proxy._errors import portable
 from mray.proxy._interpreter import AWAITED, VALUE
 from mray.proxy._lookup import wants_answer
 from mray.proxy._operators import ANSWERED, BINARY, COMPARISONS, IN_PLACE, UNARY, dunder
+from mray.proxy._remote_reference import RemoteReference
 from mray.proxy._step import CHUNK
 
 if TYPE_CHECKING:
     from mray.proxy._remote_interpreter import RemoteInterpreter
-    from mray.proxy._remote_reference import RemoteReference
 
 #: Offers of memory of this process, which a variable has none of.
 _MEMORY = frozenset(

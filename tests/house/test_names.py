@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import typing
 from collections import Counter
-from types import ModuleType
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any
 
 import pytest
 
@@ -40,6 +43,26 @@ def test_exports_exist_and_stand_once(name: str) -> None:
 def test_exports_are_names_of_ray(name: str) -> None:
     module = importlib.import_module(name)
     assert not set(exported(module)) - set(RAY.get(name, "").split()) - set(OWN.get(name, {}))
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_annotations_of_exports_can_be_evaluated(name: str) -> None:
+    """As frameworks do that make schemas, command lines or injected arguments of functions and classes."""
+    module = importlib.import_module(name)
+    for export in exported(module):
+        for annotated in _annotated(getattr(module, export)):
+            typing.get_type_hints(annotated)
+
+
+def _annotated(value: Any) -> Iterator[Any]:
+    """A function of mray's, or a class and the functions that it has, also of its bases."""
+    found = [value]
+    for base in value.__mro__ if isinstance(value, type) else ():
+        found += [base, *vars(base).values()]
+    for each in found:
+        plain = each.fget if isinstance(each, property) else getattr(each, "__func__", each)
+        if isinstance(plain, (type, FunctionType)) and plain.__module__.startswith("mray."):
+            yield plain
 
 
 def test_dir_of_mray_offers_every_export() -> None:

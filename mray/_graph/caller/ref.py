@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._channel.base import Failed
 from mray._common.clock import now
+from mray._graph.caller.executions import Executions
 from mray._graph.caller.receive import receive_into
-
-if TYPE_CHECKING:
-    from mray._graph.caller.executions import Executions
-    from mray._graph.host import GraphHost
+from mray._graph.host import GraphHost
 
 
 class Claim(GraphRef):
