@@ -1,8 +1,8 @@
 """Named points between the steps of the runtime's protocols, where tests have a process be late or die.
 
 A point is a comment on a line of its own, ``# POINT lease given up``: the name says what has just happened. It costs nothing, because
-it is not there: only a process that begins with the setting MRAY_POINTS in its environment compiles the comment to a call (and reads
-no cached bytecode). ``# POINT becomes node`` also tells what the process is from there on; until then it is a driver. ``# POINT peer heard:
+it is not there: only a process that begins with the setting MRAY_POINTS in its environment compiles the comment to a call (and keeps
+the bytecode apart). ``# POINT becomes node`` also tells what the process is from there on; until then it is a driver. ``# POINT peer heard:
 message[0]`` has a name that says which one of many it is: "peer heard 11".
 
 The setting is a JSON object, ``{"seed": 7, "rules": [...]}``. At each point every rule is tried in order. A rule is an object:
@@ -37,6 +37,7 @@ from typing import Any
 
 from mray._common import settings
 
+_MARK = b"# POINT "
 _POINT = re.compile(rb"^( *)# POINT ([a-z][a-z -]*[a-z])(?:: ([a-z_]+(?:\[\d+\])?))?$", re.MULTILINE)
 _CALL = b"%b__import__('sys').modules['mray._common.points'].reach('%b'%b)"
 _BECOMES = "becomes "
@@ -174,11 +175,28 @@ def declared() -> dict[str, str]:
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the source as it is read; the cached bytecode has no points, and must not get any."""
+    """Loads modules without a point as always, and keeps bytecode of its own of those that have some: the usual one must not get any."""
 
-    def get_code(self, fullname: str) -> CodeType:
+    def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
-        code: CodeType = self.source_to_code(with_points(self.get_data(path)), path)
+        source = self.get_data(path)
+        if _MARK not in source:
+            return super().get_code(fullname)
+        import marshal  # noqa: PLC0415
+        from importlib.util import cache_from_source, source_hash  # noqa: PLC0415
+
+        source = with_points(source)
+        kept, key = cache_from_source(path, optimization="points"), source_hash(path.encode() + source)
+        try:
+            found = self.get_data(kept)
+        except OSError:
+            found = b""
+        if found.startswith(key):
+            kept_code: CodeType = marshal.loads(found[len(key) :])
+            return kept_code
+        code: CodeType = self.source_to_code(source, path)
+        if not sys.dont_write_bytecode:
+            self.set_data(kept, key + marshal.dumps(code))  # whole or not at all; where it may not write, it does not
         return code
 
 

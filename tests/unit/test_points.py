@@ -146,8 +146,20 @@ def test_every_kind_of_process_of_a_session_stops_at_its_points(tmp_path: Path) 
         ("actor", "actor constructed"),
         ("actor", "graph value computed"),
     } <= reached
-    cached = [path.read_bytes() for path in (ROOT / "mray").rglob("leases*.pyc")]
-    assert not any(b"lease granted" in code for code in cached)
+    cached = {path.name: path.read_bytes() for path in (ROOT / "mray").rglob("leases.*.pyc")}
+    assert {name for name, code in cached.items() if b"lease granted" in code} <= {f"leases.{sys.implementation.cache_tag}.opt-points.pyc"}
+
+
+def test_bytecode_with_points_is_kept_until_the_source_changes(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    for number in (1, 2):
+        path.write_text(f"number = {number}\n# POINT here\n")
+        for _from_source_then_kept in range(2):
+            code = points._Loader("mray.module", str(path)).get_code("mray.module")
+            assert code is not None
+            assert {number, "here"} <= {constant for each in codes(code) for constant in each.co_consts}
+    (kept,) = (tmp_path / "__pycache__").iterdir()
+    assert kept.name.endswith(".opt-points.pyc")
 
 
 def test_a_session_without_the_setting_has_no_finder() -> None:
