@@ -274,7 +274,7 @@ class NativeBackend(PlacementCalls, Backend):
         where = (group, place and place[1][1], repr(affinity), hasty)
         key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable, where)
         with self.client.lock:
-            pool: Any = self.client.leases.pool(key, demand, single) if refused is None else Refused(refused)
+            pool: Any = self.client.leases.pool(key, demand, single) if refused is None else Refused(self.client, demand, refused)
         return _Plan(pool, (*code, function.name), options, label, call_options or None)
 
     def _code(self, owner: Any, kind: str, value: Any) -> tuple[bytes, bytes]:

@@ -110,10 +110,14 @@ class Refused:
 
     awaits_arguments = False
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, client: Client, demand: dict[str, Any], text: str) -> None:
+        #: What a call that has failed says of its queue.
+        self.client = client
+        self.demand = demand
         self._text = text
 
     def submit(self, call: Call) -> None:
+        call.source = self
         call.fail(TaskUnschedulableError(self._text))
 
 

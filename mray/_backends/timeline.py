@@ -48,7 +48,7 @@ def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
     }
 
 
-def _told(task: bytes, label: str | None, begin: float, end: float) -> tuple[str, str, int, int]:
+def _told(task: bytes, label: str | None, begin: float, end: float, _resources: Any) -> tuple[str, str, int, int]:
     return task.hex(), label or "", int(begin * 1e9), int(end * 1e9)
 
 

@@ -363,6 +363,58 @@ def test_what_a_failed_task_was_outlives_its_worker(session: ModuleType, state: 
     assert state.get_worker(workers["dies"]).exit_type == "SYSTEM_ERROR"
 
 
+def test_tasks_that_are_over_say_what_they_held(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    @session.remote
+    def task() -> None:
+        """Does nothing."""
+
+    @session.remote(max_calls=1)
+    def leave() -> None:
+        """Its worker ends."""
+
+    @session.remote(max_retries=0)
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    @session.remote
+    def produce() -> Any:
+        yield 1
+
+    class Worker:
+        def method(self) -> None:
+            """Does nothing."""
+
+    actor = session.remote(num_cpus=1)(at_top(Worker)).remote()
+    beside = session.remote(max_concurrency=2)(at_top(Worker)).remote()
+    refs = [
+        task.options(name="by default").remote(),
+        task.options(name="without", num_cpus=0).remote(),
+        task.options(name="with more", num_cpus=0.5, memory=1000).remote(),
+        leave.options(name="gone", num_cpus=0.25).remote(),
+        actor.method.options(name="method").remote(),
+        beside.method.options(name="beside").remote(),
+        *produce.options(name="generator").remote(),
+    ]
+    session.get(refs)
+    for failing in (fail.options(name="failed", num_cpus=0.5), fail.options(name="never", num_cpus=1000)):
+        session.wait([failing.remote()], timeout=1)
+    expected = {
+        "by default": {"CPU": 1.0},
+        "without": {},
+        "with more": {"CPU": 0.5, "memory": 1000.0},
+        "gone": {"CPU": 0.25},
+        "method": {},
+        "beside": {},
+        "generator": {"CPU": 1.0},
+        "failed": {"CPU": 0.5},
+        "never": {"CPU": 1000.0},
+    }
+    eventually(lambda: {row.name: row.required_resources for row in state.list_tasks(detail=True) if row.name in expected} == expected)
+    (row,) = state.list_tasks(filters=[("name", "=", "with more")])
+    assert row.required_resources is None
+    assert state.get_task(row.task_id).required_resources == expected["with more"]
+
+
 def test_a_method_is_named_after_its_instance_and_its_class(
     session: ModuleType, state: ModuleType, eventually: Eventually, tmp_path: Any
 ) -> None:

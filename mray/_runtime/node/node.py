@@ -117,7 +117,7 @@ class Node:
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
         #: What is shown of the last workers that died.
         self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
-        #: Of workers that have left in order their last calls: lists of pid, name, task id, label, begin, end.
+        #: Of workers that have left in order their last calls: lists of pid, name, and a call as workers note it (`Done`).
         self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         #: Why the session ends, once it does.
         self.ending: str | None = None

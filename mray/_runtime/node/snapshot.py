@@ -38,7 +38,7 @@ class View(NamedTuple):
     jobs: Jobs
     #: What is shown of the last workers that died.
     graves: History
-    #: Of workers that have left in order their last calls: lists of pid, name, task id, label, begin, end.
+    #: Of workers that have left in order their last calls: lists of pid, name, and a call as workers note it (`Done`).
     last_calls: History
     zygote_pid: Callable[[], int]
     #: Where the node's own frames begin.

@@ -32,7 +32,7 @@ from mray._ipc.connection import Connection, Message
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.worker.group_executor import GroupExecutor
-from mray._runtime.worker.running import GroupsContext, RunningCall
+from mray._runtime.worker.running import Done, GroupsContext, RunningCall
 from mray._runtime.worker.thread_group import ThreadGroupExecutor
 from mray.exceptions import TaskCancelledError
 
@@ -56,8 +56,8 @@ class ActorProcess(Protocol):
     context: Context
     #: (connection, message): what the main thread does next.
     inbox: deque[tuple[Connection, Message]]
-    #: Calls that are over (task id, name, begin, end), and how many there were.
-    recent: deque[tuple[bytes, str | None, float, float]]
+    #: Calls that are over, and how many there were.
+    recent: deque[Done]
     served: int
 
 
@@ -218,7 +218,7 @@ class ConcurrencyGroups:
         del self.running[running.task_id]
         if not self.running:
             self.executor.idle_title()
-        worker.recent.append((running.task_id, running.task_name, running.began, perf_counter()))
+        worker.recent.append((running.task_id, running.task_name, running.began, perf_counter(), None))
         with self._lock:
             worker.served += 1
         end = self.executor.end

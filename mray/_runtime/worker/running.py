@@ -10,6 +10,9 @@ from typing import Any
 
 from mray._runtime.client.context import Context
 
+#: A call that is over: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and what a task has held.
+Done = tuple[bytes, str | None, float, float, dict[str, float] | None]
+
 
 class RunningCall:
     """One call, from when its turn has come until it is answered."""

@@ -37,7 +37,7 @@ from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.executor import Executor, show_devices
 from mray._runtime.worker.exits import EXITED, ExitActor
 from mray._runtime.worker.pinning import Pinning
-from mray._runtime.worker.running import current_call
+from mray._runtime.worker.running import Done, current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
 #: A call that took longer has its reply sent at once, in seconds.
@@ -89,10 +89,9 @@ class Worker:
         self.inbox: deque[tuple[Connection, Message]] = deque()
         #: Graphs of the actor that lives here; set by whoever wires the process.
         self.service: Service | None = None
-        #: How many calls have been run, and of the last of them (task id, name, begin, end): all that is noted on the way of a call for
-        #: observers. Seconds of CLOCK_MONOTONIC.
+        #: How many calls have been run, and the last of them: all that is noted on the way of a call for observers.
         self.served = 0
-        self.recent: deque[tuple[bytes, str | None, float, float]] = deque(maxlen=RECENT)
+        self.recent: deque[Done] = deque(maxlen=RECENT)
         #: Threads of the task that wait in `get`: while there are any, what arrives goes back to its sender.
         self._blocked = 0
         #: This worker ends: it takes no more tasks.
@@ -276,7 +275,7 @@ class Worker:
                 ended = perf_counter()
                 if message[0] in _CALLS:
                     self.served += 1
-                    note((message[1], context.task_name, began, ended))
+                    note((message[1], context.task_name, began, ended, context.resources if message[0] == m.TASK else None))
                 end = executor.end
                 if end is not None:  # (a group may take it back meanwhile, and tell through the inbox)
                     return self._leave(*end)
@@ -500,7 +499,7 @@ class Worker:
             "blocked": self._blocked > 0,
             "queued": sum(message[1][0] in (m.CALL, m.TASK) for message in tuple(self.inbox)) + self.groups.queued(),
             "served": self.served,
-            "recent": [(task, name, begin + epoch, end + epoch) for task, name, begin, end in list(self.recent)[-LISTED:]],
+            "recent": [(task, name, begin + epoch, end + epoch, held) for task, name, begin, end, held in list(self.recent)[-LISTED:]],
             "failures": list(executor.failures),
         }
 

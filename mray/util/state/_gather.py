@@ -141,8 +141,8 @@ def tasks(view: View) -> Iterator[Row]:
     # A worker that leaves in order tells the node what it has done.
     epoch = time() - perf_counter()
     last = ask_node(view.directory, "last calls", view.timeout)
-    over = {task_id: (begin + epoch, end + epoch) for _pid, _worker, task_id, _name, begin, end in last}
-    over.update({task_id: (begin, end) for work in works.values() for task_id, _name, begin, end in work.get("recent", ())})
+    over = {task_id: (begin + epoch, end + epoch) for _pid, _worker, task_id, _name, begin, end, _resources in last}
+    over.update({task_id: (begin, end) for work in works.values() for task_id, _name, begin, end, _resources in work.get("recent", ())})
     seen: set[bytes] = set()
     for process in view.in_order():
         for call in view.rows_of(told, process, "calls"):
@@ -157,17 +157,17 @@ def tasks(view: View) -> Iterator[Row]:
                 yield _failed_task(view, failed.owner or process, failed, works.get(failed.process, {}), over.get(failed.task_id))
     for process, work in works.items():
         failures = {task_id: error for task_id, *error in work.get("failures", ())}
-        for task_id, name, begin, end in work.get("recent", ()):
+        for task_id, name, begin, end, resources in work.get("recent", ()):
             if task_id not in seen:
                 seen.add(task_id)
                 function = work["named"].get(task_id, name or "")
                 name = _shown_name(name or "", function, work)
-                yield _finished_task(view, process, task_id, name, function, failures.get(task_id), (begin, end))
+                yield _finished_task(view, process, task_id, name, function, failures.get(task_id), (begin, end), resources)
     processes = {pid: process for process, pid in view.pids.items()}
-    for pid, _worker, task_id, name, _begin, _end in last:
+    for pid, _worker, task_id, name, _begin, _end, resources in last:
         if task_id not in seen:
             seen.add(task_id)
-            yield _finished_task(view, processes.get(pid, ""), task_id, name or "", name or "", None, over[task_id])
+            yield _finished_task(view, processes.get(pid, ""), task_id, name or "", name or "", None, over[task_id], resources)
     for actor in view.node["actors"]:
         yield _creation(view, actor)
 
@@ -239,9 +239,9 @@ def _parent(view: View, owner: str, parent: bytes, task_id: bytes) -> str:
 def _failed_task(view: View, owner: str, failed: Failed, work: Row, times: tuple[float, float] | None) -> Row:
     """As its caller knows it; of `work` of the process that ran it, if that lives."""
     name = _shown_name(failed.name, failed.function, work) if times is not None else failed.name
-    row = _finished_task(view, failed.process, failed.task_id, name, failed.function, (failed.type, failed.text), times)
+    row = _finished_task(view, failed.process, failed.task_id, name, failed.function, (failed.type, failed.text), times, failed.resources)
     parent = _parent(view, owner, failed.parent, failed.task_id)
-    row.update(parent_task_id=parent, required_resources=failed.resources, owner_id=worker_id(owner))
+    row.update(parent_task_id=parent, owner_id=worker_id(owner))
     return row
 
 
@@ -253,8 +253,10 @@ def _finished_task(
     function: str,
     error: Sequence[str] | None,
     times: tuple[float, float] | None,
+    resources: dict[str, float] | None,
 ) -> Row:
     row = _task(view, task_id, name, function, "FINISHED" if error is None else "FAILED", process)
+    row["required_resources"] = resources or {}
     if error is not None:
         row.update(error_type=error[0], error_message=error[1])
     if times is not None:
