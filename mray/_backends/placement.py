@@ -111,7 +111,7 @@ class Refused:
     awaits_arguments = False
 
     def __init__(self, client: Client, demand: dict[str, Any], text: str) -> None:
-        #: What a call that has failed says of its queue.
+        #: Listings of calls that have failed ask their queue for these.
         self.client = client
         self.demand = demand
         self._text = text

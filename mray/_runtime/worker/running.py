@@ -10,7 +10,7 @@ from typing import Any
 
 from mray._runtime.client.context import Context
 
-#: A call that is over: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and what a task has held.
+#: A call that is over: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and the resources of a task.
 Done = tuple[bytes, str | None, float, float, dict[str, float] | None]
 
 
