@@ -67,9 +67,9 @@ if TYPE_CHECKING:
 
 
 def _load_artist() -> PlanArtist:
-    from mray._picture import door  # noqa: PLC0415  (25 ms that a program which draws nothing does without)
+    from mray._picture import artist  # noqa: PLC0415  (25 ms that a program which draws nothing does without)
 
-    return door
+    return artist
 
 
 _register_artist(_load_artist)

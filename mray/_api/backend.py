@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef, RefBackend
 
 if TYPE_CHECKING:
-
     from mray._api.actor_handle import ActorHandle
     from mray._api.blueprint import ActorMethodSpec
     from mray._common.options import SessionOptions

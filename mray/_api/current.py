@@ -107,7 +107,7 @@ def start(options: SessionOptions) -> Backend:
         return backend
 
 
-def renew() -> None:
+def reset() -> None:
     """Begin anew in the session of this driver; where the engine cannot do that, in a new one with the same options.
 
     RaySystemError when there is no session, or this is a worker.

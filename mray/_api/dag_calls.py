@@ -214,9 +214,7 @@ def next_bind_index(handle: ActorHandle) -> int:
     return index
 
 
-def bind_method(
-    handle: ActorHandle, spec: ActorMethodSpec, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
-) -> Any:
+def bind_method(handle: ActorHandle, spec: ActorMethodSpec, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
     """``handle.method.bind(...)``: a node, or a tuple of nodes when the method returns several values."""
     try:
         spec.signature.check(args, kwargs)

@@ -144,7 +144,7 @@ class NativeBackend(PlacementCalls, Backend):
             return None
         if host is not None:
             host.close()
-        session.renew()
+        session.reset()
         if host is not None:
             host.settle()
         if self._printer is not None:
@@ -429,7 +429,7 @@ class NativeBackend(PlacementCalls, Backend):
                 caller = client.actors.of(actor_id)
                 caller.class_name = handle._blueprint.class_name
                 caller.learn(handle._options, handle._blueprint.is_async)
-            if options is not None or caller.particular:
+            if options is not None or caller.needs_check:
                 if caller.is_full():
                     raise PendingCallsLimitExceeded(
                         f"The task {method.name} could not be submitted to {handle!r} because more than {caller.most_pending} tasks are "

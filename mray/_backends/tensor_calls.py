@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mray._api.object_ref import ObjectRef
 from mray._common.tensor_transports import tensor_transport
 from mray._runtime.client.calls import Call
-from mray._runtime.objects.registered_transports import manager_of, word_of
+from mray._runtime.objects.registered_transports import encode_transport, manager_of
 
 if TYPE_CHECKING:
     from mray._api.actor_handle import ActorHandle
@@ -40,7 +40,7 @@ def keep_tensors(call: Call, name: str) -> None:
     transport = tensor_transport(name)
     if transport is None:
         return
-    call.options = {**(call.options or {}), "tensor_transport": word_of(transport)}
+    call.options = {**(call.options or {}), "tensor_transport": encode_transport(transport)}
     for entry in call.entries if call.entry is None else (call.entry,):
         entry.transport = transport.name
 

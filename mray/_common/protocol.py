@@ -108,7 +108,7 @@ _PLACEMENT = facts(
     {"bundles": [_RESOURCES], "strategy": str},
     {"name": _MAYBE_TEXT, "namespace": _MAYBE_TEXT, "job": _MAYBE_TEXT, "impossible": _MAYBE_TEXT},
 )
-_WISHES = facts(
+_JOB_SPEC = facts(
     {"namespace": str, "runtime_env": dict, "log_to_driver": ANY, "terminal": ANY, "logging_config": ANY, "place": (NoneType, dict)},
     {"env": _ENV, "eager_install": ANY, "entrypoint": _MAYBE_TEXT},
 )
@@ -189,7 +189,7 @@ def _message(code: int, ways: Ways, **fields: Any) -> None:
 
 
 # ------------------------------------------------------------------------------- on any connection
-_message(m.HELLO, PEERS | TO_NODE | OBSERVER_TO_NODE, role=str, process=str, pid=int, wishes=_Maybe((NoneType, _WISHES)))
+_message(m.HELLO, PEERS | TO_NODE | OBSERVER_TO_NODE, role=str, process=str, pid=int, job_spec=_Maybe((NoneType, _JOB_SPEC)))
 _message(m.DESCRIPTOR, PEERS, key=str)
 _message(m.REFUSED, EVERYBODY, errno=int, text=str)
 _message(m.PROTOCOL_ERROR, EVERYBODY, text=str)
@@ -317,17 +317,17 @@ def misfit(message: Any) -> str:
     code = message[0]
     known = _CHECKS.get(code) if code.__class__ is int else None
     if known is None:
-        return f"{_short(code)} is no word"
+        return f"{_short(code)} is no message"
     least, checks = known
     fields = message[1:]
     if not least <= len(fields) <= len(checks):
-        return f"word {code} came with {len(fields)} fields instead of {len(checks)}"
+        return f"message {code} came with {len(fields)} fields instead of {len(checks)}"
     for name, check, field in zip(MESSAGES[code].fields, checks, fields, strict=False):
         if not check(field):
-            return f"word {code}: its field {name!r} cannot be {_short(field)}"
+            return f"message {code}: its field {name!r} cannot be {_short(field)}"
     at = _FORM_AT.get(code)
     if at is not None and not _fits_form(fields[at], fields[at + 1]):
-        return f"word {code}: no value has form {fields[at]} and payload {_short(fields[at + 1])}"
+        return f"message {code}: no value has form {fields[at]} and payload {_short(fields[at + 1])}"
     return ""
 
 

@@ -11,12 +11,12 @@ compiles and executes, actors run programs; no control plane is on the path:
       teardown ------ one request each ---------> close the ends
 
 Decide first, then act: the passes are pure functions over frozen data (`plan`), and only `allocate` makes something. Errors of
-methods are values that travel along the edges. A death comes from the runtime as an event, for all that wait; nothing here times
+methods are values that travel along the edges. A death comes from the runtime as an event, for all waiting threads; nothing here times
 out by itself.
 
     plan  inputs  template     the frozen data that rooms hand to each other     compiler/   DAG nodes -> plan -> channels and programs
-    host  messages             what a process offers; the table of requests      caller/     execute, get, await, from any process
-    participants  sites        who takes part, and with which devices            actor/      the programs of one actor
+    host  messages             services of a process; the table of requests      caller/     execute, get, await, from any process
+    participants  sites        the actors of a graph, and their devices         actor/      the programs of one actor
     ends  communicators        the channels and groups of one process            watch/      reports, counters, profiles
 
 The compiler knows the caller's room, since it makes a `CompiledGraph`; caller and actor know `watch`, and neither knows the other: they
@@ -27,8 +27,8 @@ meet in `messages` and `plan`. There is no cycle, annotations counted.
     source         something with a value in each execution: the input, or one output of a step
     step           one call of a method or function in each execution
     operation      READ, COMPUTE or WRITE: one thing that an actor does in each execution
-    plan           everything about a graph that is decided before anything is made
-    site           what a process has to offer to edges: its devices
+    plan           all decisions about a graph, taken before any channel or program is made
+    site           the devices that a process offers to edges
     ends           the readers and writers of one endpoint
 
 Rejected: an endless task per actor that is the loop (the actor would answer nothing else, and two graphs could not share it); a thread per

@@ -52,7 +52,7 @@ class AcceleratorGroup:
         return self._actors.index(actor)
 
     def make(self, rank: int) -> Communicator:
-        """In the actor of this rank: its communicator."""
+        """Make the communicator of this rank, in its actor."""
         module = importlib.import_module(f"torch.{self._torch_module_name}") if self._torch_module_name != "cpu" else None
         make: Any = self._make
         made: Communicator = make(len(self._actors), self._id, rank, self._actors, module and module.current_stream(), self.overlap)
@@ -60,7 +60,7 @@ class AcceleratorGroup:
 
 
 class NcclGroup:
-    """Actors that exchange tensors through NCCL; as `AcceleratorGroup`. Of one graph: nothing would order the calls of two.
+    """Actors that exchange tensors through NCCL; as `AcceleratorGroup`. Of one graph, because the calls of two graphs have no order.
 
     `endpoints` are their names in the graph. `overlap`: transfers run on streams of their own, beside the computing.
     """
@@ -80,7 +80,7 @@ class NcclGroup:
         return self._actors.index(actor)
 
     def make(self, _rank: int) -> Communicator:
-        """In any of the actors: its communicator."""
+        """Make the communicator of any of the actors, in that actor."""
         from mray._channel.nccl import NcclCommunicator  # noqa: PLC0415  (only members need it)
 
         return NcclCommunicator(self._actors, self.overlap, self._id)
@@ -99,7 +99,7 @@ Carrier = Communicator | AcceleratorGroup | NcclGroup
 
 
 def with_streams(communicators: Sequence[Carrier], overlap: bool) -> list[Carrier]:
-    """Have those that are made in their members use streams of their own, or not."""
+    """Have the communicators that members make use streams of their own, or not."""
     for communicator in communicators:
         if not isinstance(communicator, Communicator):
             communicator.overlap = overlap
@@ -107,7 +107,7 @@ def with_streams(communicators: Sequence[Carrier], overlap: bool) -> list[Carrie
 
 
 def nccl_groups(communicators: Sequence[Carrier], sites: Mapping[str, Site]) -> dict[frozenset[str], int]:
-    """The endpoints of those that are NCCL's -> their number. Raises ValueError when some of them cannot be ranks of one."""
+    """The endpoints of each NCCL communicator -> its number. Raises ValueError when some of them cannot be ranks of one."""
     found = {}
     for number, each in enumerate(communicators):
         if isinstance(each, NcclGroup):
@@ -125,7 +125,7 @@ def nccl_groups(communicators: Sequence[Carrier], sites: Mapping[str, Site]) -> 
 
 
 class Invitation(NamedTuple):
-    """One communicator of a graph, as the process that compiles it knows it."""
+    """One communicator of a graph in the process that compiles it."""
 
     form: int
     payload: bytes
@@ -154,7 +154,7 @@ class CommunicatorCall(NamedTuple):
 
 
 def join(memberships: Sequence[Membership]) -> dict[int, Communicator]:
-    """Become a member of each; blocks until the others do. Leaves those it has joined if one fails."""
+    """Become a member of each; blocks until the others do. If one fails, leaves those that it has joined."""
     joined: dict[int, Communicator] = {}
     try:
         for membership in memberships:

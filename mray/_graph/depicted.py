@@ -1,6 +1,6 @@
 """The pictures of a compiled graph, as its methods. In the process that compiled it.
 
-`mray._picture` draws, which `mray` registers: it is imported when something is drawn.
+`mray._picture` draws, which `mray` registers: it is imported when a picture is drawn.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mray._graph.plan import Channel, Plan
 
 logger = logging.getLogger(__name__)
 
-#: Where the schedule goes, unless told otherwise: Ray's name.
+#: The default file of the schedule: Ray's name.
 SCHEDULE = "compiled_graph_schedule"
 
 
 class PlanArtist(Artist, Protocol):
-    """Draws compiled graphs, too. `names`: the class of each actor, by the actor's id; `statistics`: what was measured."""
+    """Draws compiled graphs, too. `names`: the class of each actor, by the actor's id; `statistics`: the measures."""
 
     def visualize(
         self,
@@ -56,20 +56,20 @@ class PlanArtist(Artist, Protocol):
 
 
 def plan_artist() -> PlanArtist:
-    """What draws, loaded when it is first asked for."""
-    # The face registers one artist for DAG nodes and plans, and its annotation says so.
+    """The artist, loaded at the first call."""
+    # `mray` registers one artist for DAG nodes and plans, and annotates it as such.
     return cast("PlanArtist", artist())
 
 
 class Depicted(ABC):
-    """What has a plan, and the names of its actors' classes by the actors' ids."""
+    """The pictures of an object with a plan, and with the names of its actors' classes by the actors' ids."""
 
     _plan: Plan
     _names: Mapping[str, str]
 
     @abstractmethod
     def statistics(self) -> Mapping[str, Any]:
-        """What was measured, as `mray._picture.measures` reads it."""
+        """The measures, as `mray._picture.measures` reads them."""
 
     def visualize(
         self,
@@ -83,8 +83,8 @@ class Depicted(ABC):
 
         ``"svg"``, ``"html"``, ``"mermaid"`` (``.mmd``), ``"dot"`` and ``"ascii"`` need nothing; ``"png"``, ``"pdf"`` and others need the
         program ``dot``. ``"ascii"`` writes no file and returns its own text, ``"html"`` and ``"mermaid"`` write one file, and ``"mermaid"``
-        returns its text. `view` opens the picture, or prints the characters. `channel_details` tells on each edge all about what carries
-        it; `statistics` what was measured, in boxes and beside edges, and marks the bottleneck. Raises ImportError when ``dot`` is not
+        returns its text. `view` opens the picture, or prints the characters. `channel_details` describes on each edge the channel that
+        carries it; `statistics` shows measures, in boxes and beside edges, and marks the bottleneck. Raises ImportError when ``dot`` is not
         installed, ValueError for an unknown format, OSError for a file that cannot be written.
         """
         measured = self.statistics() if statistics else None
@@ -93,16 +93,16 @@ class Depicted(ABC):
     def visualize_schedule(
         self, filename: str = SCHEDULE, format: str = "png", view: bool = False, executions: int = 1, statistics: bool = False
     ) -> str:
-        """Draw what each actor does in so many executions, over time, into ``filename.<format>``; everything else as in `visualize`.
+        """Draw the operations of each actor in so many executions, over time, into ``filename.<format>``; all else as in `visualize`.
 
-        With `statistics` the lengths of calls are those that were measured; without, only the order means something. Raises ValueError
+        With `statistics` calls have their measured lengths; without, only the order is meaningful. Raises ValueError
         for less than one execution.
         """
         measured = self.statistics() if statistics else None
         return plan_artist().visualize_schedule(self._plan, self._names, filename, format, view, executions, measured)
 
     def get_channel_details(self, channel: Channel | None, downstream_actor_id: str) -> str:
-        """What carries the values of a channel of the plan to an actor, by its id in hexadecimal; ``""`` is the driver."""
+        """A description of the transport of a channel to an actor, by its id in hexadecimal; ``""`` is the driver."""
         return plan_artist().channel_details(self._plan, channel, downstream_actor_id)
 
     def _repr_svg_(self) -> str:
@@ -113,7 +113,7 @@ class Depicted(ABC):
 
 
 def draw_schedule_if_asked(plan: Plan, names: Mapping[str, str]) -> None:
-    """Write the schedule into the current directory where ``RAY_CGRAPH_VISUALIZE_SCHEDULE`` says so; as SVG where ``dot`` is not installed.
+    """Write the schedule into the current directory where ``RAY_CGRAPH_VISUALIZE_SCHEDULE`` is set; as SVG where ``dot`` is not installed.
 
     A picture that cannot be written is a warning, and no reason not to run.
     """

@@ -27,12 +27,12 @@ from mray._graph.host import GraphHost
 from mray._graph.plan import Channel
 from mray._ipc.segment import Segment
 
-#: Seconds that a process waits at most, when a graph ends, for devices and peers to let go of what edges have lent.
+#: Seconds that a process waits at most, when a graph ends, for devices and peers to let go of memory that edges have lent.
 SETTLING = 0.05
 
 
 def settle_devices(patience: float) -> None:
-    """Give back the device memory that closed edges have left, once peers have let go of it: waits so many seconds at most.
+    """Give back the device memory of closed edges, once peers have let go of it: waits so many seconds at most.
 
     Memory that is not settled then, because a value is still held or a device is busy, goes when the next graph is made or ends here.
     """
@@ -49,12 +49,12 @@ class Ends:
         self.communicators = communicators if communicators is not None else {}
         self.readers: dict[int, ChannelReader] = {}
         self.writers: dict[int, ChannelWriter] = {}
-        #: Ended with them: doorbells that groups of readers share, and the files of `mray._graph.caller.liveness`.
+        #: Callbacks for their end: doorbells that groups of readers share, and the files of `mray._graph.caller.liveness`.
         self.leave: list[Callable[[], None]] = []
 
     def close(self) -> None:
         """Let go of all of them. Idempotent."""
-        # Each of them, also when a device is broken and one raises: peers wait for what the others close. The last is closed first.
+        # Each of them, also when a device is broken and one raises: peers wait for the others to be closed. The last is closed first.
         with ExitStack() as closing:
             if self._segment is not None:
                 closing.callback(self._segment.close)
@@ -79,7 +79,7 @@ def open_ends(
 ) -> Ends:
     """Open every end that `endpoint` has in these channels, which lie in `segment`; closing them closes the segment.
 
-    `communicators` are those the endpoint is a member of, by number; `ranks` of all members: number -> endpoint -> rank.
+    `communicators` are those that the endpoint is a member of, by number; `ranks` of all members: number -> endpoint -> rank.
     """
     ends = Ends(segment, communicators)
     opener = _Opener(host, endpoint, segment, prefix, processes, ends, ranks or {})

@@ -1,6 +1,6 @@
 """`GraphHost`: the services of a process for the graphs in it.
 
-Graphs and the runtime do not import each other: this protocol is the seam, implemented in `mray._backends.native` and, in tests
+Graphs and the runtime do not import each other: this protocol stands between them, implemented in `mray._backends.native` and, in tests
 and benchmarks, by a few lines.
 """
 
@@ -23,7 +23,7 @@ class Pending(Protocol):
     def done(self) -> bool: ...
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        """Call back once, in any thread and with no wait in it, when it is `done`."""
+        """Call back once, in any thread, when it is `done`; the callback must not wait."""
 
     def result(self) -> bytes:
         """The answer; raises what the other side raised, or ActorDiedError when it died. Call when `done`."""
@@ -33,13 +33,13 @@ class Service(Protocol):
     """Runs the programs of an actor: `mray._graph.actor.loop.GraphService`, as callers in the actor's process see it."""
 
     def is_its_thread(self) -> bool:
-        """Whether the thread that asks is the one that runs the programs."""
+        """Whether the calling thread is the one that runs the programs."""
 
     def ready(self) -> bool:
-        """Whether `run` would get anywhere."""
+        """Whether `run` would make progress."""
 
     def run(self, pending: Callable[[], object]) -> bool:
-        """Run every program until all are blocked, or until `pending()`; whether anything moved."""
+        """Run every program until all are blocked, or until `pending()`; whether any made progress."""
 
 
 class GraphHost(Protocol):
@@ -68,12 +68,12 @@ class GraphHost(Protocol):
         """
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
-        """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering whatever arrives meanwhile; the
+        """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering messages meanwhile; returns the
         predicate's last value.
         """
 
     def add_poller(self, poller: Callable[[], None]) -> None:
-        """Wait without a thread: peers ring, and the thread that reads calls `poller`, until `remove_poller`.
+        """Have peers ring, and the thread that reads call `poller`, until `remove_poller`: a wait without a thread.
 
         The caller looks once itself after this.
         """
@@ -82,13 +82,13 @@ class GraphHost(Protocol):
         """Undo `add_poller`. Safe when it was not added."""
 
     def wake(self) -> None:
-        """Have the threads in `wait_until` look again: another thread has changed something."""
+        """Have the threads in `wait_until` test their predicates again: another thread has changed state."""
 
     def note_activity(self) -> None:
-        """An event loop has read, so that no thread needs to read in its stead for a while."""
+        """Record that an event loop has read, so that no other thread needs to for a while."""
 
     def fetch(self, ref: ObjectRef) -> None:
-        """Have the value of an object on its way here."""
+        """Begin to fetch the value of an object."""
 
     def is_ready(self, ref: ObjectRef) -> bool:
         """Whether the value of an object is here."""
@@ -100,7 +100,7 @@ class GraphHost(Protocol):
         """The process an actor lives in; waits until it does. Raises ActorDiedError."""
 
     def death_of(self, actor: str, process: str) -> Exception | None:
-        """Why this process of an actor has ended; None: it lives. Waits until it has answered, or its end is known."""
+        """The error for which this process of an actor has ended; None: it lives. Waits until it has answered, or its end is known."""
 
     def request(self, process: str, verb: str, payload: bytes) -> Pending:
         """Have the service of a process `handle` something; returns at once. In this process, it is handled before returning."""
@@ -109,25 +109,25 @@ class GraphHost(Protocol):
         """The doorbell of a process, this one included; asks for it if it is not known yet."""
 
     def ask_of(self, process: str) -> Ask:
-        """How a process, this one included, is asked for the segments that it offers."""
+        """A function that gets segments from the process that offers them, this one included."""
 
     def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
         """One doorbell for all readers of a ring that this process writes; None: ring them one by one. Ended by `end_group_doorbell`."""
 
     def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
-        """As a reader of such a ring: wait for its doorbell too, until what is returned is called."""
+        """Wait, as a reader of such a ring, for its doorbell too, until the returned function is called."""
 
     def end_group_doorbell(self, key: str) -> None:
-        """The ring is closed."""
+        """Close the doorbell of a ring that was closed."""
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:
-        """Call `callback(error)` in the reading thread when the actor's process dies; returns what ends the watch.
+        """Call `callback(error)` in the reading thread when the actor's process dies; returns the function that ends the watch.
 
-        The error's text says what it was `doing`.
+        The error's text has the sentence `doing`.
         """
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
-        """Have spans of this process's ordinary calls noted down as long as anybody wants them; when one wants them no more: the spans."""
+        """Record spans of this process's ordinary calls while any caller (`who`) has them on; returns the spans when one turns them off."""
 
     def kill_actors(self, actors: Sequence[str]) -> None:
         """End these actors for good."""
@@ -140,7 +140,7 @@ class GraphHost(Protocol):
 
 
 def raise_death(host: GraphHost, processes: Mapping[str, str], error: Exception) -> None:
-    """Raise why one of these actors is dead, if one is; `error` is how its death showed itself here, or to another actor.
+    """Raise the cause of death of one of these actors, if one is dead; `error` is how its death showed here, or in another actor.
 
     A death shows itself as a socket that is not there, or as a request without an answer. `processes`: by the
     actor's id.

@@ -15,7 +15,7 @@ from mray._graph.plan import ATTRIBUTE, DIRECT, MIXED, PART, SIGNAL, Graph
 def check_inputs(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise ValueError when `execute` was called with arguments that the graph does not take."""
     if graph.form == MIXED and len(args) == 1 and not kwargs:
-        return  # one value, which the parts are parts of
+        return  # one value, of which steps use parts
     wanted = graph.positional
     if len(args) != wanted:
         raise ValueError(f"dag.execute() or dag.execute_async() must be called with {wanted} positional args, got {len(args)}")
@@ -36,7 +36,7 @@ def packer(graph: Graph) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
 
 
 def picker(key: int | str, by: str) -> Callable[[Any], Any]:
-    """The part of the input's value that a step gets, as `Argument.key` and `Argument.by` say."""
+    """The part of the input's value that a step gets, by `Argument.key` and `Argument.by`."""
     if by == PART:
         half = 0 if isinstance(key, int) else 1
         return lambda value: value[half][key]

@@ -1,6 +1,6 @@
 """The requests that processes make to each other about compiled graphs: sender, answering thread, payload and answer.
 
-A request is one of these words and a payload of bytes; its answer is bytes, or the exception that the other side raised
+A request is one of these verbs and a payload of bytes; its answer is bytes, or the exception that the other side raised
 (`mray._graph.host.GraphHost.request`). "Reading thread" answers come at once, also while a method runs; others wait for the main thread.
 
     request        from             answered by                 payload -> answer
@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 ALLOCATE = "allocate"
 STOP = "stop"
-#: The answer to STOP of an actor that keeps values which it has passed on to others: TRIM has it look again once they have left, too.
+#: The answer to STOP of an actor that keeps values which it has passed on: TRIM has it look again once the others have left, too.
 LENT = b"lent"
-#: Give back the memory that closed edges have left: of devices, and what was passed on.
+#: Give back the memory of closed edges: of devices, and of values that were passed on.
 TRIM = "trim"
 SITE = "site"
 
@@ -45,7 +45,7 @@ RECEIVED = "received"
 
 @dataclass(frozen=True)
 class ProgramState:
-    """Where an actor stands in its program of one graph."""
+    """An actor's place in its program of one graph."""
 
     pid: int
     executions: int
@@ -54,7 +54,7 @@ class ProgramState:
     #: The channels whose messages it waits for there.
     missing: tuple[int, ...]
     running: bool
-    #: The stack of its main thread: the frames above the graph's own, or all of them if it is busy with something else.
+    #: The stack of its main thread: the frames above the graph's own, or all of them if it is busy with other work.
     stack: str
 
 
@@ -63,7 +63,7 @@ class ProfileRequest:
     """A profile's request to an actor."""
 
     graph_id: str
-    #: Which profile it is: a request to end one that comes late must not end the next one.
+    #: Identifies the profile: a late request to end one must not end the next one.
     token: str
     #: Spans that each process keeps at most.
     limit: int

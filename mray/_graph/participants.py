@@ -26,7 +26,7 @@ class Participants:
         return f"{self.classes[endpoint]}({endpoint[:8]})" if self.classes.get(endpoint) else endpoint
 
     def ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, Pending | str]:
-        """Request something of every actor: endpoint -> the request, done or not after `patience` seconds, or why it could not be made."""
+        """Send a request to every actor: endpoint -> the request, done or not after `patience` seconds, or why it could not be sent."""
         asked: dict[str, Pending | str] = {}
         for endpoint in self.plan.graph.actors:
             try:

@@ -3,8 +3,8 @@
     DAG nodes --validate--> Graph --resolve--> + channels --schedule--> + operations --deadlock--> Plan --allocate--> programs
 
 An *endpoint* is the driver (`DRIVER`), an actor, by its id, or a worker that is leased for the graph's functions (``function-0``, ...). A
-*source* is something that has a value in each execution: the input, or one output of one step. A *step* is one call of a method or
-function. Everything here is plain data: it is pickled to the actors, printed, drawn and simulated.
+*source* has a value in each execution: the input, or one output of one step. A *step* is one call of a method or
+function. All of it is plain data: it is pickled to the actors, printed, drawn and simulated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WRITE = "WRITE"
 
 
 class Source(NamedTuple):
-    """Where a value comes from: output `output` of step `step`; the input is step -1."""
+    """The origin of a value: output `output` of step `step`; the input is step -1."""
 
     step: int
     output: int = 0
@@ -56,12 +56,12 @@ class Argument(NamedTuple):
 
 #: The argument of `execute` of that position or name.
 PART = "part"
-#: What ``value[key]`` and ``value.key`` are of the one value that the input is.
+#: ``value[key]`` or ``value.key`` of the input's one value.
 ITEM = "item"
 ATTRIBUTE = "attribute"
 
-#: What the graph's input is: the one argument of `execute`; ``(args, kwargs)``, of which steps use parts; the one argument or a
-#: `DAGInputData`, of which steps use parts or the whole; nothing but the signal to begin.
+#: Forms of the graph's input: the one argument of `execute`; ``(args, kwargs)``, of which steps use parts; the one argument or a
+#: `DAGInputData`, of which steps use parts or the whole; only the signal to begin.
 DIRECT = "direct"
 SPLIT = "split"
 MIXED = "mixed"
@@ -82,18 +82,18 @@ class Step:
     num_returns: int = 1
     #: The endpoint's constant that is called in place of a method of this name; -1: a method.
     function: int = -1
-    #: Steps of one group meet: each blocks until all of them run. -1: it meets nobody.
+    #: Steps of one group meet: each blocks until all of them run. -1: no group.
     group: int = -1
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The sources that the step waits for, each once, in the order of its arguments; the input if there is nothing else."""
+        """The sources that the step waits for, each once, in the order of its arguments; the input if there is no other."""
         used = [*self.arguments, *(argument for _name, argument in self.keywords)]
         return tuple(dict.fromkeys(source for argument in used for source in argument.sources)) or (INPUT,)
 
 
 class Transfer(NamedTuple):
-    """How the user wants the tensors of a source to travel: a `TorchTensorType` as plain data."""
+    """The user's hint about how the tensors of a source travel: a `TorchTensorType` as plain data."""
 
     transport: str = "auto"
     #: ``"default"`` leaves tensors where they are.
@@ -116,12 +116,12 @@ class Graph:
     outputs: tuple[Argument, ...]
     #: Whether the caller gets a list.
     returns_list: bool
-    #: How many positional arguments `execute` takes, and which keywords it must have.
+    #: The number of positional arguments that `execute` takes, and the keywords that it must have.
     positional: int
     keywords: tuple[str, ...]
     #: `DIRECT`, `SPLIT`, `MIXED` or `SIGNAL`.
     form: str
-    #: Outputs that nobody uses: the driver hears that they are there, and of their errors.
+    #: Outputs that no step uses: the driver learns that they are there, and of their errors.
     leaves: tuple[Source, ...] = ()
     #: The user's hints about how a source travels.
     transfers: Mapping[Source, Transfer] = field(default_factory=dict)
@@ -151,9 +151,9 @@ class Channel:
     readers: tuple[str, ...]
     transport: str
     layout: RingLayout
-    #: Where the ring starts in the graph's segment, in bytes.
+    #: The ring's start in the graph's segment, in bytes.
     offset: int
-    #: Only that the value is there crosses, or its error.
+    #: Whether messages only report that the value is there, or its error.
     bare: bool = False
     transfer: Transfer = _AUTOMATIC
     #: Which of the graph's communicators carries its tensors; -1: none.
@@ -163,7 +163,7 @@ class Channel:
 
 
 class Operation(NamedTuple):
-    """One thing an actor does in each execution.
+    """One operation of an actor in each execution.
 
     READ of a channel before the first step that needs it, COMPUTE of a step, WRITE of a channel after the step that fills it.
     """
@@ -175,7 +175,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything about a graph that is decided before anything is made."""
+    """All decisions about a graph, taken before any part of it is made."""
 
     graph_id: str
     graph: Graph
@@ -204,9 +204,9 @@ class Plan:
 
 
 class Profilers(NamedTuple):
-    """Other profilers that are told of the operations of programs, for as long as the graph lives."""
+    """Other profilers that get the operations of programs, for as long as the graph lives."""
 
-    #: Where the torch profiler of each actor leaves its trace; "": it does not run.
+    #: The folder for the traces of the actors' torch profilers; "": they do not run.
     torch: str = ""
     nvtx: bool = False
 
@@ -216,11 +216,11 @@ _NOBODY = Profilers()
 
 @dataclass(frozen=True)
 class Assignment:
-    """An actor's orders: its part of the plan, and where everything is."""
+    """An actor's orders: its part of the plan, and the places of its channels and constants."""
 
     graph_id: str
     actor: str
-    #: The process that compiled the graph, and the name of the graph's segment and of the prefix of what else it makes.
+    #: The process that compiled the graph, the name of the graph's segment, and the prefix of all its other names.
     owner: str
     segment: str
     prefix: str
@@ -235,7 +235,7 @@ class Assignment:
     memberships: tuple[Any, ...] = ()
     #: communicator number -> endpoint -> rank.
     ranks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    #: How many processes take part in the graph.
+    #: The number of processes that take part in the graph.
     process_count: int = 1
     #: As `Plan.overlap`.
     overlap: bool = False

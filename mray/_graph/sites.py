@@ -1,4 +1,4 @@
-"""The `Site` of each process of a graph: the devices that its edges could use, asked for before anything is decided.
+"""The `Site` of each process of a graph: the devices that its edges could use, asked for before any decision.
 
     driver                                       each actor that may need a device
     looks at its own devices
@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from posix import getpid  # whose memory it is, also where processes are simulated
+from posix import getpid  # of the process that owns the memory, also where processes are simulated
 from typing import Any
 
 from mray._channel.select import DEMANDS_DEVICE
@@ -27,7 +27,7 @@ from mray._graph.plan import DRIVER, Graph
 
 # ----------------------------------------------------------------------------------------- in each process
 def look(known: Iterable[str] = ()) -> Site:
-    """The devices of this process. `known`: uuids of devices that others have, besides its own."""
+    """The devices of this process. `known`: uuids of devices of others, besides its own."""
     devices = platform()
     if devices is None or not devices.devices:
         return Site(pid=getpid())
@@ -52,7 +52,7 @@ def owners(handles: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]])
 
 def endpoints_to_ask(graph: Graph, owners: frozenset[str], groups: Iterable[Iterable[str]]) -> frozenset[str]:
     """The endpoints that may need a device: those with GPUs of their own, the members of `groups`, and the ends of edges whose hint demands
-    one. Nobody: no edge of this graph can be more than host memory.
+    one. None of them: every edge of this graph uses host memory.
     """
     demanding = {
         source for source, transfer in graph.transfers.items() if transfer.communicator < 0 and transfer.transport in DEMANDS_DEVICE
@@ -76,7 +76,7 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     known = {gpu.uuid for gpu in own.gpus}
     everybodys = {gpu.uuid for site in found.values() for gpu in site.gpus}
     if not everybodys <= known:
-        # The driver does not see all that they do: they could not yet say whether they reach each other.
+        # The driver does not see all of their devices: they do not know yet whether they reach each other.
         everything = replace(own, gpus=tuple(Gpu(0, uuid, "") for uuid in everybodys))
         found = {DRIVER: look(everybodys), **_ask(host, actors, processes, everything)}
     reach: dict[str, frozenset[str]] = {}
@@ -86,7 +86,7 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     return {
         endpoint: replace(
             site,
-            # A process that does not see a device may not be able to tell; one that does speaks for all.
+            # A process that does not see a device may not know; the answer of one that does holds for all.
             gpus=tuple(replace(gpu, reaches=reach[gpu.uuid]) for gpu in site.gpus),
             name="the driver" if endpoint == DRIVER else _name(endpoint, actors[endpoint]),
             is_driver=endpoint == DRIVER,

@@ -1,4 +1,4 @@
-"""The DAG nodes of a `Graph` as the user bound them: the steps, and what is a DAG node without being a step. Pure.
+"""The DAG nodes of a `Graph` as the user bound them: the steps, and DAG nodes that are no steps. Pure.
 
 InputNode --> InputAttributeNode --> call --> one of several results --> call --> MultiOutputNode
 """
@@ -43,12 +43,12 @@ def nodes(graph: Graph) -> Nodes:
 
 
 def call_numbers(graph: Graph) -> dict[int, int]:
-    """Step index -> the number of its DAG node, by which pictures, schedules and statistics call it."""
+    """Step index -> the number of its DAG node, its name in pictures, schedules and statistics."""
     return {node.step: number for number, node in enumerate(nodes(graph)) if node.kind == CALL}
 
 
 def source_of(node: Node) -> Source:
-    """What a node's value is, or a part of."""
+    """The source that a node's value is, or is a part of."""
     if node.kind in (INPUT_KIND, ATTRIBUTE):
         return INPUT
     return Source(node.step, node.key if isinstance(node.key, int) else 0)
@@ -90,7 +90,7 @@ def _node_of(graph: Graph, argument: Argument) -> Node:
 
 
 def _binding_order(graph: Graph) -> Callable[[Node], tuple[int, int, int]]:
-    """Sorts nodes by when they were bound: steps are numbered so; a part of the input comes before the first step that uses it."""
+    """Sorts nodes by the order of binding: steps are numbered so; a part of the input comes before the first step that uses it."""
     end = len(graph.steps)
     users = [(step.index, list(_used(step))) for step in graph.steps]
     users.append((end, [part for output in graph.outputs for part in _parts(output)]))
@@ -113,12 +113,12 @@ def _binding_order(graph: Graph) -> Callable[[Node], tuple[int, int, int]]:
 
 # ------------------------------------------------------------------------------------------- numbers
 def in_order(upstream: Mapping[T, Sequence[T]], starts: Iterable[T], bound: Callable[[T], Any], ends: Callable[[T], bool]) -> list[T]:
-    """The nodes in the order of their numbers, which are Ray's: names in programs for Ray mean the same here.
+    """The nodes in the order of their numbers, which are Ray's: a number in a program for Ray means the same node.
 
     Breadth first from the input, downstream before upstream, in the order of binding.
 
-    `upstream`: each node and what it uses; `starts`: where to begin, one after the other; `bound`: when a node was bound; `ends`: whether
-    the search goes no further there.
+    `upstream`: each node with the nodes it uses; `starts`: the first nodes, in order; `bound`: its place in binding; `ends`: whether the
+    search ends at a node.
     """
     downstream: dict[T, list[T]] = {node: [] for node in upstream}
     for node in sorted(upstream, key=bound):

@@ -1,6 +1,6 @@
 """Constants with holes: arguments that hold DAG nodes inside of containers.
 
-Where a graph is compiled, each DAG node in such an argument is replaced by a `Hole`; in each execution the actor makes the argument anew
+The compiler replaces each DAG node in such an argument by a `Hole`; in each execution the actor makes the argument anew
 with values in the holes. Lists, tuples and dicts are rebuilt by closures; other containers of a hole are copied by the scanner.
 """
 

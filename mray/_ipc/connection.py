@@ -31,7 +31,7 @@ from mray._common.log import logger
 from mray._common.messages import FAULT, PROTOCOL_ERROR
 from mray._common.protocol import misfit
 from mray._ipc.closed_descriptors import is_closed
-from mray._ipc.faults import fault_line, fault_text, word_name
+from mray._ipc.faults import fault_line, fault_text, message_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
 from mray._ipc.watching import Watching
 
@@ -301,8 +301,8 @@ class Connection:
 
     def _refuse(self, why: str) -> bool:
         """Say why this conversation ends."""
-        logger.warning("%r said what makes no sense to process %d, and is not listened to any more: %s", self, os.getpid(), why)
-        self.refused = f"it said what makes no sense: {why}"
+        logger.warning("%r sent process %d an invalid message, and its connection is closed: %s", self, os.getpid(), why)
+        self.refused = f"it sent an invalid message: {why}"
         self._say_last((PROTOCOL_ERROR, why))
         return True
 
@@ -311,7 +311,7 @@ class Connection:
         wrong = str(error) if isinstance(error, ProtocolViolationError) else misfit(message)
         if wrong:
             return self._refuse(wrong)
-        what = f"The handler of {word_name(message[0])}"
+        what = f"The handler of {message_name(message[0])}"
         logger.error("%s from %r failed in process %d", what, self, os.getpid(), exc_info=error)
         self.cause = error
         self.refused = fault_text(what, error)
@@ -341,9 +341,9 @@ class Connection:
                 self.on_message(self, message)
             except Exception as error:
                 if message is None or isinstance(error, ProtocolViolationError) or misfit(message):
-                    logger.warning("a peer of process %d, not known yet, said what makes no sense: %r", os.getpid(), error)
+                    logger.warning("a peer of process %d, not known yet, sent an invalid message: %r", os.getpid(), error)
                 else:
-                    what = f"The handler of {word_name(message[0])}"
+                    what = f"The handler of {message_name(message[0])}"
                     logger.error("%s from a peer not known yet failed in process %d", what, os.getpid(), exc_info=error)
                     self._say_last((FAULT, fault_line(what, error)))
                 return -1

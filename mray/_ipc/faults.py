@@ -20,7 +20,7 @@ _NO_CODES = frozenset({"PICKLED", "PACKED", "SEGMENT", "FAILED", "TENSORS", "NOT
 _NAMES = {code: name for name, code in vars(messages).items() if name.isupper() and code.__class__ is int and name not in _NO_CODES}
 
 
-def word_name(code: object) -> str:
+def message_name(code: object) -> str:
     """The name of a message, for texts."""
     return _NAMES.get(code, repr(code)) if isinstance(code, int) else repr(code)
 

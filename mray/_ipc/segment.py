@@ -263,11 +263,11 @@ def _ours(fd: int, name: str) -> int:
     return fd
 
 
-def _shared_memory(name: str, flags: int = 0, **wishes: Any) -> posix_ipc.SharedMemory:
+def _shared_memory(name: str, flags: int = 0, **options: Any) -> posix_ipc.SharedMemory:
     try:
-        return posix_ipc.SharedMemory(name, flags, **wishes)
+        return posix_ipc.SharedMemory(name, flags, **options)
     except ValueError as error:  # as it comes for a file that is larger than this process may make
-        raise exhausted(OSError(errno.EFBIG, ""), f"{wishes.get('size')} bytes of shared memory could not be made.") from error
+        raise exhausted(OSError(errno.EFBIG, ""), f"{options.get('size')} bytes of shared memory could not be made.") from error
     except OSError as error:
         if error.errno is None:  # as it comes for want of a descriptor
             raise exhausted(OSError(errno.EMFILE, ""), f"The shared memory {name} could not be opened.") from error

@@ -1,7 +1,7 @@
 """Pictures: of the DAG nodes that a user bound, of a compiled graph, of its schedule, and of a timeline of a session.
 
-A layer above `_graph`, in the process that draws. `mray` registers it (`mray._api.artist`), and nothing of it is imported before the first
-picture is asked for. `door` draws graphs and schedules, `plot` is Ray's older picture of DAG nodes, `timeline` draws spans.
+A layer above `_graph`, in the process that draws. `mray` registers it (`mray._api.artist`), and none of it is imported before the first
+picture is drawn. `artist` draws graphs and schedules, `plot` is Ray's older picture of DAG nodes, `timeline` draws spans.
 
     figures                                     forms
     Plan --plan_figure--+                       +--svg (layout)----> page: HTML
@@ -11,7 +11,7 @@ picture is asked for. `door` draws graphs and schedules, `plot` is Ray's older p
     Plan --timing--> Chart: the schedule ----------chart_svg, chart_forms
     spans --timeline--> PNG (matplotlib)
 
-A `Figure` knows no coordinates and no format, a form knows no plan. All is pure but `files`, which writes, `graphviz`, which runs the
+A `Figure` has no coordinates and no format, and no form has a plan. All is pure but `files`, which writes, `graphviz`, which runs the
 program ``dot``, and `timeline`.
 
 ====================  ======================================================================
@@ -21,7 +21,7 @@ form                  a text made of a figure or chart: SVG, HTML, Mermaid, DOT,
 layout                places of boxes and routes of edges; `grid` for characters
 owner                 the actor or worker that runs a call; its boxes have one colour
 measures              the statistics of a graph as far as pictures show them
-outline               what a DAG node says of itself (`mray._api.dag_outline`)
+outline               a DAG node's description of itself (`mray._api.dag_outline`)
 ====================  ======================================================================
 
 Rejected: having ``dot`` make SVG where it is installed. Every form that carries interaction or measurements would have to be made twice.

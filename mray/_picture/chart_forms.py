@@ -10,13 +10,13 @@ from mray._picture.mermaid import quoted
 from mray._picture.svg import SMALL, TITLE, text_width
 from mray._picture.timing import SCHEDULE, Chart
 
-#: Points in an inch, which is what DOT measures in.
+#: Points in an inch, the unit of DOT.
 INCH = 72.0
 
 
 # -------------------------------------------------------------------------------------------- DOT
 def chart_dot(chart: Chart, name: str = SCHEDULE) -> str:
-    """The text. Everything has its place: the layout ``neato`` leaves it there."""
+    """The DOT text. All nodes have places, which the layout ``neato`` keeps."""
     scale = points_per_unit(chart)
     left = 24 + max(text_width(lane.title, TITLE) for lane in chart.lanes)
     lines = [
@@ -64,7 +64,7 @@ def _transports(chart: Chart) -> list[str]:
 
 # -------------------------------------------------------------------------------------------- Mermaid
 def chart_mermaid(chart: Chart) -> str:
-    """A sequence diagram: what each actor computes and sends to which other, in the order of time."""
+    """A sequence diagram: the calls of each actor and the values that it sends, in the order of time."""
     lines = ["sequenceDiagram"]
     lines += [f"    participant l{number} as {quoted([lane.title])[1:-1]}" for number, lane in enumerate(chart.lanes)]
     events: list[tuple[float, int, str]] = []
@@ -84,13 +84,13 @@ def chart_ascii(chart: Chart) -> str:
     """A line for each lane: ``R0`` reads for step 0, ``W0`` writes its result, ``[0 name]`` computes it; dots are waiting."""
     width = max((len(lane.title) for lane in chart.lanes), default=0)
     times = sorted({bar.begin for bar in chart.bars})
-    # A column for each moment at which something begins, as wide as the widest that begins there and ends before the next.
+    # A column for each moment at which a bar begins, as wide as the widest that begins there and ends before the next.
     cells = {(bar.lane, bar.begin): _word(chart, number) for number, bar in enumerate(chart.bars)}
     ends: dict[int, int] = {}
     place = 0
     begins = {}
     for time in times:
-        # What began earlier on a lane must have been written before the next begins there.
+        # The texts of earlier bars of a lane must end before the next begins.
         begins[time] = max([place, *(ends.get(lane, 0) for lane in range(len(chart.lanes)) if (lane, time) in cells)])
         for lane in range(len(chart.lanes)):
             if (lane, time) in cells:

@@ -11,9 +11,9 @@ from mray._picture.measures import in_seconds
 from mray._picture.svg import SMALL, TITLE, columns, document, text_width, write
 from mray._picture.timing import SCHEDULE, Bar, Chart
 
-#: Heights of a lane and of what is on it, in points.
+#: Heights of a lane and of its bars, in points.
 LANE, BAR = 64.0, 30.0
-#: Fills of what is no computing.
+#: Fills of bars that are no computing.
 FILLS = {READ: "#DCE9F7", WRITE: "#FDE7CF"}
 #: Pictures of measured times are so wide at most, in points.
 WIDEST = 3000.0
@@ -49,7 +49,7 @@ def chart_svg(chart: Chart, title: str = SCHEDULE) -> str:
 
 
 def points_per_unit(chart: Chart) -> float:
-    """How long a unit of the chart's time is drawn: so that every name fits into its bar, unless that takes too much room."""
+    """The drawn length of a unit of the chart's time: every name fits into its bar, unless that takes too much room."""
     wanted = [(text_width(label(chart, bar), SMALL) + 8) / (bar.end - bar.begin) for bar in chart.bars if bar.kind == COMPUTE]
     end = max((bar.end for bar in chart.bars), default=1.0)
     if not wanted:
@@ -60,7 +60,7 @@ def points_per_unit(chart: Chart) -> float:
 
 
 def label(chart: Chart, bar: Bar) -> str:
-    """What stands on a bar."""
+    """The text on a bar."""
     several = f" #{bar.execution}" if any(each.execution for each in chart.bars) else ""
     if bar.kind == COMPUTE:
         return f"[{chart.numbers[bar.step]}] {chart.titles[bar.step]}{several}"
@@ -68,7 +68,7 @@ def label(chart: Chart, bar: Bar) -> str:
 
 
 def sentence(chart: Chart, bar: Bar) -> str:
-    """All about a bar."""
+    """The full description of a bar."""
     what = "the input" if bar.step < 0 else f"[{chart.numbers[bar.step]}] {chart.titles[bar.step]}"
     length = f", {in_seconds(bar.end - bar.begin)}" if chart.is_measured and bar.kind == COMPUTE else ""
     channel = f", channel {bar.channel}" if bar.channel >= 0 else ""
@@ -124,12 +124,12 @@ def _legend(chart: Chart) -> tuple[str, tuple[float, float]]:
     return columns(rows, 8)
 
 
-#: What the letters on bars mean.
+#: The meanings of the letters on bars.
 KINDS = ((READ, "R: reads a channel"), (WRITE, "W: writes a channel"))
 
 
 def remarks(chart: Chart) -> list[str]:
-    """What one must know to read the lengths."""
+    """Remarks that explain the lengths."""
     times = "lengths of computing as measured (p50)" if chart.is_measured else "only the order counts, not the lengths"
     several = ["#: number of the execution"] if any(bar.execution for bar in chart.bars) else []
     beside = ["communication through nccl runs beside the computing"] if chart.overlaps else []

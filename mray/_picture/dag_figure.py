@@ -1,6 +1,6 @@
 """The picture of a graph that is not compiled: DAG nodes as a `Figure`. Pure.
 
-What a node is compiled to has the same number and the same colours. Unlike a compiled graph, it may make its actors itself (`ClassNode`);
+A node has the same number and the same colours in the compiled graph. Unlike a compiled graph, it may make its actors itself (`ClassNode`);
 those are boxes, too, with dashed lines to the calls that need them to be there.
 """
 
@@ -79,7 +79,7 @@ def _edge(source: Outlined, node: Outlined, numbers: Mapping[Outlined, int], fou
 
 
 def _hint(hint: ChannelOutputType) -> tuple[str, ...]:
-    """What the user has said of a value, in a line; nothing otherwise."""
+    """The user's hint about a value, in a line; empty without one."""
     if type(hint) is ChannelOutputType:
         return ()
     asked = getattr(hint, "mechanism", None) or getattr(hint, "transport", None)

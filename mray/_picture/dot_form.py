@@ -1,6 +1,6 @@
 """A `Figure` as DOT text, with the legend. Pure.
 
-Boxes are named by their numbers, as Ray names them, and say what Ray writes into them.
+Boxes are named by their numbers, as in Ray, and have Ray's texts.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def _box(figure: Figure, box: Box) -> str:
 
 
 def _groups(figure: Figure) -> list[str]:
-    """Boxes that meet stand side by side, with double lines between them."""
+    """Put boxes that meet side by side, with double lines between them."""
     lines = []
-    # In quotes, so that a program that looks for edges does not take them for some: they are the same nodes for DOT.
+    # In quotes, so that a program that looks for edges does not find these: for DOT they are the same nodes.
     looks = attributes(dir="none", color="#AA3377:#AA3377", constraint="false")
     for group in sorted({box.group for box in figure.boxes} - {-1}):
         members = [str(box.number) for box in figure.boxes if box.group == group]

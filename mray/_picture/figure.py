@@ -1,4 +1,4 @@
-"""What a picture of a graph shows, without coordinates or a format. Pure."""
+"""`Figure`: the content of a graph's picture, without coordinates or a format. Pure."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Box:
 
     number: int
     kind: str
-    #: Its name and its owner, in few words.
+    #: Its name and its owner, shortened.
     title: str
     subtitle: str = ""
-    #: Everything, line by line, as Ray says it.
+    #: The whole description, line by line, as in Ray.
     lines: tuple[str, ...] = ()
     #: The key of its `Owner`; "" for none.
     owner: str = ""
     #: Boxes of one group meet; -1: it meets no other.
     group: int = -1
-    #: What was measured, line by line.
+    #: Its measures, line by line.
     notes: tuple[str, ...] = ()
     is_bottleneck: bool = False
 
@@ -46,9 +46,9 @@ class Edge:
     target: int
     #: A transport, or `PART`, `ORDER` or `VALUE`.
     kind: str
-    #: What stands beside it, line by line.
+    #: The text beside it, line by line.
     label: tuple[str, ...] = ()
-    #: Everything that is known of it.
+    #: The whole description.
     details: tuple[str, ...] = ()
 
 
@@ -69,7 +69,7 @@ class Figure:
     boxes: tuple[Box, ...]
     edges: tuple[Edge, ...]
     owners: tuple[Owner, ...]
-    #: Why the bottleneck is one.
+    #: The reason why the bottleneck is one.
     why: str = ""
 
     def color_of(self, box: Box) -> str:
@@ -79,7 +79,7 @@ class Figure:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of edges that there are, in the order of `STROKES`."""
+        """The kinds of its edges, in the order of `STROKES`."""
         there = {edge.kind for edge in self.edges}
         return tuple(kind for kind in STROKES if kind in there)
 
@@ -94,7 +94,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Stroke:
-    """How edges of a kind are drawn, and what the legend says of them."""
+    """How edges of a kind are drawn, and their text in the legend."""
 
     color: str
     meaning: str

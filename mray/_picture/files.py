@@ -9,17 +9,17 @@ from pathlib import Path
 
 from mray._picture.graphviz import picture
 
-#: Formats that need nothing, and the suffixes of their files; "" for none. All others are ``dot``'s, by the names that it has for them.
+#: Formats that need no other program, and the suffixes of their files; "" for none. All others are ``dot``'s, by its names for them.
 OWN = {"ascii": "", "svg": ".svg", "html": ".html", "mermaid": ".mmd", "dot": ".dot"}
-#: Those whose text is what `draw` returns; for all others that is DOT text.
+#: Formats whose own text `draw` returns; for all others it returns DOT text.
 _TEXTS = ("ascii", "mermaid")
-#: Those that are written without DOT text beside them: Ray does not have them.
+#: Formats that are written without DOT text beside them: Ray does not have them.
 _ALONE = ("html", "mermaid")
 
 
 @dataclass(frozen=True)
 class Forms:
-    """What there is to draw: DOT text, and format -> how to make its text, for every format of `OWN` but ``"dot"``."""
+    """DOT text, and for every other format of `OWN` a function that makes its text."""
 
     dot: Callable[[], str]
     own: Mapping[str, Callable[[], str]]
@@ -28,8 +28,8 @@ class Forms:
 def draw(forms: Forms, filename: str, picture_format: str, view: bool) -> str:
     """Write `filename` (DOT text) and ``filename.<format>``; ``"ascii"`` writes nothing. `view` shows the picture, or prints the text.
 
-    Returns DOT text; the text itself of ``"ascii"`` and ``"mermaid"``. Raises ImportError when the program that makes a format is not
-    there, ValueError for an unknown format, OSError for a file that cannot be written.
+    Returns DOT text; the text itself of ``"ascii"`` and ``"mermaid"``. Raises ImportError when the program for a format is not
+    installed, ValueError for an unknown format, OSError for a file that cannot be written.
     """
     if picture_format == "ascii":
         text = forms.own["ascii"]()

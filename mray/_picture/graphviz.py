@@ -1,6 +1,6 @@
 """DOT text, and pictures made of it.
 
-The text needs nothing. Pictures are made by the program ``dot`` of Graphviz, which is run for each.
+The text needs no program. The program ``dot`` of Graphviz, which is run for each, makes pictures.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 import subprocess
 
-#: What DOT takes without quotes: https://graphviz.org/doc/info/lang.html
+#: Identifiers of DOT without quotes: https://graphviz.org/doc/info/lang.html
 _PLAIN = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*|-?(\.[0-9]+|[0-9]+(\.[0-9]*)?)")
 _KEYWORDS = {"node", "edge", "graph", "digraph", "subgraph", "strict"}
-#: What a format may be called: ``png``, or with the renderer ``png:cairo:gd``.
+#: Names of formats: ``png``, or with the renderer ``png:cairo:gd``.
 _FORMAT = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_]+)*")
 
 
@@ -53,6 +53,6 @@ def picture(text: str, picture_format: str) -> bytes:
 
 def _unknown(picture_format: str) -> str:
     return (
-        f"unknown format: {picture_format!r}. There are 'png', 'pdf', 'svg', 'html', 'mermaid', 'dot', 'ascii', and whatever else the "
+        f"unknown format: {picture_format!r}. There are 'png', 'pdf', 'svg', 'html', 'mermaid', 'dot', 'ascii', and all others that the "
         "program dot makes."
     )

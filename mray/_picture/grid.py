@@ -12,7 +12,7 @@ is crossed.
     |<----------------------------|
     4:MultiOutputNode
 
-Where two lines have to swap their columns the drawing cannot tell them apart; the list of edges beside it can.
+Where two lines have to swap their columns the drawing does not tell them apart; the list of edges beside it does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Row:
 
 def draw(labels: Sequence[str], edges: Iterable[tuple[int, int]]) -> str:
     """The drawing of DAG nodes with these labels and of edges between their numbers, which have no circle."""
-    # By target, and a box before the lines that pass beside it: so boxes stand as they were bound.
+    # By target, and a box before the lines that pass beside it: so boxes are in the order of binding.
     ordered = sorted(dict.fromkeys(edges), key=lambda edge: edge[1])
     layers = Layers(ordered, [None] * len(ordered), depths(len(labels), set(ordered)) or [0] * len(labels))
     upstream: list[dict[int, None]] = [{} for _ in layers.layer]
@@ -108,7 +108,7 @@ def _gap(hops: Sequence[Hop], width: int) -> list[str]:
 
 
 def _rows(hops: Sequence[Hop]) -> list[_Row]:
-    """The hops in rows: each goes with its source or with its target, whichever has more of them."""
+    """The hops in rows: each goes with its source or with its target, the one with more hops."""
     outward = {source: [hop for hop in hops if hop[0] == source] for source, _target in hops}
     inward = {target: [hop for hop in hops if hop[1] == target] for _source, target in hops}
     rows: dict[tuple[str, int], list[Hop]] = {}
@@ -119,7 +119,7 @@ def _rows(hops: Sequence[Hop]) -> list[_Row]:
 
 
 def _order(rows: list[_Row]) -> list[_Row]:
-    """The rows so that, if possible, a line comes down in a column only after what stood above has left it."""
+    """The rows ordered so that, if possible, a line comes down in a column only after the line above has left it."""
     left, ordered = list(rows), []
     while left:
         chosen = next((row for row in left if not any(row.targets & other.sources for other in left if other is not row)), left[0])

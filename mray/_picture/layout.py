@@ -1,11 +1,11 @@
-"""Where the boxes of a graph stand, and how its edges run between them. Pure.
+"""The places of a graph's boxes, and the routes of its edges between them. Pure.
 
-Boxes stand in layers, each below all that it depends on. The order within the layers is improved, up and down, until fewer edges cross no
-more (K. Sugiyama et al. 1981; barycentres, with exchanges of neighbours as in E. R. Gansner et al. 1993). Then every box moves towards the
+Boxes lie in layers, each below all that it depends on. The order within the layers is improved, up and down, until the crossings become no
+fewer (K. Sugiyama et al. 1981; barycentres, with exchanges of neighbours as in E. R. Gansner et al. 1993). Then every box moves towards the
 boxes that it is connected with, as far as its neighbours let it: the positions of a layer are the least-squares fit that keeps the order
 and the distances, which is isotonic regression (pool adjacent violators).
 
-An edge that passes layers has a *bend* on each. Edges from one box that carry the same are one line up to where they part.
+An edge that passes layers has a *bend* on each. Edges from one box that carry the same value are one line up to where they part.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from itertools import pairwise
 
 Point = tuple[float, float]
 
-#: Distances in points: between the sides of boxes, and between those of a bend and what stands beside it.
+#: Distances in points: between the sides of boxes, and between a bend and its neighbour.
 GAP, BEND_GAP = 26.0, 13.0
 #: How hard edges pull, by how many of their ends are bends: long lines become straight.
 PULLS = (1.0, 2.0, 8.0)
-#: How often the layers are gone through, up or down.
+#: The number of sweeps through the layers, up or down.
 ORDER_SWEEPS, PLACE_SWEEPS = 24, 80
-#: How much of a box's width edges may end on, and how far apart they do.
+#: The share of a box's width that edges may end on, and the distance between their ends.
 PORTS, PORT_GAP = 0.7, 18.0
 
 
@@ -46,8 +46,8 @@ def lay_out(
 ) -> Layout:
     """Places for boxes of these widths and heights, and routes for edges between their numbers, which have no circle.
 
-    `bundles`: what each edge carries; edges from one box with equal ones share their line. `groups`: box -> group; those of one group
-    stand on one layer. `gap`: the distance between layers.
+    `bundles`: the value that each edge carries; edges from one box with the same value share their line. `groups`: box -> group; the
+    boxes of a group lie on one layer. `gap`: the distance between layers.
     """
     drawing = _Drawing(sizes, edges, bundles or [None] * len(edges), _layers(len(sizes), edges, groups or {}))
     drawing.order()
@@ -62,7 +62,7 @@ def _layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, i
     leader = [leaders.setdefault(groups[box], box) if box in groups else box for box in range(count)]
     found = depths(count, {(leader[source], leader[target]) for source, target in edges})
     if found is None:
-        # Boxes of a group need each other: then each stands where it can.
+        # Boxes of a group depend on each other: then each has a layer of its own.
         leader = list(range(count))
         found = depths(count, set(edges)) or [0] * count
     above: list[list[int]] = [[] for _ in range(count)]
@@ -84,7 +84,7 @@ def _layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, i
 
 
 def depths(count: int, edges: set[tuple[int, int]]) -> list[int] | None:
-    """The length of the longest way to each box, which is the layer of a box that stands as high as it can; None when there is a circle."""
+    """The length of the longest path to each box, which is its highest possible layer; None when there is a circle."""
     below: list[list[int]] = [[] for _ in range(count)]
     missing = [0] * count
     for source, target in edges:
@@ -108,10 +108,10 @@ class Layers:
     def __init__(self, edges: Sequence[tuple[int, int]], bundles: Sequence[Hashable], layers: Sequence[int]) -> None:
         #: The layer of each box and bend.
         self.layer = list(layers)
-        #: The box from which the edges of a bend come, and the box to which the first of them leads; for a box itself.
+        #: The box from which the edges of a bend come, and the box to which the first of them leads; for a box, itself.
         self.origin = list(range(len(layers)))
         self.first_target = list(range(len(layers)))
-        #: edge -> all that it goes through, from box to box.
+        #: edge -> the boxes and bends on its way.
         self.ways: list[list[int]] = []
         bends: dict[tuple[int, Hashable, int], int] = {}
         for (source, target), bundle in zip(edges, bundles, strict=True):
@@ -141,7 +141,7 @@ class _Drawing:
             for upper, lower in pairwise(way):
                 pull = PULLS[self._is_bend(upper) + self._is_bend(lower)]
                 self._above[lower][upper] = self._below[upper][lower] = pull
-        #: What stands on each layer, from left to right.
+        #: The boxes and bends of each layer, from left to right.
         self._rows: list[list[int]] = [[] for _ in range(max(self._layer, default=-1) + 1)]
 
     def _is_bend(self, vertex: int) -> bool:
@@ -151,13 +151,13 @@ class _Drawing:
         return 0.0 if self._is_bend(vertex) else self._sizes[vertex][0]
 
     def _distance(self, left: int, right: int) -> float:
-        """Between the centres of two neighbours, at least."""
+        """The least distance between the centres of two neighbours."""
         gap = BEND_GAP if self._is_bend(left) or self._is_bend(right) else GAP
         return (self._width(left) + self._width(right)) / 2 + gap
 
     # ---------------------------------------------------------------------------------- order
     def order(self) -> None:
-        """Put everything on its layer into an order with few crossings."""
+        """Put the boxes and bends of each layer into an order with few crossings."""
         self._rows = self._first_order()
         best, fewest = [list(row) for row in self._rows], self._crossings()
         for sweep in range(ORDER_SWEEPS):
@@ -171,7 +171,7 @@ class _Drawing:
         self._rows = best
 
     def _first_order(self) -> list[list[int]]:
-        """As they are found, following edges down as far as they go."""
+        """The order in which a search finds them that follows edges down as far as they go."""
         rows: list[list[int]] = [[] for _ in self._rows]
         found: set[int] = set()
         for start in sorted(range(len(self._layer)), key=lambda vertex: (self._layer[vertex], vertex)):
@@ -236,7 +236,7 @@ class _Drawing:
             self._fit(row, xs, dict.fromkeys(row, (0.0, 1.0)))
         for sweep in range(PLACE_SWEEPS):
             down = sweep % 2 == 0
-            # The last sweeps look both ways: a box with none above is drawn by those below.
+            # The last sweeps look both ways: a box with none above is pulled by those below.
             both = sweep >= PLACE_SWEEPS - 8
             for row in self._rows if down else reversed(self._rows):
                 wanted = {}
@@ -252,7 +252,7 @@ class _Drawing:
     def _fit(self, row: Sequence[int], xs: list[float], wanted: Mapping[int, tuple[float, float]]) -> None:
         """Put a layer's centres where they are wanted, with these weights, as far as order and distances allow."""
         offset = 0.0
-        #: Those that touch each other: the sum of wanted places, of weights, and how many there are.
+        #: Runs that touch each other: the sum of wanted places, of weights, and their number.
         blocks: list[list[float]] = []
         offsets = []
         for place, vertex in enumerate(row):
@@ -291,7 +291,7 @@ class _Drawing:
         return Layout(places, tuple(routes), right, max(top - gap, 0.0))
 
     def _ports(self, xs: Sequence[float]) -> tuple[dict[int, float], dict[int, float]]:
-        """Where edges leave and reach the sides of boxes, by edge; from left to right, as what they lead to stands."""
+        """The places where edges leave and reach the sides of boxes, by edge; from left to right, in the order of their other ends."""
         leaving: dict[int, float] = {}
         arriving: dict[int, float] = {}
         for box, (width, _height) in enumerate(self._sizes):
@@ -307,7 +307,7 @@ class _Drawing:
 
 
 def _crossed(neighbours: Sequence[Mapping[int, float]], places: Mapping[int, int], left: int, right: int) -> int:
-    """How many edges of two neighbours cross each other on the way to another layer."""
+    """The number of crossings between the edges of two neighbours on the way to another layer."""
     return sum(places[mine] > places[other] for mine in neighbours[left] for other in neighbours[right])
 
 

@@ -1,6 +1,6 @@
-"""What was measured of a graph, as far as pictures show it. Pure.
+"""The measures of a graph, as far as pictures show them. Pure.
 
-Made of what `CompiledGraph.statistics` returns: under ``"steps"`` by the number that pictures give a step, and under ``"edges"`` by channel
+Made from the result of `CompiledGraph.statistics`: under ``"steps"`` by the step's number in pictures, and under ``"edges"`` by channel
 index, mappings (or records) of the numbers below, any of which may be missing. Times are seconds, sizes bytes.
 
     steps   count  compute_p50  compute_p99  wait_p50  wait_p99
@@ -19,7 +19,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StepMeasure:
-    """One step: how often it ran, how long it computed, how long it waited for its arguments."""
+    """The measures of one step: its runs, its times of computing, its waits for arguments."""
 
     count: int | None = None
     compute_p50: float | None = None
@@ -29,7 +29,7 @@ class StepMeasure:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to write into its box."""
+        """The texts for its box."""
         return tuple(
             line for line in (_times("compute", self.compute_p50, self.compute_p99), _times("wait", self.wait_p50, self.wait_p99)) if line
         )
@@ -37,7 +37,7 @@ class StepMeasure:
 
 @dataclass(frozen=True)
 class EdgeMeasure:
-    """One channel: how many messages of how many bytes, and how long they took."""
+    """The measures of one channel: its messages, their bytes, and their times."""
 
     count: int | None = None
     bytes: float | None = None
@@ -54,7 +54,7 @@ class EdgeMeasure:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to write beside it."""
+        """The texts beside its edge."""
         size = ""
         if self.bytes is not None and self.count != 0:
             size = f"{in_bytes(self.bytes / self.count)} each" if self.count else in_bytes(self.bytes)
@@ -64,7 +64,7 @@ class EdgeMeasure:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """The same, and what there is no room for."""
+        """As `notes`, with the texts that there is no room for."""
         return (*self.notes, *(line for line in map(self._line, ("room", "serialize", "deserialize")) if line))
 
     def _line(self, what: str) -> str:
@@ -73,20 +73,20 @@ class EdgeMeasure:
 
 @dataclass(frozen=True)
 class Measures:
-    """What was measured, by step index, by channel index and by endpoint; `bottleneck` is a step index."""
+    """The measures, by step index, by channel index and by endpoint; `bottleneck` is a step index."""
 
     steps: Mapping[int, StepMeasure] = field(default_factory=dict)
     edges: Mapping[int, EdgeMeasure] = field(default_factory=dict)
-    #: endpoint -> the share of the time in which it did something.
+    #: endpoint -> the share of the time in which it was busy.
     busy: Mapping[str, float] = field(default_factory=dict)
     bottleneck: int | None = None
-    #: Why it is that one, or none.
+    #: The reason for that bottleneck, or for none.
     why: str = ""
 
     def bottleneck_among(self, actors: Mapping[int, str]) -> int | None:
-        """The step that bounds how often the graph can run, as far as it is known; `actors`: step index -> the actor that runs it.
+        """The step that bounds the graph's throughput, None if unknown; `actors`: step index -> the actor that runs it.
 
-        An actor does its steps one after the other, so that the busiest actor is the bound, and its longest step the place to look at.
+        An actor runs its steps one after the other, so the busiest actor is the bound, and its longest step the one to improve.
         """
         if self.bottleneck is not None or self.why:
             return self.bottleneck
@@ -104,7 +104,7 @@ NOTHING_MEASURED = Measures()
 
 
 def measures_of(statistics: Mapping[str, Any], numbers: Mapping[int, int]) -> Measures:
-    """What pictures show of a graph's statistics, whatever is missing left out; `numbers`: step index -> number."""
+    """The measures in a graph's statistics, which may lack any of them; `numbers`: step index -> number."""
     said = {int(number): each for number, each in dict(statistics.get("steps") or {}).items()}
     steps = {step: StepMeasure(**_known(said[number], StepMeasure)) for step, number in numbers.items() if number in said}
     edges = {int(channel): EdgeMeasure(**_known(each, EdgeMeasure)) for channel, each in dict(statistics.get("edges") or {}).items()}

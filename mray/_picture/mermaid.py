@@ -1,6 +1,6 @@
 """A `Figure` as a flowchart of Mermaid, which Markdown on many sites shows as a picture. Pure.
 
-See https://mermaid.js.org/syntax/flowchart.html; quotes, and what it would take for markup, are written as entities.
+See https://mermaid.js.org/syntax/flowchart.html; quotes and markup characters are written as entities.
 """
 
 from __future__ import annotations

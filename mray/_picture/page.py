@@ -1,4 +1,4 @@
-"""Pictures as a page of HTML that stands alone: drag to move, turn the wheel to zoom, point at a box to see its edges. Pure."""
+"""Pictures as one HTML page without other files: drag to move, turn the wheel to zoom, point at a box to see its edges. Pure."""
 
 from __future__ import annotations
 

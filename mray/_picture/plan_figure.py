@@ -10,9 +10,9 @@ from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT, Node
 from mray._picture.figure import PART, Box, Edge, Figure, Owner, owners_of
 from mray._picture.measures import NOTHING_MEASURED, EdgeMeasure, Measures, StepMeasure
 
-#: What the user asked for, and what carries it, where no accelerator is needed.
+#: Hints and transports that need no accelerator.
 HOST = {"auto", "cpu", LOCAL, SHM, COMMUNICATOR}
-#: What the channels of these transports are called: by Ray, where it has them.
+#: Names of the channels of these transports: Ray's, where it has them.
 CHANNEL_NAMES = {
     LOCAL: "IntraProcessChannel",
     SHM: "BufferedSharedMemoryChannel",
@@ -28,7 +28,7 @@ _NO_MEASURE = EdgeMeasure()
 def plan_figure(plan: Plan, names: Mapping[str, str], *, with_channels: bool = False, measures: Measures = NOTHING_MEASURED) -> Figure:
     """The graph, as Ray numbers it; `names` has the class of each actor, by the actor's id.
 
-    `with_channels`: edges say all that is known of their channels. `measures`: what is written into boxes and beside edges.
+    `with_channels`: edges describe their channels in full. `measures`: written into boxes and beside edges.
     """
     shown = nodes(plan.graph)
     numbers = {node: number for number, node in enumerate(shown)}
@@ -43,13 +43,13 @@ def plan_figure(plan: Plan, names: Mapping[str, str], *, with_channels: bool = F
 
 
 def plan_owners(plan: Plan, names: Mapping[str, str], measures: Measures = NOTHING_MEASURED) -> tuple[Owner, ...]:
-    """The actors and workers that run the steps, and how busy they are if that is known."""
+    """The actors and workers that run the steps, with their busy shares if these are known."""
     busy = {actor: f", {share:.0%} busy" for actor, share in measures.busy.items()}
     return owners_of((actor, endpoint_title(actor, names) + busy.get(actor, "")) for actor in plan.graph.actors)
 
 
 def endpoint_title(endpoint: str, names: Mapping[str, str]) -> str:
-    """An endpoint in few words."""
+    """A short name of an endpoint."""
     if endpoint == DRIVER:
         return "driver"
     return endpoint if is_worker(endpoint) else f"{names.get(endpoint, 'Actor')} {endpoint[:6]}"
@@ -61,7 +61,7 @@ def is_worker(endpoint: str) -> bool:
 
 
 def title_of(node: Node) -> str:
-    """What a node that is no call is called."""
+    """The title of a node that is no call."""
     return {
         INPUT_KIND: "InputNode",
         ATTRIBUTE: f"InputAttributeNode[{node.key}]",
@@ -91,7 +91,7 @@ def _box(graph: Graph, node: Node, number: int, names: Mapping[str, str], measur
 
 
 def call_lines(step: Step, names: Mapping[str, str]) -> tuple[str, ...]:
-    """What Ray writes into the box of a call."""
+    """Ray's text in the box of a call."""
     if is_worker(step.actor):
         return f"Function: {step.method}", f"Worker: {step.actor}"
     name = [f"Actor: {names[step.actor]}"] if step.actor in names else []
@@ -105,7 +105,7 @@ def _edge(plan: Plan, source: Node, start: int, target: Node, end: int, with_cha
     value = source_of(source)
     reader = plan.graph.steps[target.step].actor if target.kind == CALL else DRIVER
     if plan.graph.endpoint_of(value) == reader:
-        # The driver may give its own input back: then it is carried nowhere.
+        # The driver may return its own input: then no channel carries it.
         return _described(plan, value, start, end, LOCAL, _local_details(plan, value), with_channels)
     channel = plan.channel_to(value, reader)
     details = channel_details(plan, channel, reader)
@@ -131,7 +131,7 @@ def _described(
 
 
 def _hint(graph: Graph, value: Source) -> tuple[str, ...]:
-    """What the user has said of a value, in a line; nothing otherwise."""
+    """The user's hint about a value, in a line; empty without one."""
     transfer = graph.transfers.get(value)
     if transfer is None:
         return ()

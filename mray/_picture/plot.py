@@ -1,4 +1,4 @@
-"""A picture of the DAG nodes that a user wrote, compiled or not: what `mray.dag.plot` draws."""
+"""A picture of the DAG nodes that a user wrote, compiled or not, for `mray.dag.plot`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Drawing:
 
 
 def plot(dag: DAGNode, to_file: str | None = None) -> Any:
-    """Draw the graph that ends in `dag` into a picture file; the suffix says the format, PNG without one.
+    """Draw the graph that ends in `dag` into a picture file; the format follows from the suffix, PNG without one.
 
     Under IPython the picture is returned for display, and `to_file` may be left out. Raises ImportError when the program ``dot`` is not
     installed, ValueError for a format that it does not know.
@@ -38,7 +38,7 @@ def plot(dag: DAGNode, to_file: str | None = None) -> Any:
     made = picture(Drawing(dag).to_string(), path.suffix[1:] if path is not None and path.suffix else "png")
     if path is not None:
         path.write_bytes(made)
-    # A program under IPython has imported it; no other program wants it.
+    # A program under IPython has imported it; no other program needs it.
     display = sys.modules.get("IPython.display")
     if display is None:
         return None
@@ -60,7 +60,7 @@ def _upwards(root: Outlined, found: Mapping[Outlined, Outline]) -> list[Outlined
 
 
 def _names(plain_names: Mapping[Outlined, str]) -> dict[Outlined, str]:
-    """A name for each; what is called several times is numbered from the second on."""
+    """A name for each node; nodes with the same name are numbered from the second on."""
     names: dict[Outlined, str] = {}
     taken: set[str] = set()
     for node, plain in plain_names.items():

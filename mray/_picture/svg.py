@@ -1,9 +1,9 @@
-"""A `Figure` as SVG. Pure; needs nothing but `layout`.
+"""A `Figure` as SVG. Pure; needs only `layout`.
 
-Text is measured by a table of how wide characters are in Helvetica, with some room: fonts differ from machine to machine.
+Text is measured by a table of the widths of Helvetica's characters, with some room: fonts differ from machine to machine.
 
 Every DAG node is a ``<g class="box">`` with its number in ``data-number``, every edge a ``<g class="edge">`` with ``data-source`` and
-``data-target``: what scripts and tests look for.
+``data-target``, for scripts and tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mray._picture.figure import MAKE, Box, Edge, Figure, Stroke, stroke_of
 from mray._picture.layout import PORT_GAP, PORTS, Layout, Point, lay_out
 
 FONT = "Helvetica, Arial, sans-serif"
-#: Sizes of text in points: what boxes say, what stands beneath it, what stands beside edges.
+#: Sizes of text in points: titles of boxes, texts beneath them, texts beside edges.
 TITLE, SMALL, LABEL = 13.0, 10.5, 9.5
 MARGIN = 16.0
 #: Widths of boxes are multiples of this.
@@ -64,7 +64,7 @@ def document(width: float, height: float, body: str, title: str) -> str:
 
 # -------------------------------------------------------------------------------------------- text
 def text_width(text: str, size: float) -> float:
-    """How wide a text is, in points; rather too much than too little."""
+    """The width of a text in points, rounded up."""
     return sum(_WIDTHS.get(character, 0.58) for character in text) * size * 1.04
 
 
@@ -89,7 +89,7 @@ def write(x: float, y: float, text: str, size: float, *, anchor: str = "middle",
 
 # -------------------------------------------------------------------------------------------- boxes
 def _sizes(figure: Figure) -> list[Point]:
-    """Widths and heights. Wide enough for the ends of all edges, and not all a little different, so that chains are straight."""
+    """Widths and heights. Wide enough for the ends of all edges, and rounded, so that chains are straight."""
     arriving = Counter(edge.target for edge in figure.edges)
     leaving = Counter(edge.source for edge in figure.edges)
     sizes = []
@@ -179,12 +179,12 @@ def _arrows(figure: Figure, mark: str) -> str:
 
 
 # -------------------------------------------------------------------------------------------- labels of edges
-#: Where on its last curve a label may stand, the best place first.
+#: Places for a label on its last curve, the best first.
 _SPOTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82)
 
 
 def _labels(edges: Sequence[Edge], routes: Sequence[Sequence[Point]]) -> list[str]:
-    """The texts beside edges, each where it hides the least; preferably near what the edge leads to."""
+    """The texts beside edges, each where it hides the least; preferably near the edge's target."""
     curves = own_curves(routes)
     taken = _Taken()
     for number, own in enumerate(curves):
@@ -211,7 +211,7 @@ def _labels(edges: Sequence[Edge], routes: Sequence[Sequence[Point]]) -> list[st
 
 
 class _Taken:
-    """What labels should not hide, in squares, so that only what is near is looked at."""
+    """Points and labels that a label should not hide, by squares, so that only near ones are looked at."""
 
     #: The sides of a square in points.
     SIDE = 60.0
@@ -221,7 +221,7 @@ class _Taken:
         self._labels: dict[tuple[int, int], list[Rectangle]] = {}
 
     def add_point(self, point: Point, edge: int) -> None:
-        """A point of an edge."""
+        """Add a point of an edge."""
         self._points.setdefault((int(point[0] // self.SIDE), int(point[1] // self.SIDE)), []).append((point, edge))
 
     def add_label(self, at: Rectangle) -> None:
@@ -229,7 +229,7 @@ class _Taken:
             self._labels.setdefault(square, []).append(at)
 
     def hidden_by(self, at: Rectangle, edge: int) -> float:
-        """How bad a place is for the label of an edge: other labels count most, then other edges."""
+        """The cost of a place for the label of an edge: other labels count most, then other edges."""
         left, top, right, bottom = at
         cost = 0.0
         for square in self._squares(at):
@@ -300,7 +300,7 @@ def _legend(figure: Figure) -> tuple[str, Point]:
 
 
 def columns(rows: Sequence[tuple[str, str]], most: int = 16) -> tuple[str, Point]:
-    """Rows of a sign and a text, so many in a column at most; and how large they are."""
+    """Rows of a sign and a text, so many in a column at most; and their size."""
     made, left, height = [], 0.0, 0.0
     for first in range(0, len(rows), most):
         column = rows[first : first + most]

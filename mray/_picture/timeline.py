@@ -28,7 +28,7 @@ from mray._trace.span import (
     Span,
 )
 
-#: Told apart also by people who see red and green as one (after Okabe and Ito).
+#: Colours that people who see red and green as one can tell apart, too (after Okabe and Ito).
 COLOURS = {
     COMPUTE: "#009E73",
     EXECUTE: "#009E73",
@@ -57,7 +57,7 @@ _NAMES = {
     SUBMIT: "submit",
     CALL: "call",
 }
-#: Kinds whose slices need no name: that of the slice around them says it, or their colour.
+#: Kinds whose slices need no name: their colour or the name of the slice around them is enough.
 _UNNAMED = frozenset({READ_WAIT, WRITE_WAIT, EXECUTE, ARGUMENTS, REPLY})
 #: Arrows above so many hide what is below them.
 MOST_ARROWS = 400
@@ -66,9 +66,9 @@ _LEAST_NAMED = 0.04
 
 
 def draw(recordings: Sequence[Recording], path: str | os.PathLike[str], *, begin: float = 0.0, seconds: float | None = None) -> int:
-    """Draw what happened in a window: `seconds` of it from `begin` seconds after the first span on; the slices that are in the picture.
+    """Draw the spans of a window: `seconds` of it from `begin` seconds after the first span on; returns the number of drawn slices.
 
-    The format follows from the suffix of `path`. ImportError when matplotlib is missing, ValueError when there is nothing in the window.
+    The format follows from the suffix of `path`. ImportError when matplotlib is missing, ValueError when the window has no spans.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
@@ -89,7 +89,7 @@ def draw(recordings: Sequence[Recording], path: str | os.PathLike[str], *, begin
     width = (last - origin) / scale
 
     names = {each.pid: each.name for each in recordings}
-    # The rows of a process stand together.
+    # The rows of a process are drawn together.
     shown = {key: spans for pid in names for key, spans in shown.items() if key[0] == pid}
     figure = Figure(figsize=(16, 1.6 + 0.55 * len(shown)), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)

@@ -1,8 +1,8 @@
-"""When each operation of a schedule can take place: the schedule as a `Chart`. Pure.
+"""The earliest time of each operation of a schedule: the schedule as a `Chart`. Pure.
 
-Time counts in steps, or in seconds where computing was measured. Everything begins as early as it can: after what its actor did before,
-after what it reads was written, and, where several actors meet, when all of them have come. The driver writes the input at 0 and reads each
-result when it is written. Several executions follow each other as closely as the actors let them.
+Time counts in steps, or in seconds where computing was measured. An operation begins as early as it can: after its actor's earlier one,
+after the value that it reads was written, and, where several actors meet, when all of them have come. The driver writes the input at 0 and
+reads each result when it is written. Several executions follow each other as closely as the actors allow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mray._picture.figure import Owner
 from mray._picture.measures import NOTHING_MEASURED, Measures
 from mray._picture.plan_figure import endpoint_title, plan_owners
 
-#: What a picture of a schedule is called: Ray's name.
+#: The default file name of a schedule's picture: Ray's.
 SCHEDULE = "compiled_graph_schedule"
 
 
@@ -44,17 +44,17 @@ class Arrow(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """Lanes, what happens on them, and what passes between them."""
+    """Lanes, the bars on them, and the arrows between them."""
 
     lanes: tuple[Owner, ...]
     bars: tuple[Bar, ...]
     arrows: tuple[Arrow, ...]
-    #: step index -> what it is called, and its number.
+    #: step index -> its name and number.
     titles: dict[int, str]
     numbers: dict[int, int]
     #: Whether lengths are seconds that were measured.
     is_measured: bool
-    #: Whether communication through NCCL runs beside the computing, and what the lanes say of it is only its beginning.
+    #: Whether communication through NCCL runs beside the computing, so that its bars are only its beginning.
     overlaps: bool = False
 
 
@@ -75,7 +75,7 @@ class _Clock:
         computed = {step: each.compute_p50 for step, each in measures.steps.items() if each.compute_p50}
         self._is_measured = bool(computed)
         known = sorted(computed.values())
-        #: What was not measured: a step takes as long as one in the middle, reading and writing a small part of the longest.
+        #: The length of steps that were not measured: the median; reading and writing take a small part of the longest.
         self._usual = known[len(known) // 2] if known else 2.0
         self._computed = computed
         self._short = max(known) / 12 if known else 1.0
@@ -113,7 +113,7 @@ class _Clock:
         return Chart(lanes, tuple(self._bars), tuple(self._arrows), titles, numbers, self._is_measured, self._plan.overlap)
 
     def _together(self, lists: Mapping[str, Sequence[tuple[int, Operation]]], done: Mapping[str, int], endpoint: str) -> list[str] | None:
-        """The endpoints that do their next operation at the same time as this one; None while it has to wait."""
+        """The endpoints that run their next operation at the same time as this one; None while it has to wait."""
         execution, operation = lists[endpoint][done[endpoint]]
         if operation.kind == READ:
             return [endpoint] if (execution, operation.channel) in self._written else None
@@ -130,7 +130,7 @@ class _Clock:
         return members
 
     def _arrival(self, execution: int, operation: Operation) -> float:
-        """When what an operation reads is there. Where the writer waits for its readers, they read while it writes."""
+        """The time at which an operation's value is there to be read. Where the writer waits for its readers, they read while it writes."""
         if operation.kind != READ:
             return 0.0
         bar = self._bars[self._written[execution, operation.channel]]
@@ -154,7 +154,7 @@ class _Clock:
         return seconds or self._short
 
     def _collect(self, executions: int) -> None:
-        """The driver reads its results."""
+        """Add the driver's reads of its results."""
         outputs = [channel for channel in self._plan.channels if DRIVER in channel.readers]
         free = max((bar.end for bar in self._bars if bar.lane == 0), default=0.0)
         wanted = [(each, channel) for each in range(executions) for channel in outputs if (each, channel.index) in self._written]

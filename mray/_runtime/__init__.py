@@ -9,15 +9,15 @@ Nine rooms, each with a page of its own; imports go down only:
 
 ::
 
-    session                                    begun, found, joined, ended: the driver's side
-    worker   observe   environment   node      user code runs | looking on | what user code wants | leases, actors, deaths
+    session                                    starting, finding, joining and ending a session: the driver's side
+    worker   observe   environment   node      running user code | state queries | runtime environments | leases, actors, deaths
     client                                     calls and replies
     objects                                    values, owned and borrowed
-    connections                                who talks with whom, and how that ends
-    processes                                  how interpreters of ours are started and watched
+    connections                                messages to the node and to peers, and how connections end
+    processes                                  starting and supervising mray's own interpreters
 
 Rejected: one kind of session that everybody joins, as Ray has it. Most programs want to be alone with their machine, and to leave
-nothing; a private session needs no name, no start and no stop, and its workers are there before its driver has said hello.
+nothing; a private session needs no name, no start and no stop, and its workers are there before its driver has joined.
 
 Rejected: workers as direct children of the node, by a double fork. It costs a second fork per worker, and the kernel's lifeline
 (`mray._ipc.process`) already ties a worker to the node whoever its parent is.

@@ -73,7 +73,7 @@ class Actors:
         #: The last state of the dead, as `ACTOR_STATE` says it.
         self._tombstones = History(TOMBSTONES, TOMBSTONE_BYTES)
         #: Listings of the latest dead ones.
-        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
+        self._dead = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
         #: Watchers and holders of actors whose creation has not been read yet: it is on its way in another socket.
         self._early: dict[bytes, tuple[Ordered[str], Ordered[str]]] = {}
         #: Such actors that somebody has killed, and whether without a restart.
@@ -315,7 +315,7 @@ class Actors:
         actor.cause = cause
         self._announce(actor)
         self._tombstones[actor.id] = self._state_message(actor)
-        self._graves[actor.id] = self._describe(actor)
+        self._dead[actor.id] = self._describe(actor)
         members = self._floor.members
         for process in actor.holders:
             if process in members:
@@ -363,17 +363,17 @@ class Actors:
             del self._early[actor_id]
 
     # ------------------------------------------------------------------------------------ listings
-    def forget_graves(self) -> None:
+    def forget_dead(self) -> None:
         """Remove the dead from listings."""
-        self._graves.clear()
+        self._dead.clear()
 
     def named(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
         return [{"name": name, "namespace": space} for (space, name) in self._names if all_namespaces or space == namespace]
 
     def listing(self, *, dead: bool = False) -> list[dict[str, Any]]:
         """Every actor, with `dead` also the last of those that were."""
-        graves = self._graves if dead else ()
-        return [*graves, *map(self._describe, self.records.values())]
+        dead_rows = self._dead if dead else ()
+        return [*dead_rows, *map(self._describe, self.records.values())]
 
     def _describe(self, actor: ActorRecord) -> dict[str, Any]:
         cause = actor.cause

@@ -225,7 +225,7 @@ class Groups:
         #: Those that were removed while some of their bundles were in use, and may still be.
         self._removed: dict[bytes, GroupRecord] = {}
         #: Listings of the removed ones.
-        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
+        self._removed_rows = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
     # ------------------------------------------------------------------------------------ their lives
     def create(self, process: str, request: int, group_id: bytes, spec: dict[str, Any]) -> None:
@@ -309,7 +309,7 @@ class Groups:
         """Keep of groups that are removed, and whose bundles nobody uses, what listings say of them."""
         for group in [group for group in self._removed.values() if not any(pool.users for pool in group.pools)]:
             del self._removed[group.id]
-            self._graves[group.id] = self._describe(group)
+            self._removed_rows[group.id] = self._describe(group)
 
     def member_died(self, process: str) -> None:
         """A process is dead: nobody answers it, and a driver's groups go with it."""
@@ -357,7 +357,7 @@ class Groups:
 
     def listing(self) -> list[dict[str, Any]]:
         """Every group, for tables."""
-        return [*self._graves, *map(self._describe, self.all())]
+        return [*self._removed_rows, *map(self._describe, self.all())]
 
     @staticmethod
     def _describe(group: GroupRecord) -> dict[str, Any]:

@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from mray._api.current import renew
+from mray._api import current
 
 __all__ = ["reset"]
 
@@ -33,4 +33,4 @@ def reset() -> None:
     once. Call it when no other thread of this process is about to use mray. RaySystemError when there is no session, and in a worker. A
     session that other drivers share, and engines other than the native one, end, and another one is started with the same options.
     """
-    renew()
+    current.reset()

@@ -388,7 +388,7 @@ def test_what_can_never_be_scheduled_is_told_once_and_disturbs_nobody(run_progra
     assert texts[2].startswith("The task f can never be scheduled: The node specified via NodeAffinitySchedulingStrategy doesn't exist")
     assert "can never be created: this machine has {'CPU': 1.0, 'memory'" in texts[3]
     assert "_free_lease" not in texts[3]
-    assert all(text.endswith("Whoever waits for it is told so.") for text in texts)
+    assert all(text.endswith("Waiting for it raises this error.") for text in texts)
 
 
 def test_nodes_describe_this_host(ray_session):

@@ -1,4 +1,4 @@
-"""Peers of our user who say what makes no sense, to a node, a worker and a driver: they lose their connection and nobody else does."""
+"""Peers of our user that send invalid messages to a node, a worker and a driver: they lose their connection and no other peer does."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def test_drivers_that_are_not_admitted_leave_no_row(tmp_path: Path, eventually: 
         node = str(next(Path(folder).rglob(NODE_SOCKET)))
         for number in range(20):
             process = f"{number:016x}"
-            for name, wishes in ((process, {}), (process, {"namespace": "n", "place": 5}), ("../" + process, {})):
-                answer = say(connect(node), encode((m.HELLO, m.ROLE_DRIVER, name, os.getpid(), wishes)))
+            for name, job_spec in ((process, {}), (process, {"namespace": "n", "place": 5}), ("../" + process, {})):
+                answer = say(connect(node), encode((m.HELLO, m.ROLE_DRIVER, name, os.getpid(), job_spec)))
                 assert decode_message(answer[4:])[0] == m.PROTOCOL_ERROR
         row = "import mray; mray.init(address='auto', logging_level='ERROR'); print(mray._api.current.backend_if_started().facts()['row'])"
         assert int(run("-c", row)) == 1

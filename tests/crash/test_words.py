@@ -173,7 +173,7 @@ BECAME: dict[Callable[[Path], None], str] = {
     removed: "not there any more: somebody else has removed it",
     cut_short: "not whole any more: somebody else has cut it short",
     replaced: "not a file any more: somebody else has put something in its place",
-    of_another_user: "not ours any more: it belongs to user 1234, who is not this one (0)",
+    of_another_user: "not owned by this user (0) any more: it belongs to user 1234",
 }
 
 

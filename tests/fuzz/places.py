@@ -76,7 +76,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_runtime.worker.executor:Executor._is_retried",
         "_runtime.worker.executor:Executor.become",
         "_runtime.objects.registered_transports:receive",
-        "_runtime.objects.registered_transports:transport_of",
+        "_runtime.objects.registered_transports:decode_transport",
         "proxy._interpreter:Interpreter.serve",
         "util._worker_pool:Member.begin",
         "util._worker_pool:Member.learn",

@@ -1,4 +1,4 @@
-"""What processes of a session really say fits the shapes by which nonsense is told: those are asked only when something has failed."""
+"""Messages that processes of a session really send fit the schemas that are checked once a handler has failed."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ BOUNDS = {
     "_runtime.client.memory_retries:MemoryRetries.take": "task_oom_retries times for each task",
     "_runtime.node.node:Node._answer_trimmed": "for _TRIM_WAIT seconds",
     "_runtime.node.node:Node._carry_out": ONCE,
-    "_runtime.node.node:Node._stay_young": "as long as the node lives, which touches what is its own",
+    "_runtime.node.node:Node._touch_files": "as long as the node lives, which touches what is its own",
     "_runtime.node.node:Node.serve": ONCE,
     "_runtime.processes.supervisor:Supervisor._hold": "while the beginning of a line is held back: _LONGEST_HOLD seconds",
     "_runtime.processes.supervisor:Supervisor._look_at_piece": "while the beginning of a line is held back: _LONGEST_HOLD seconds",
@@ -81,7 +81,7 @@ BOUNDS = {
     "pytest_plugin.leaks:assert_nothing_left": "for the seconds that it was given",
     # asking for workers, processes and states
     "_runtime.client.actor_calls:ActorCallers.subscribe": "once for each actor: its state is not unknown then",
-    "_runtime.client.leases:LeasePools.request": "one for each waiting task; tasks hear of MOST_VAIN workers that cannot be connected to",
+    "_runtime.client.leases:LeasePools.request": "one for each waiting task; tasks fail after MOST_UNREACHABLE workers that do not answer",
     "_runtime.processes.template:Template.launch_node": ONCE,
     "_runtime.processes.supervisor:Supervisor._zygote_ended": "_ZYGOTE_ATTEMPTS deaths without a worker; then the session ends",
     "_backends.entry:_run_node": ONCE,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
-from mray._runtime.client.leases import MOST_VAIN, LeasePools
+from mray._runtime.client.leases import MOST_UNREACHABLE, LeasePools
 from mray.exceptions import RaySystemError
 
 
@@ -52,7 +52,7 @@ def test_granted_workers_that_cannot_be_connected_to_are_returned_and_not_asked_
     pool = client.leases.pool("key", {"resources": {"CPU": 1.0}}, False)
     task = Task()
     pool.submit(task)  # type: ignore[arg-type]
-    for lease in range(MOST_VAIN):
+    for lease in range(MOST_UNREACHABLE):
         assert task.error is None
         code, number, _demand = client.node.said.pop()
         assert code == m.LEASE_REQUEST
@@ -60,7 +60,7 @@ def test_granted_workers_that_cannot_be_connected_to_are_returned_and_not_asked_
         returned = client.node.said.pop() if task.error is not None else client.node.said.pop(-2)
         assert returned == (m.LEASE_RETURN, lease)
     assert isinstance(task.error, RaySystemError)
-    assert f"process {MOST_VAIN - 1:x}" in str(task.error)
+    assert f"process {MOST_UNREACHABLE - 1:x}" in str(task.error)
     assert client.node.said == []
     with pytest.raises(IndexError):
         client.node.said.pop()

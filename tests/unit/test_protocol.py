@@ -25,8 +25,8 @@ def nothing(*_fields: object) -> None:
     """A handler."""
 
 
-def test_a_message_that_nobody_may_say_here_gets_no_handler():
-    with pytest.raises(ValueError, match="is for others"):
+def test_a_message_that_no_process_may_send_here_gets_no_handler():
+    with pytest.raises(ValueError, match="cannot be handled here"):
         Dispatch(FROM_NODE, {m.CALL: nothing})
 
 
@@ -40,7 +40,7 @@ def test_a_message_has_one_handler_until_it_is_replaced():
         dispatch.replace(m.TASK, print)
 
 
-def test_what_is_not_handled_is_nonsense():
+def test_a_code_without_a_handler_is_a_protocol_error():
     with pytest.raises(ProtocolViolationError, match="is not for this process"):
         Dispatch(CALLING, {})[m.CALL]
 

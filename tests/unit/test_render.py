@@ -14,7 +14,7 @@ from mray._graph.compiler.compile import plan_graph
 from mray._graph.depicted import draw_schedule_if_asked
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Plan, Source, Step, Transfer
 from mray._graph.structure import nodes
-from mray._picture import door as render
+from mray._picture import artist as render
 from mray._picture.characters import ascii
 from mray._picture.dot_form import dot
 from mray._picture.graphviz import attributes, picture, quote

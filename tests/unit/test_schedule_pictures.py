@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from mray._channel.select import BLOCKING
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import COMPUTE, READ, WRITE, Graph, Source, Transfer
+from mray._picture.artist import visualize_schedule
 from mray._picture.chart_forms import chart_ascii, chart_dot, chart_mermaid
 from mray._picture.chart_svg import chart_svg, label
-from mray._picture.door import visualize_schedule
 from mray._picture.measures import measures_of
 from mray._picture.timing import Bar, Chart, chart
 from tests.unit.test_render import NAMES, ON_ONE_GPU, A, B, plan_of, step

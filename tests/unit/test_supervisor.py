@@ -41,7 +41,7 @@ class Scene:
         self.reactor = Reactor()
         self.reactor.on_fault = lambda _what, error: self.faults.append(error)
         self.supervisor = Supervisor(
-            self.reactor, str(folder), {}, (-1, -1), -1, self._new_line, lambda *fields: self.died.append(fields), self._printed
+            self.reactor, str(folder), {}, (-1, -1), -1, self._new_connection, lambda *fields: self.died.append(fields), self._printed
         )
         self.channel, self.zygote = new_channel()
         self.supervisor.adopt_zygote(PID - 1, self.channel)
@@ -50,7 +50,7 @@ class Scene:
         for fd in others:
             os.close(fd)
 
-    def _new_line(self, _process: str) -> socket.socket:
+    def _new_connection(self, _process: str) -> socket.socket:
         ours, theirs = socket.socketpair()
         ours.close()
         return theirs

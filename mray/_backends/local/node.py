@@ -111,7 +111,7 @@ class LocalNode:
         self.jobs = Jobs()
         self.job = self.jobs.admit(options["job"], os.getpid(), "")
         self._key_values = KeyValues()
-        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
+        self._dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
         self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         self._members = Members(_NoTable())  # type: ignore[arg-type]
         self._facts = self.facts = {
@@ -133,7 +133,7 @@ class LocalNode:
             self._scheduler,
             self._members,
             self.jobs,
-            self._graves,
+            self._dead_workers,
             self._last_calls,
             lambda: 0,
             type(self)._heard.__code__,
@@ -200,7 +200,7 @@ class LocalNode:
         client = here.client
         process = client.process
         record = self._scheduler.workers.workers.get(process)
-        self._graves.append(snapshot.grave(record, process, here.pid, status))
+        self._dead_workers.append(snapshot.dead_worker(record, process, here.pid, status))
         for sim_thread in here.sim_threads:
             self.run_token.throw(sim_thread, Ended(), final=True)
         client.hang_up()

@@ -8,7 +8,7 @@
 A program never waits: an action that would block returns 0, and the program keeps its place. So one thread serves several graphs and
 ordinary calls, and methods always run on the actor's main thread.
 
-    assignment     an actor's orders: its part of the plan, and where everything is
+    assignment     an actor's orders: its part of the plan, and the places of its channels and constants
     program        one graph's part of an actor, compiled to a flat list of actions
     action         a closure that does one operation and returns by how many places the program advances: 0 when it would block
     cell           where a program keeps a value of the current execution between two operations

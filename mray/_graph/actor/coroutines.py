@@ -1,6 +1,6 @@
 """``async def`` methods in programs: each call runs to its end before the program goes on.
 
-On the actor's main thread, all of them in one event loop, so that what a method leaves in the loop (locks, tasks, connections) is there for
+On the actor's main thread, all of them in one event loop, so that locks and connections of a method's are there for
 the next call. Tasks that a method leaves behind go on while the next one runs.
 """
 
@@ -23,7 +23,7 @@ def to_the_end(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[...,
 
 
 def event_loop() -> Any:
-    """The event loop of the actor's main thread, which asks: that of the actor's ordinary calls, which run on meanwhile."""
+    """The event loop of the actor's main thread: that of its ordinary calls, which run on meanwhile. Called in that thread."""
     loop = own_loop()
     if loop is None:
         import asyncio  # noqa: PLC0415  (slow to import, and rarely needed)
@@ -44,5 +44,5 @@ def own_loop() -> Any:
 
 
 def use_loop(loop: Any) -> None:
-    """This thread has an event loop already."""
+    """Use this event loop for programs in this thread."""
     _of_thread.loop = loop

@@ -1,7 +1,7 @@
-"""Reading the values of one step from several channels, without waiting for those that do not matter any more.
+"""Reading the values of one step from several channels, without waiting for values that do not matter any more.
 
-In a program. When one of a step's values is a failure, the step is skipped whatever the others are: those that have not come are not waited
-for. They come later all the same, and are thrown away then: until it has done so the inlet *owes* messages.
+In a program. When one of a step's values is a failure, the step is skipped with any other values, and values that have not come are not
+waited for. They come later all the same, and are thrown away then: until it has done so the inlet *owes* messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mray._channel.base import NOTHING, ChannelReader, Failed
 
 
 class Inlet:
-    """One channel of a step; `alone`: no other step of this actor uses its value, and its writer waits for nobody."""
+    """One channel of a step; `alone`: no other step of this actor uses its value, and its writer does not wait for readers."""
 
     __slots__ = ("alone", "came", "cell", "owed", "reader", "try_read")
 
@@ -24,7 +24,7 @@ class Inlet:
         self.alone = alone
         #: Whether the current execution's value is in its cell.
         self.came = False
-        #: How many messages are to be thrown away before the next value.
+        #: The number of messages to throw away before the next value.
         self.owed = 0
 
     def take(self) -> Any:
@@ -36,7 +36,7 @@ class Inlet:
         return self.try_read()
 
     def settle(self) -> None:
-        """Throw away what is owed and has come."""
+        """Throw away owed messages that have come."""
         while self.owed and self.try_read() is not NOTHING:
             self.owed -= 1
 
@@ -81,5 +81,5 @@ def read_all(inlets: Sequence[Inlet], cells: list[Any], others: Sequence[int]) -
 
 
 def any_ready(inlets: Sequence[Inlet]) -> Callable[[], bool]:
-    """Whether the action would get anywhere. Every channel is asked: asking also tells a writer that waits for room."""
+    """Whether the action would make progress. Every channel is asked: asking also frees room for a waiting writer."""
     return lambda: True in [inlet.ready() for inlet in inlets]

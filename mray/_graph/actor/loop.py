@@ -2,7 +2,7 @@
 
     driver                              actor's main thread
     allocate(Assignment) ------------>  GraphService.handle: open the ends, compile a Program
-    values through channels  <------->  GraphService.run: read, compute, write, until nothing can go on
+    values through channels  <------->  GraphService.run: read, compute, write, until no program can go on
     stop ---------------------------->  GraphService.handle: close the ends
 
 A program keeps its place when an operation would block; then the actor's main loop serves other graphs and ordinary calls. Methods run
@@ -85,11 +85,11 @@ class Program:
         #: The probe from the next execution on; `_exchanging` guards it and the exchange of actions.
         self._wanted: Probe | None = None
         self._exchanging = threading.Lock()
-        #: Whether `run` is to return at the end of the execution even if nobody is pending.
+        #: Whether `run` is to return at the end of the execution even without pending work.
         self._returns = False
         self._readers: tuple[ChannelReader, ...] = tuple(ends.readers.values())
         lone = {channel.index for channel in assignment.channels if len(channel.readers) == 1}
-        #: For each operation, whether it reads what is for this actor alone.
+        #: For each operation, whether it reads a channel that only this actor reads.
         self._alone = [operation.kind == READ and operation.channel in lone for operation in assignment.operations]
         self._place = 0
         #: The thread that runs it.
@@ -99,7 +99,7 @@ class Program:
         self.closed = False
 
     def ready(self) -> bool:
-        """Whether `run` would get anywhere. Tells writers that wait for room, too, so call it before sleeping."""
+        """Whether `run` would make progress. Frees room for waiting writers, too, so call it before sleeping."""
         if self._waits[self._place]():
             return True
         for inlet in self._inlets:
@@ -111,11 +111,11 @@ class Program:
 
     @property
     def waits_alone(self) -> bool:
-        """Whether it has come to an operation that reads what is for this actor alone."""
+        """Whether it has come to an operation that reads a channel that only this actor reads."""
         return self._alone[self._place]
 
     def run(self, pending: Callable[[], object]) -> bool:
-        """Go on until blocked, or until an execution ends while `pending()`; whether it got anywhere."""
+        """Go on until blocked, or until an execution ends while `pending()`; whether it made progress."""
         for inlet in self._inlets:
             if inlet.owed:
                 inlet.settle()
@@ -141,9 +141,9 @@ class Program:
             self.executions += executions
 
     def probe(self, probe: Probe | None) -> None:
-        """From the next execution on there is this probe around its operations, or none. Any thread, at any time.
+        """Put this probe around its operations, or none, from the next execution on. Any thread, at any time.
 
-        Actions are exchanged by the main thread, between two executions: `run` is covered by one that does it. Nothing on the way
+        The main thread exchanges the actions, between two executions: `run` is replaced by a function that does it. No code on the path
         of an execution asks whether there is a probe.
         """
         with self._exchanging:
@@ -163,7 +163,7 @@ class Program:
                 return
             probe = self._wanted
             code = self._code if probe is None else self._compile((*self._probes, probe, *self._always), self._cells)
-            # The first step may have gathered a part of what it needs; what is owed is owed for long.
+            # The first step may have gathered some of its values; owed messages stay owed.
             for inlet, before in zip(code.inlets, self._inlets, strict=True):
                 inlet.came, inlet.owed = before.came, before.owed
             self._actions, self._waits, self._inlets = code.actions, code.waits, code.inlets
@@ -171,7 +171,7 @@ class Program:
             del self.__dict__["run"]
 
     def state(self) -> ProgramState:
-        """Where the actor stands in it. Any thread of the actor's process."""
+        """The actor's place in it. Any thread of the actor's process."""
         stack = _stack_of(self.thread)
         place, executions, running = self._place, self.executions, False
         inner = stack
@@ -180,7 +180,7 @@ class Program:
             if frame.f_code is type(self).run.__code__ and frame.f_locals.get("self") is self:
                 place = frame.f_locals.get("place", place)
                 executions += frame.f_locals.get("executions", 0)
-                # The frame above is the action; what it calls is the user's method, or the channel's.
+                # The frame above is the action; the next is the user's method, or the channel's.
                 inner = stack[position + 2 :]
                 running = True
         busy = running or any(frame.f_code.co_name == "_serve" for frame in stack)
@@ -211,7 +211,7 @@ class Program:
 
 
 def _reads_by(reader: ChannelReader, wanted: ChannelReader | None) -> bool:
-    """Whether a reader is the one that is wanted, perhaps with others around it."""
+    """Whether a reader is the one that is sought, perhaps with wrappers around it."""
     return reader is wanted or (isinstance(reader, WrappedReader) and reader.wraps(wanted))
 
 
@@ -234,10 +234,10 @@ class GraphService:
     def __init__(self, host: GraphHost) -> None:
         self._host = host
         self._spinner: AdaptiveSpinner = host.spinner
-        #: Takes its place where a graph has more processes than there are cores.
+        #: The spinner where a graph has more processes than there are cores.
         self._patience = AdaptiveSpinner()
         self._programs: tuple[Program, ...] = ()
-        #: How many processes the largest of the graphs has per core (see `mray._ipc.spin`).
+        #: The number of processes per core of the largest graph (see `mray._ipc.spin`).
         self._per_core = 0.0
         self._gone: deque[str] = deque()
 
@@ -302,7 +302,7 @@ class GraphService:
         self._set_programs(tuple(program for program in self._programs if not program.closed))
 
     def owner_gone(self, process: str) -> None:
-        """From any thread: this process is dead; the main thread leaves the graphs that it has compiled."""
+        """Have the main thread leave the graphs that a dead process has compiled. Any thread."""
         self._gone.append(process)
 
     def _leave_gone(self) -> None:
@@ -313,7 +313,7 @@ class GraphService:
                     self._stop(program.assignment.graph_id)
 
     def close_all(self) -> None:
-        """The actor ends: leave every graph."""
+        """Leave every graph, as the actor ends."""
         for program in self._programs:
             program.close()
         self._set_programs(())
@@ -325,23 +325,23 @@ class GraphService:
 
     # ------------------------------------------------------------------------------------ running
     def is_its_thread(self) -> bool:
-        """Whether the thread that asks is the one that runs the programs."""
+        """Whether the calling thread is the one that runs the programs."""
         return threading.current_thread() is threading.main_thread()
 
     @property
     def is_active(self) -> bool:
-        """Whether there is any graph here (or one to be left)."""
+        """Whether the actor takes part in any graph (or has to leave one)."""
         return bool(self._programs or self._gone)
 
     def ready(self) -> bool:
-        """Whether `run` would get anywhere."""
+        """Whether `run` would make progress."""
         for program in self._programs:
             if program.ready():
                 return True
         return bool(self._gone)
 
     def run(self, pending: Callable[[], object]) -> bool:
-        """Run every program until all are blocked and spinning brings nothing, or until `pending()`; whether anything moved."""
+        """Run every program until all are blocked and spinning does not help, or until `pending()`; whether any made progress."""
         if self._gone:
             self._leave_gone()
         moved = False
@@ -355,7 +355,7 @@ class GraphService:
         return moved
 
     def _spin(self, pending: Callable[[], object]) -> bool:
-        """Wait a few microseconds for something to do; whether there is."""
+        """Wait a few microseconds until a program can go on; whether one can."""
         if self._per_core <= 1:
             spinner, yield_after = self._spinner, YIELD_AFTER
         elif self._per_core <= MAX_PROCESSES_PER_CORE and all(program.waits_alone for program in self._programs):
@@ -382,15 +382,15 @@ class GraphService:
                 sched_yield()
 
     def state(self, graph_id: str) -> bytes:
-        """Any thread: the pickled `ProgramState` of a graph's program, or of None when the actor takes no part in it (any more)."""
+        """The pickled `ProgramState` of a graph's program, or of None when the actor takes no part in it (any more). Any thread."""
         program = next((program for program in self._programs if program.assignment.graph_id == graph_id), None)
         return pickle.dumps(None if program is None else program.state())
 
     def _statistics(self, graph_id: str) -> bytes:
-        """The pickled counters of what the actor writes, by channel."""
+        """The pickled counters of the actor's writers, by channel."""
         writers = [item for program in self._programs if program.assignment.graph_id == graph_id for item in program.ends.writers.items()]
         return pickle.dumps({number: writer.statistics() for number, writer in writers})
 
     def statistics(self) -> dict[str, int]:
-        """Executions finished, by graph."""
+        """The number of finished executions, by graph."""
         return {program.assignment.graph_id: program.executions for program in self._programs}

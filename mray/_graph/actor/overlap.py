@@ -1,4 +1,4 @@
-"""Communication beside computing: a value that comes through NCCL is waited for by the step that uses it, and no sooner.
+"""Communication beside computing: the step that uses a value from NCCL waits for it, and no earlier step does.
 
 In an actor whose graph was compiled with ``_overlap_gpu_communication=True``. A READ or a collective only begins; the first step that uses
 the value, or the WRITE that passes it on, has the current stream wait for it. The steps between the two compute
@@ -22,7 +22,7 @@ Settle = Callable[[], None]
 
 
 class _AheadReader(WrappedReader):
-    """Reads what has only begun to come."""
+    """Reads values whose transfer has only begun."""
 
     __slots__ = ("_read_ahead",)
 
@@ -63,14 +63,14 @@ class Overlap:
         constants: Sequence[Any],
         communicators: Mapping[int, Communicator],
     ) -> None:
-        #: Those of the actor's channels, as the program shall read them.
+        #: The readers of the actor's channels, as the program reads them.
         self.readers = dict(readers)
         self._settles: dict[Source, Settle] = {}
         if not assignment.overlap:
             return
         for channel in assignment.channels:
             reader = readers.get(channel.index)
-            # One that is moved to another device is used at once.
+            # A value that is moved to another device is used at once.
             if channel.transport == NCCL and isinstance(reader, CommunicatorReader):
                 self.readers[channel.index] = _AheadReader(reader)
                 self._settles[channel.source] = reader.settle

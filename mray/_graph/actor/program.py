@@ -4,7 +4,7 @@ Each action does one operation and returns how many places the program advances:
 up and walks no attributes: ends, cells and methods are bound when the graph is allocated. The most common program, one step that reads
 one value and sends one on, is one action for all three operations.
 
-A method that raises makes a `Failed`, which travels along the edges in the value's stead; steps that receive one are skipped and
+A method that raises makes a `Failed`, which travels along the edges in the place of the value; steps that receive one are skipped and
 pass it on. Exceptions that end a process (SystemExit, KeyboardInterrupt) are not caught.
 """
 
@@ -36,7 +36,7 @@ Fail = Callable[[BaseException, str], bytes]
 
 
 class Code(NamedTuple):
-    """A compiled program: `waits[i]` says whether action i would get anywhere now."""
+    """A compiled program: `waits[i]()` is whether action i would make progress now."""
 
     actions: list[Action]
     waits: list[Callable[[], bool]]
@@ -62,7 +62,7 @@ def compile_program(
 ) -> Code:
     """The actions of an actor; raises when a method is missing or cannot run in a graph.
 
-    `probes` look on from around the reads, writes and methods. `cells` are those of the same program that was compiled before.
+    `probes` are put around the reads, writes and methods. `cells` are those of the program's earlier compilation.
     """
     steps = {step.index: step for step in assignment.steps}
     channels = {channel.index: channel for channel in assignment.channels}
@@ -115,7 +115,7 @@ def compile_program(
 def _inlets(
     assignment: Assignment, place: int, readers: Mapping[int, ChannelReader], channels: Mapping[int, Channel], numbers: dict[Source, int]
 ) -> list[Inlet]:
-    """The READs of one step that follow each other from `place` on; one that blocks stands alone."""
+    """The READs of one step that follow each other from `place` on; one whose channel blocks is alone."""
     found: list[Inlet] = []
     step = assignment.operations[place].step
     for operation in assignment.operations[place:]:
@@ -140,14 +140,14 @@ def _add_reads(code: Code, step: Step, inlets: list[Inlet], numbers: dict[Source
         code.actions.append(_read(first.try_read, code.cells, first.cell))
         code.waits.append(first.reader.ready)
         return
-    # One action for all of them; the places of the others are never come to.
+    # One action for all of them; the program never comes to the places of the others.
     code.actions.extend([read_all(inlets, code.cells, others)] * len(inlets))
     code.waits.extend([any_ready(inlets)] * len(inlets))
     code.inlets.extend(inlets)
 
 
 def _is_given_away(channel: Channel, assignment: Assignment) -> bool:
-    """Whether nobody in this actor needs the value of a channel once it is written."""
+    """Whether no step of this actor needs the value of a channel once it is written."""
     carried = sum(each.source == channel.source for each in assignment.channels)
     return carried == 1 and not any(channel.source in step.sources for step in assignment.steps)
 
@@ -158,7 +158,7 @@ def _makes_tensors(step: Step, channels: Sequence[Channel]) -> bool:
 
 
 def _with_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, making its tensors where they can be sent from without a copy."""
+    """The method, made to allocate its tensors where they can be sent from without a copy."""
     devices = platform()
     assert devices is not None, "it has opened the edge"
 
@@ -193,7 +193,7 @@ def _callable_of(instance: Any, step: Step, constants: list[Any], communicators:
 
 # ------------------------------------------------------------------------------------------ actions
 def _fuse(assignment: Assignment, steps: dict[int, Step], channels: dict[int, Channel]) -> tuple[Operation, Step, Operation] | None:
-    """READ, COMPUTE, WRITE of one step that needs one value: the whole program, or None."""
+    """READ, COMPUTE, WRITE of one step with one value if that is the whole program, else None."""
     operations = assignment.operations
     if [operation.kind for operation in operations] != ["READ", "COMPUTE", "WRITE"]:
         return None
@@ -257,7 +257,7 @@ def _relay(
 def _relay_and_give(
     try_read: Callable[[], Any], method: Callable[[Any], Any], try_give: Callable[[list[Any]], bool], name: str, failure: Fail
 ) -> list[Action]:
-    """As `_relay`, and keeps no reference to what it sends."""
+    """As `_relay`, without a reference to the sent value."""
     box: list[Any] = []
 
     def relay() -> int:

@@ -4,21 +4,20 @@
     event loops --------> LoopWatcher ---+--> CompiledGraph ---> input ring ---> actors
     other processes ----> RemoteCallers -+        Results <----- output rings <---+
 
-`CompiledGraph` owns all that changes: counters, results, the ends of channels, and the lock that guards them. Its other half are claims
-(refs and futures), which own only whether they are done; they and the rest know the graph as `executions.Executions`, so that nothing here
-imports its own user.
+`CompiledGraph` owns all state: counters, results, the ends of channels, and the lock that guards them. Claims (refs and futures) own only
+whether they are done; they and the other modules know the graph as `executions.Executions`, so that no module here imports its own user.
 
     execution      one input on its way through the graph, by its number: submitted, in flight until its results have come, then finished
-    result         what one output of one execution has brought: a value, or a `Failed`
-    kept           finished, and not taken by its claim yet
+    result         one output of one execution: a value, or a `Failed`
+    kept           said of a result: finished, and not taken by its claim yet
     claim          the right to take one result once: `CompiledDAGRef`, `CompiledDAGFuture`; across processes `RemoteRef`, `RemoteFuture`
-    backpressure   what `execute` does when too many executions are in flight or results are kept: refuse, or wait for room
+    backpressure   the answer of `execute` to too many executions in flight or kept results: refuse, or wait for room
     room           the state in which one more execution may be submitted
     completion     a callback for a finished execution, or for room: for callers that wait without a thread
     loop watcher   the watch of an event loop over the doorbells of its process
-    owner          the process that compiled a graph; `GraphHandle` is what other processes are handed of it
-    flight         one execution that another process has asked its owner for
-    liveness       whether all actors live, asked of the kernel before a result of device memory is read
+    owner          the process that compiled a graph; other processes get a `GraphHandle` of it
+    flight         one execution that another process has requested of the owner
+    liveness       whether all actors live; the kernel is asked before a result in device memory is read
 
 Rejected: a thread that reads results and completes futures (a hand-over costs more than the round trip); a second class for the engine
 behind `CompiledGraph` (its calls would be one hop longer on the path of `execute` and `get`).

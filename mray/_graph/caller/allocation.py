@@ -22,7 +22,7 @@ from mray._trace.torch_profiler import FOLDER
 class Allocation:
     """The channels and workers that a compiled graph has made.
 
-    `actors`: endpoint -> the id of the actor that runs it; `workers`: the handles of those that were leased for functions.
+    `actors`: endpoint -> the id of the actor that runs it; `workers`: the handles of workers that were leased for functions.
     """
 
     def __init__(self, host: GraphHost, plan: Plan, actors: dict[str, str], workers: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ class Allocation:
         self.profilers = Profilers(torch, settings.CGRAPH_NVTX_PROFILING.get())
 
     def stop(self) -> list[Pending]:
-        """Ask the actors to leave the graph; does not wait, and the dead do not mind."""
+        """Ask the actors to leave the graph; does not wait. Dead actors count as having left."""
         for endpoint in self.actors:
             with contextlib.suppress(Exception):
                 self._left[endpoint] = self.host.request(self.processes[endpoint], STOP, self.plan.graph_id.encode())
@@ -48,13 +48,13 @@ class Allocation:
 
     def end_workers(self) -> None:
         """Give the workers of the graph's functions back. Idempotent."""
-        # They are actors that nobody else has a handle of.
+        # They are actors, and these are their only handles.
         self._workers.clear()
 
     def release(self, patience: float = 0.0) -> None:
-        """Let go of the own ends and of every name. Idempotent.
+        """Close the own ends and remove every name. Idempotent.
 
-        Where tensors were in memory of devices, waits so many seconds at most until it is given back.
+        Where tensors were in memory of devices, waits so many seconds at most until that is given back.
         """
         # POINT graph left
         self.ends.close()
@@ -64,7 +64,7 @@ class Allocation:
         lending = [channel for channel in self.plan.channels if channel.transport in DEVICE]
         trimmed = {endpoint for channel in lending for endpoint in (channel.writer, *channel.readers)} - {DRIVER}
         trimmed.update(endpoint for endpoint, pending in self._left.items() if _lent(pending))
-        # Not before: the last to close an end lets the others have their memory back.
+        # Not before: the last process to close an end frees the memory of the others.
         for endpoint in trimmed:
             with contextlib.suppress(Exception):
                 self.host.request(self.processes[endpoint], TRIM, b"")
@@ -73,7 +73,7 @@ class Allocation:
 
 
 def _lent(pending: Pending) -> bool:
-    """Whether an actor has left the graph and keeps for others what it had passed on to them."""
+    """Whether an actor has left the graph and keeps values for others that it had passed on to them."""
     try:
         return pending.done() and pending.result() == LENT
     except Exception:  # dead

@@ -3,8 +3,8 @@
     execute: value -> input channel -> actors ... -> output channels -> get
 
 `execute` does not wait for results: so many executions may be in flight, and one more is refused, or waits. Results arrive in the order
-of execution; `get` out of order keeps what comes earlier until it is asked for. Dropped refs are noted by their finalizers, and their
-results are thrown away when they come.
+of execution; `get` out of order keeps earlier results until they are taken. Finalizers record dropped refs, and their results are thrown
+away when they come.
 
 Any thread may call, and coroutines of any event loop (`mray._graph.caller.future`). One lock guards the counters and the ends; no thread
 sleeps while holding it.
@@ -55,7 +55,7 @@ from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChann
 logger = logging.getLogger(__name__)
 
 
-#: Seconds after which an `execute` that waits for room says so in the log.
+#: Seconds after which an `execute` that waits for room logs that.
 PATIENCE = 10.0
 
 
@@ -97,9 +97,9 @@ class CompiledGraph(Depicted):
         self._participants = Participants(host, plan, self._names, made.processes)
         self._lock = threading.Lock()
         self._is_teardown = False
-        #: Why the graph can go on no more: an actor died.
+        #: The error for which the graph can go on no more: an actor died.
         self._broken: Exception | None = None
-        #: Invariant: true when torn down or broken. One look on the hot path.
+        #: Invariant: true when torn down or broken. One check on the hot path.
         self._stopped = False
 
         writers = [made.ends.writers[channel.index] for channel in plan.channels_of(INPUT)]
@@ -117,19 +117,19 @@ class CompiledGraph(Depicted):
         self._readers = tuple(made.ends.readers[_channel_index(plan, source)] for source in sources)
         picks = [_picker(sources.index(output.source), output) for output in graph.outputs if output.source is not None]
         self._results = Results([reader.try_read for reader in self._readers], picks)
-        #: The fast way of a graph with one output that needs no picking apart.
+        #: The only reader, for the fast path of a graph with one whole output; else None.
         self._fast_read = self._readers[0].try_read if len(sources) == len(graph.outputs) == 1 and graph.outputs[0].key is None else None
-        #: The same; None while somebody waits for room, and must be told of every result that is taken.
+        #: The same; None while a caller waits for room, and every result that is taken must wake it.
         self._only_read = self._fast_read
         self.note_drop: Callable[[tuple[int, int | None]], None] = self._results.dropped.append
         self._room_wanted = 0
-        #: Other processes hold it.
+        #: Whether other processes hold it.
         self._is_exported = False
         self.completions = Completions(self, self._lock)
-        #: Whether `get` refuses to keep more results of other refs than may be kept. Not for futures, which is Ray's way, nor where
+        #: Whether `get` refuses to keep more results of other refs than may be kept. Not for futures, as in Ray, nor where
         #: callers wait.
         self._strict = not (limits.wait or limits.enable_asyncio)
-        #: How many executions were submitted.
+        #: The number of submitted executions.
         self._submitted = 0
 
         #: Whether an actor of the graph lives in this very process, whose main thread must then run its program while it waits.
@@ -137,7 +137,7 @@ class CompiledGraph(Depicted):
         self.spinner: AdaptiveSpinner = AdaptiveSpinner(CALLER_WINDOW) if 1 < cores < made.process_count else host.spinner
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         tell = _teller(weakref.WeakMethod(self._break))
-        #: The profile that goes on, and what the latest one that has ended has measured.
+        #: The running profile, and the measures of the latest one that has ended.
         self._profile: Profile | None = None
         self._measured: Digest | None = None
         self._watches = [host.watch_actor(actor, tell, plan.part_of(endpoint)) for endpoint, actor in made.actors.items()]
@@ -148,7 +148,7 @@ class CompiledGraph(Depicted):
         """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
 
         Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`, ActorDiedError when an
-        actor of the graph is dead, and whatever the serialization of the arguments raises.
+        actor of the graph is dead, and the errors of serializing the arguments.
         """
         if kwargs or len(args) != self._arity:
             if self.limits.enable_asyncio:
@@ -165,7 +165,7 @@ class CompiledGraph(Depicted):
                 self._make_way()
             if not self._try_write(value):
                 self._write_later(value)
-            # Not before: waiting gives the lock away.
+            # Not before: waiting releases the lock.
             index = self._submitted
             self._submitted = index + 1
         if self.outputs is None:
@@ -199,7 +199,7 @@ class CompiledGraph(Depicted):
         flying: deque[CompiledDAGFuture | list[CompiledDAGFuture]] = deque()
         async for item in each_of(inputs):
             value = self.checked((item,), {})
-            # What is in flight must be read first: others may need that to give room.
+            # Results of executions in flight are read first: others may need that to make room.
             while (index := -1 if len(flying) >= self.limits.in_flight else self.submit_nowait(value, True)) < 0 and flying:
                 yield await all_of(flying.popleft())
             flying.append(self._futures(index if index >= 0 else await submit_when_there_is_room(self, value)))
@@ -232,7 +232,7 @@ class CompiledGraph(Depicted):
         return index
 
     def _write_later(self, value: Any) -> None:
-        """The input channel is full: an actor is behind by a whole ring."""
+        """Write once the input channel has room: an actor is behind by a whole ring."""
         timeout = self.limits.submit_timeout
         deadline = deadline_of(timeout)
         while not self._try_write(value):
@@ -242,16 +242,15 @@ class CompiledGraph(Depicted):
                 self._raise_stopped()
 
     # ------------------------------------------------------------------------------------ backpressure
-    # So many executions may be in flight. One more is an error, which is Ray's way, or it waits (`Limits.wait`):
+    # So many executions may be in flight. One more is an error, as in Ray, or it waits (`Limits.wait`):
     #
     #     results of dropped refs      are read and thrown away
     #     the oldest result            is read and kept for a later `get`, as long as no more are kept than may be
     #     then                         another thread, coroutine or process has to take one
     #
-    # A thread that would wait for itself gets an error. One that waits for others says so in the log after a while, and every limit of
-    # time is kept.
+    # A thread that would wait for itself gets an error. A thread that waits for others logs that after a while, and keeps every timeout.
     def _way_is_clear(self) -> bool:
-        """Whether one more may be in flight, once results that nobody wants, or that may be kept, are out of the way.
+        """Whether one more may be in flight, once results that are unwanted, or may be kept, are out of the way.
 
         Does not wait. Lock held, here and below.
         """
@@ -266,7 +265,7 @@ class CompiledGraph(Depicted):
         return True
 
     def _make_way(self) -> None:
-        """Too many are in flight: refuse, or wait for the first of them, giving the lock away meanwhile."""
+        """Refuse, or wait for the first of too many executions in flight, without the lock meanwhile."""
         results = self._results
         timeout = self.limits.wait_timeout
         deadline = deadline_of(timeout)
@@ -326,7 +325,7 @@ class CompiledGraph(Depicted):
             return True
 
     def want_room(self, change: int) -> None:
-        """So many more wait for room: until they have it, taking or dropping a result wakes them."""
+        """Count callers that wait for room, by `change`: while there are any, taking or dropping a result wakes them."""
         self._room_wanted += change
         if self._room_wanted:
             self._only_read = None
@@ -337,13 +336,13 @@ class CompiledGraph(Depicted):
 
     # ------------------------------------------------------------------------------------ fetching
     def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
-        """Wait for a result, which is taken: its value or a `Failed`. RayChannelTimeoutError, or why the graph has stopped."""
+        """Wait for a result and take it: its value or a `Failed`. RayChannelTimeoutError, or the error that has stopped the graph."""
         read = self._only_read
         results = self._results
         value: Any = NOTHING
         if read is not None and index == results.finished and not self._stopped and not results.unwanted and self._lock.acquire(False):
             try:
-                # Other threads may have come first.
+                # Another thread may have read first.
                 if index == results.finished and self._only_read is read:
                     value = read()
                     if value is NOTHING and timeout is None:
@@ -419,7 +418,7 @@ class CompiledGraph(Depicted):
         return results.take(index, output)
 
     def read_ahead(self, index: int) -> None:
-        """Read what has come, up to the results of execution `index`, and keep it."""
+        """Read results that have come, up to those of execution `index`, and keep them."""
         results = self._results
         with self._lock:
             if results.dropped:
@@ -431,7 +430,7 @@ class CompiledGraph(Depicted):
                     break
 
     def read_up_to(self, index: int) -> None:
-        """As `read_ahead`, without a limit of what is kept. Lock held."""
+        """As `read_ahead`, without a limit of kept results. Lock held."""
         results = self._results
         if not self._is_teardown:
             if results.dropped:
@@ -446,7 +445,7 @@ class CompiledGraph(Depicted):
 
     @property
     def finished(self) -> int:
-        """How many executions are finished: have brought every result, or failed."""
+        """The number of finished executions: all their results have come, or they have failed."""
         return self._results.finished
 
     @property
@@ -458,15 +457,15 @@ class CompiledGraph(Depicted):
     def any_ready(self) -> bool:
         """Whether any message of a result has come."""
         try:
-            # Every reader is asked: asking also tells a writer that waits for room.
+            # Every reader is asked: asking also frees room for a waiting writer.
             return True in [reader.ready() for reader in self._readers]
         except ValueError:  # another thread has just torn the graph down and let go of the memory
             return True
 
     def may_finish(self) -> bool:
-        """Whether what has come decides the first unfinished execution: all that was missing, or a failure.
+        """Whether the first unfinished execution can finish: all its missing results have come, or a failure has.
 
-        Woken by every output, the thread goes back to sleep at once for all but the one that decides.
+        Every output wakes the thread, which goes back to sleep at once for all but the last.
         """
         try:
             waiting = [reader.ready() for reader in self._readers]
@@ -478,7 +477,7 @@ class CompiledGraph(Depicted):
             return True
 
     def _wait_unlocked(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        """Give the lock away while waiting; returns also when the graph stops. False when the deadline has passed."""
+        """Wait without the lock; returns also when the graph stops. False when the deadline has passed."""
         self._lock.release()
         try:
             return self.wait_until(lambda: self._stopped or predicate(), deadline)
@@ -486,7 +485,7 @@ class CompiledGraph(Depicted):
             self._lock.acquire()
 
     def _unlocked(self, function: Callable[[], T]) -> T:
-        """Call a function that takes its time, without the lock."""
+        """Call a slow function without the lock."""
         self._lock.release()
         try:
             return function()
@@ -561,7 +560,7 @@ class CompiledGraph(Depicted):
         )
 
     def complain_of_waiting(self) -> None:
-        """Say in the log that somebody has waited for room for long."""
+        """Log that a caller has waited for room for long."""
         logger.warning("execute() has waited %g s for results of the compiled graph to be retrieved.\n%s", PATIENCE, self._report())
 
     def _report(self, timeout: float | None = None) -> str:
@@ -580,12 +579,12 @@ class CompiledGraph(Depicted):
     def teardown(self, kill_actors: bool = False) -> None:
         """End the graph; its actors are free for other work, or killed. Idempotent.
 
-        Waits for methods that are running; after `DAGContext.teardown_timeout` seconds it says so in the log and goes on without them.
+        Waits for methods that are running; after `DAGContext.teardown_timeout` seconds it logs a warning and goes on without them.
         """
         self._end(self.limits.teardown_timeout, kill_actors)
 
     def abandon(self) -> None:
-        """The session ends: `teardown` without waiting for anybody, unless traces are yet to be written."""
+        """End the graph with its session: `teardown` without waiting, unless traces are yet to be written."""
         self._end(self.limits.teardown_timeout if self._made.profilers.torch else 0.0, False)
 
     def _end(self, patience: float, kill_actors: bool) -> None:
@@ -607,7 +606,7 @@ class CompiledGraph(Depicted):
         self._made.release(min(patience, SETTLING))
 
     def _break(self, error: Exception) -> None:
-        """The graph can go on no more: waiting callers get the error, the actors leave the graph."""
+        """Stop the graph for good: waiting callers get the error, the actors leave the graph."""
         if not self._stopped:
             self._broken = error
             self._stopped = True
@@ -646,7 +645,7 @@ class CompiledGraph(Depicted):
 
     @classmethod
     def awaited(cls) -> set[int]:
-        """The `id` of each graph that some thread of this process waits for."""
+        """The `id` of each graph that a thread of this process waits for."""
         found = set()
         for innermost in sys._current_frames().values():
             frame: FrameType | None = innermost
@@ -668,24 +667,23 @@ class CompiledGraph(Depicted):
 
     @property
     def actor_to_execution_schedule(self) -> dict[Any, list[Operation]]:
-        """The handle of each actor (of a function's worker: its name) -> what it does in each execution, in order."""
+        """The handle of each actor (of a function's worker: its name) -> its operations in each execution, in order."""
         return {self._handles.get(endpoint, endpoint): list(operations) for endpoint, operations in self._plan.schedule.items()}
 
     def statistics(self) -> dict[str, Any]:
         """Counters: executions ``submitted`` and ``finished``, results ``kept``, and under ``channels`` those of each channel.
 
-        By what the channel carries: messages ``written`` and ``waiting``; for values too large for a ring's entry the ``slots`` that there
-        are, those ``in_use`` by values that somebody still holds, their ``bytes``, slots ``given_away`` to values that were held for
-        long, values ``passed_on`` without a copy and those ``on_loan``. Asks the actors; one that computes for more than a second is
-        left out.
+        By the source that a channel carries: messages ``written`` and ``waiting``; for values too large for a ring's entry the number of
+        ``slots``, those ``in_use`` by values that are still held, their ``bytes``, slots ``given_away`` to values that were held for long,
+        values ``passed_on`` without a copy and those ``on_loan``. Asks the actors; one that computes for more than a second is left out.
 
         ``steps`` by their number in pictures and ``edges`` by the index of their channel: of an edge the messages ``written`` and
         ``occupancy``, the share of its ring that is taken by messages that wait. The latest `profile` (of so many ``seconds``) has
-        measured besides: ``compute_p50`` and ``compute_p99`` of steps, ``wait_...`` of steps and edges for what is yet to come, of edges
+        measured besides: ``compute_p50`` and ``compute_p99`` of steps, ``wait_...`` of steps and edges for values yet to come, of edges
         the ``bytes`` of the profile's messages, ``room_...`` (the writer's wait), ``serialize_...``, ``transfer_...`` and
-        ``deserialize_...``, in seconds; under ``endpoints`` for which share of the time each was ``busy``; ``bottleneck``, the step that
+        ``deserialize_...``, in seconds; under ``endpoints`` the share of the time in which each was ``busy``; ``bottleneck``, the step that
         holds the others up, as the schedule calls it (``"[2] slow"``), ``"the caller"`` or None, and ``why`` it is that one; ``count`` is
-        how many executions and messages the profile has seen.
+        the number of executions and messages in the profile.
         """
         results = self._results
         by_channel = counters(self._participants, self._made.ends.writers)
@@ -693,11 +691,11 @@ class CompiledGraph(Depicted):
         return {**said, "channels": labelled(self._participants, by_channel), **measured(self._participants, self._measured, by_channel)}
 
     def profile(self, filename: str | None = None, *, calls: bool = True, torch: bool = False, limit: int = MOST_SPANS) -> Profile:
-        """``with graph.profile("trace.json") as profile``: note down what the graph does, in all its processes, while it runs.
+        """``with graph.profile("trace.json") as profile``: record the graph's operations, in all its processes, while it runs.
 
-        At the end `filename` is written, a trace for https://ui.perfetto.dev; ``profile.spans`` has what is in it. `calls`: spans of the
-        actors' ordinary calls, and of this process's, too. `torch`: run the torch profiler in every actor meanwhile, and merge what it
-        says. Each process keeps `limit` spans at most and counts the rest. Begins and ends at any time (``start``, ``stop``), also while
+        At the end `filename` is written, a trace for https://ui.perfetto.dev; ``profile.spans`` has its spans. `calls`: spans of the
+        actors' ordinary calls, and of this process's, too. `torch`: run the torch profiler in every actor meanwhile, and merge its
+        events. Each process keeps `limit` spans at most and counts the rest. Begins and ends at any time (``start``, ``stop``), also while
         executions are in flight. One at a time: ValueError.
         """
         attachment = Attachment(self._begin_profile, self._put_probes, self._end_profile, self._keep_measured)
@@ -737,7 +735,7 @@ class CompiledGraph(Depicted):
         self._measured = digest
 
     def _one_writer(self, writers: list[ChannelWriter]) -> ChannelWriter:
-        """The input's channels as one."""
+        """One writer for all channels of the input."""
         return writers[0] if len(writers) == 1 else FanOutWriter(writers, lambda error: self.host.failure(error, "execute"))
 
     def _use_ends(self, writer: ChannelWriter, reads: list[Callable[[], Any]]) -> None:
@@ -770,7 +768,7 @@ class CompiledGraph(Depicted):
         return {index: positions for index, positions in got.items() if positions}
 
     def _settle(self) -> None:
-        """Throw away what nobody wants, waiting for it."""
+        """Wait for unwanted results and throw them away."""
         with self._lock:
             self._results.note_dropped()
             while self._results.next_is_unwanted() and not self._stopped:
@@ -799,7 +797,7 @@ def _nothing() -> None:
 
 def _channel_index(plan: Plan, source: Source) -> int:
     channel = plan.channel_to(source, DRIVER)
-    assert channel is not None, f"nobody brings {source}"
+    assert channel is not None, f"no channel brings {source}"
     return channel.index
 
 
@@ -811,7 +809,7 @@ def _picker(number: int, output: Argument) -> Callable[[list[Any]], Any]:
 
 
 def _teller(on_death: weakref.WeakMethod[Callable[[Exception], None]]) -> Callable[[Exception], None]:
-    """Passes the death of an actor on, in the reading thread, to a graph that it does not keep."""
+    """A callback that passes the death of an actor on to a graph, in the reading thread, and does not keep the graph alive."""
 
     def tell(error: Exception) -> None:
         alive = on_death()

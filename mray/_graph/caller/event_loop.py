@@ -1,12 +1,12 @@
-"""An event loop that waits for graphs: the thread that waits is the thread that reads, here too.
+"""An event loop that waits for graphs: the thread that waits is also the thread that reads.
 
     actor: publish, ring ───▶ doorbells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
 
 A `LoopWatcher` watches the doorbells of its process from inside the loop's own selector, so that a result wakes the loop and no other
-thread. While nothing is awaited the loop is not woken. First it looks a few times, once per turn of the loop, so that other coroutines
+thread. While no coroutine waits the loop is not woken. First it looks a few times, once per iteration of the loop, so that other coroutines
 go on: an actor that answers at once finds its caller awake (`mray._ipc.spin`).
 
-All other news for this process (deaths, results that another thread has read) comes from the thread that reads its sockets.
+All other events of this process (deaths, results that another thread has read) come from the thread that reads its sockets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FAIRNESS = 1e-3
 
 
 class LoopWatcher:
-    """One event loop of this process. For the loop's thread, except `_told`."""
+    """The watch of one event loop of this process. For the loop's thread, except `_polled`."""
 
     def __init__(self, host: GraphHost, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
@@ -43,7 +43,7 @@ class LoopWatcher:
         self._awaited: set[Completions] = set()
         self._poll: select.epoll | None = None
         self._doorbells: tuple[int, ...] = ()
-        #: Whether the loop's selector watches `_poll`, and whether peers ring for it.
+        #: Whether the loop's selector watches the doorbells, and whether peers ring them.
         self._watches = False
         self._attends = False
         self._spinner: AdaptiveSpinner | None = None
@@ -55,7 +55,7 @@ class LoopWatcher:
         self.patience = AdaptiveSpinner(YIELD_AFTER)
 
     def is_due(self) -> bool:
-        """Whether it is time that a coroutine lets others run, though what it waits for may be there: once in `FAIRNESS` seconds."""
+        """Whether it is time that a coroutine lets others run, although its result may be there: once in `FAIRNESS` seconds."""
         if not self._host.wakeup_fds:
             return True  # no process computes meanwhile: a coroutine that awaits always lets others run
         now = monotonic()
@@ -74,7 +74,7 @@ class LoopWatcher:
     ) -> Generator[Any, None, None]:
         """Suspend the coroutine until it is called back, or `timeout` seconds have passed.
 
-        `begin(callback)` asks for the call, or is False when there is nothing to wait for; `end(callback)` takes it back.
+        `begin(callback)` asks for the call, or is False when there is no need to wait; `end(callback)` takes it back.
         """
         loop = self._loop()
         assert loop is not None
@@ -89,7 +89,7 @@ class LoopWatcher:
             if threading.get_ident() == thread:
                 wake()
             else:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                with contextlib.suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
                     loop.call_soon_threadsafe(wake)
 
         if not begin(callback):
@@ -118,7 +118,7 @@ class LoopWatcher:
             self._attend()
 
     def _spin(self) -> None:
-        """One look per turn of the loop, for a few microseconds."""
+        """Look once per iteration of the loop, for a few microseconds."""
         spinner = self._spinner
         loop = self._loop()
         assert spinner is not None
@@ -153,11 +153,11 @@ class LoopWatcher:
                 self._awaited.discard(completions)
         if self._attends and not self._awaited:
             self._attends = False
-            self._host.remove_poller(self._told)
+            self._host.remove_poller(self._polled)
 
     # ------------------------------------------------------------------------------------ being woken
     def _attend(self) -> None:
-        """Have peers ring, and the loop wake up of it."""
+        """Have peers ring, and the rings wake the loop."""
         loop = self._loop()
         if loop is None:
             return
@@ -172,7 +172,7 @@ class LoopWatcher:
             loop.add_reader(self._poll.fileno(), self._on_ring)
             self._watches = True
         self._attends = True
-        self._host.add_poller(self._told)
+        self._host.add_poller(self._polled)
         self._look()
         self._settle()
 
@@ -189,7 +189,7 @@ class LoopWatcher:
             return
         self._poll.poll(0)
         if not self._awaited:
-            # It rings for other threads: leave the loop alone until it waits again.
+            # The ring is for other threads: leave the loop alone until it waits again.
             loop = self._loop()
             if loop is not None:
                 self._unwatch(loop)
@@ -198,7 +198,7 @@ class LoopWatcher:
         self._settle()
 
     def close(self) -> None:
-        """Any thread: the session ends, or the loop is closed."""
+        """End the watch: the session ends, or the loop is closed. Any thread."""
         loop = self._loop()
         if loop is not None and loop.is_running():
             with contextlib.suppress(RuntimeError):  # it has just been closed
@@ -206,8 +206,8 @@ class LoopWatcher:
                 return
         self._unwatch(loop)
 
-    def _told(self) -> None:
-        """Any thread, the one that reads: has something happened?"""
+    def _polled(self) -> None:
+        """Have the loop look if a callback may be due. The thread that reads."""
         if self._asked or not (self._is_rung() or any(completions.ready() for completions in tuple(self._awaited))):
             return
         self._asked = True
@@ -215,16 +215,16 @@ class LoopWatcher:
         try:
             if loop is None:
                 raise RuntimeError("the loop is gone")
-            loop.call_soon_threadsafe(self._on_told)
-        except RuntimeError:  # it is closed: nobody waits any more
-            self._host.remove_poller(self._told)
+            loop.call_soon_threadsafe(self._on_polled)
+        except RuntimeError:  # it is closed: no coroutine waits any more
+            self._host.remove_poller(self._polled)
 
     def _is_rung(self) -> bool:
-        """Where nobody rings: whether an actor in this very process would get anywhere, and its main thread is the loop's."""
+        """Whether an actor in this very process, which rings no doorbell, would make progress in the loop's own thread."""
         service = self._host.service
         return not self._host.wakeup_fds and service is not None and service.ready()
 
-    def _on_told(self) -> None:
+    def _on_polled(self) -> None:
         self._asked = False
         self._look()
         self._settle()

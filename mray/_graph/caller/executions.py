@@ -4,8 +4,8 @@
             └───────────── add(execution, callback) ───────────────┘
     look() reads the results that have come, and calls back those whose execution is finished by now
 
-The event loop itself looks, or the thread that reads for the process: no thread waits for a single execution. A callback says only that
-it is worth while to look: the execution is finished, or the graph has stopped.
+The event loop itself looks, or the thread that reads for the process: no thread waits for a single execution. A callback means only that
+a look is worth while: the execution is finished, or the graph has stopped.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Callback = Callable[[], None]
 class Executions(Protocol):
     """The executions of one compiled graph, from `submit_nowait` to the results that are fetched. Any thread, unless said otherwise.
 
-    Implemented by `mray._graph.caller.compiled.CompiledGraph`, whose lock guards all of it; no method is called with the lock but where
-    "lock held" is said.
+    Implemented by `mray._graph.caller.compiled.CompiledGraph`, whose lock guards all of it; no method is called with the lock unless
+    its docstring has "lock held".
     """
 
     #: Takes (execution, output) of a ref that dies unread. For finalizers: takes no lock.
@@ -43,7 +43,7 @@ class Executions(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """The options that concern its callers."""
+        """The options for its callers."""
 
     @property
     def runs_here(self) -> bool:
@@ -63,7 +63,7 @@ class Executions(Protocol):
 
     @property
     def finished(self) -> int:
-        """How many executions are finished: have brought every result, or failed."""
+        """The number of finished executions: all their results have come, or they have failed."""
 
     @property
     def is_stopped(self) -> bool:
@@ -86,11 +86,11 @@ class Executions(Protocol):
         """Whether the input channel has room."""
 
     def want_room(self, change: int) -> None:
-        """So many more wait for room: until they have it, taking or dropping a result wakes them. Lock held."""
+        """Count callers that wait for room, by `change`: while there are any, taking or dropping a result wakes them. Lock held."""
 
     # ------------------------------------------------------------------------------------ fetching
     def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
-        """Wait for a result, which is taken: its value or a `Failed`. RayChannelTimeoutError, or why the graph has stopped."""
+        """Wait for a result and take it: its value or a `Failed`. RayChannelTimeoutError, or the error that has stopped the graph."""
 
     def take_nowait(self, index: int, output: int | None) -> Any:
         """As `fetch`, or `NOTHING` when it has not come."""
@@ -102,16 +102,16 @@ class Executions(Protocol):
         """The exception of a result that is a failure."""
 
     def read_ahead(self, index: int) -> None:
-        """Read what has come, up to the results of execution `index`, and keep it."""
+        """Read results that have come, up to those of execution `index`, and keep them."""
 
     def read_up_to(self, index: int) -> None:
-        """The same without a limit of what is kept. Lock held."""
+        """As `read_ahead`, without a limit of kept results. Lock held."""
 
     def any_ready(self) -> bool:
         """Whether any message of a result has come."""
 
     def may_finish(self) -> bool:
-        """Whether what has come decides the first unfinished execution: all that was missing, or a failure."""
+        """Whether the first unfinished execution can finish: all its missing results have come, or a failure has."""
 
     def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
         """Wait as `fetch` does; the predicate's last value."""
@@ -121,7 +121,7 @@ class Executions(Protocol):
         """The error of an execution that could not be submitted in time."""
 
     def complain_of_waiting(self) -> None:
-        """Say in the log that somebody has waited for room for long."""
+        """Log that a caller has waited for room for long."""
 
 
 class Completions:
@@ -132,22 +132,22 @@ class Completions:
         self._of = weakref.ref(graph)
         self._lock = lock
         self._wanted: dict[int, list[Callback]] = {}
-        #: The last execution that anybody has wanted.
+        #: The last execution that a callback was added for.
         self._furthest = -1
         #: Executions before this one have been called back.
         self._seen = 0
         #: The callbacks for room: of callers that want to submit one more.
         self._room: list[Callback] = []
-        #: The callbacks that are due. Kept, so that an interrupt in one thread loses nothing of another's.
+        #: The callbacks that are due. Kept here, so that an interrupt in one thread loses no callback of another's.
         self._due: deque[Callback] = deque()
 
     @property
     def awaited(self) -> bool:
-        """Whether anybody waits for a callback."""
+        """Whether there are callbacks."""
         return bool(self._wanted or self._room or self._due)
 
     def add(self, index: int, callback: Callback) -> bool:
-        """Call back when execution `index` may be finished; False when there is nothing to wait for."""
+        """Call back when execution `index` may be finished; False when there is no need to wait."""
         graph = self._of()
         assert graph is not None
         with self._lock:
@@ -160,7 +160,7 @@ class Completions:
             return True
 
     def discard(self, index: int, callback: Callback) -> None:
-        """The callback is wanted no more. Safe when it was called."""
+        """Remove a callback. Safe when it was called."""
         with self._lock:
             callbacks = self._wanted.get(index)
             if callbacks is not None and callback in callbacks:
@@ -169,7 +169,7 @@ class Completions:
                     del self._wanted[index]
 
     def add_room(self, callback: Callback) -> bool:
-        """Call back when one more execution may be submitted; False when there is nothing to wait for."""
+        """Call back when one more execution may be submitted; False when there is no need to wait."""
         graph = self._of()
         assert graph is not None
         with self._lock:
@@ -188,13 +188,13 @@ class Completions:
                 graph.want_room(-1)
 
     def run_here(self, service: Service) -> None:
-        """In an actor of the graph itself: its main thread, which waits for the graph, runs the actor's part."""
+        """Run the actor's part in its main thread, which waits for the graph itself. In an actor of the graph."""
         graph = self._of()
         if graph is not None and graph.runs_here and service.is_its_thread():
             service.run(graph.any_ready)
 
     def look(self) -> None:
-        """Read what has come as far as anybody wants it, and call back. From any thread that does not hold the lock."""
+        """Read results up to the last execution with a callback, and call back. From any thread that does not hold the lock."""
         graph = self._of()
         if graph is None or not self.awaited:
             return
@@ -205,7 +205,7 @@ class Completions:
                 self._due.popleft()()
 
     def ready(self) -> bool:
-        """Whether `look` would perhaps call back. Takes no lock."""
+        """Whether `look` may call back. Takes no lock."""
         graph = self._of()
         if graph is None or not self.awaited:
             return False

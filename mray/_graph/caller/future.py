@@ -1,6 +1,6 @@
 """`CompiledDAGFuture`, which `execute_async` returns: a claim to one output of one execution, to be awaited.
 
-In the process that compiled the graph, in any of its event loops. Nothing runs on behalf of a future: it reads its result when it is
+In the process that compiled the graph, in any of its event loops. No task runs for a future: it reads its result when it is
 awaited, and a wait that is cancelled loses nothing.
 """
 
@@ -18,7 +18,7 @@ from mray._graph.caller.event_loop import LoopWatcher, watcher_of
 from mray._graph.caller.executions import Executions
 from mray._ipc.spin import AdaptiveSpinner
 
-#: Seconds after which an `execute_async` that waits for room says so in the log.
+#: Seconds after which an `execute_async` that waits for room logs that.
 PATIENCE = 10.0
 
 
@@ -35,7 +35,7 @@ class CompiledDAGFuture:
     def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self._graph = graph
         self._index = index
-        #: Which output; None when the graph has one output and no list.
+        #: The position of the output; None when the graph has one output and no list.
         self._channel = channel
         self._awaited = False
         self._done = False
@@ -48,7 +48,7 @@ class CompiledDAGFuture:
         self._awaited = True
         try:
             if watcher.is_due():
-                yield  # before anything is claimed: a cancellation that comes here loses nothing
+                yield  # before the result is claimed: a cancellation that comes here loses nothing
             value = self._spin(watcher.patience)
             while value is NOTHING:
                 yield from self._sleep(watcher)
@@ -61,7 +61,7 @@ class CompiledDAGFuture:
         return value
 
     def _spin(self, patience: AdaptiveSpinner) -> Any:
-        """The value, if it is there or comes within less time than a turn of the loop takes."""
+        """The value, if it is there or comes within less time than an iteration of the loop."""
         graph = self._graph
         value = graph.take_nowait(self._index, self._channel)
         if value is not NOTHING or not graph.spinner.may_spin():
@@ -103,7 +103,7 @@ class CompiledDAGFuture:
 
 
 class _Room:
-    """Awaitable: one more execution may be submitted, or `timeout` seconds have passed."""
+    """Awaitable until one more execution may be submitted, or `timeout` seconds have passed."""
 
     def __init__(self, graph: Executions, timeout: float | None) -> None:
         self._graph = graph
@@ -116,7 +116,7 @@ class _Room:
 
 
 async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
-    """Submit an execution and return its index, waiting as long as there are too many; RayChannelTimeoutError after `wait_timeout`."""
+    """Submit an execution and return its index, once there is room; RayChannelTimeoutError after `wait_timeout`."""
     begun = clock.now()
     limit = graph.limits.wait_timeout
     deadline = None if limit is None or limit < 0 else begun + limit
@@ -134,14 +134,14 @@ async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
 
 
 async def _in_a_thread(function: Any) -> Any:
-    """A report waits for actors, and the event loop does not."""
+    """Call a function that waits for actors, without holding up the event loop."""
     import asyncio  # noqa: PLC0415
 
     return await asyncio.get_running_loop().run_in_executor(None, function)
 
 
 async def each_of(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """The values of what can be iterated over, with `async for` or without."""
+    """The values of a plain or an asynchronous iterable."""
     if isinstance(values, AsyncIterable):
         async for value in values:
             yield value

@@ -1,4 +1,4 @@
-"""The options of compiling that concern a graph's callers: how many executions and results there may be, and how long calls wait."""
+"""The options of compiling for a graph's callers: the most executions and results, and timeouts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Limits:
     submit_timeout: float | None = None
     get_timeout: float | None = None
     teardown_timeout: float = 30.0
-    #: With too many executions in flight, the next one waits instead of raising: so many seconds. Slow is not dead: not `submit_timeout`,
-    #: which has a default.
+    #: Whether with too many executions in flight the next one waits instead of raising, for `wait_timeout` seconds. Slow is not dead: not
+    #: `submit_timeout`, which has a default.
     wait: bool = False
     wait_timeout: float | None = None
     enable_asyncio: bool = False
@@ -29,7 +29,7 @@ def deadline_of(timeout: float | None) -> float | None:
 
 
 def too_many_text(most: int, in_flight: int) -> str:
-    """The text of RayCgraphCapacityExceeded when too many executions are in flight: Ray's words."""
+    """Ray's text of RayCgraphCapacityExceeded when too many executions are in flight."""
     return (
         f"The compiled graph can't have more than {most} in-flight executions, and you currently have {in_flight} in-flight "
         "executions. Retrieve an output using ray.get before submitting more requests or increase `_max_inflight_executions`. "

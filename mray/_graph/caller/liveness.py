@@ -1,13 +1,13 @@
-"""Asking the kernel whether all actors live before a result is read: none that was computed after a death reaches the caller.
+"""Asking the kernel whether all actors live before a result is read: no result that was computed after a death reaches the caller.
 
-In the process that compiled a graph some of whose tensors stay on devices, or travel through NCCL. A stream that waits for what a process
-has queued goes on when that process dies, over memory that nobody has written; what is computed from it may arrive before the news of the
-death. So before a result is read, the kernel is asked whether all actors live: one system call for each. A result that came while they
-did is sound as far as the host is concerned; a tensor of a device whose producer dies before it is finished there has undefined contents.
-What comes later is left where it is; the news ends the graph.
+In the process that compiled a graph some of whose tensors stay on devices, or travel through NCCL. A stream that waits for work that a
+process has queued goes on when that process dies, over memory that was never written; results that are computed from it may arrive before
+the report of the death. So before a result is read, the kernel is asked whether all actors live: one system call for each. A result that
+came while they lived is sound on the host; a tensor of a device whose producer dies before its kernels have ended has undefined contents.
+Later results are not read; the report of the death ends the graph.
 
-A pidfd tells too late: it becomes readable when the last thread has ended, after the process has closed its files, the device's among
-them. The first thing that a dying thread lets go of is its address space, so a process whose first thread has none begins to die.
+A pidfd is too late: it becomes readable when the last thread has ended, after the process has closed its files, the device's among them.
+The first resource that a dying thread releases is its address space, so a process whose first thread has none begins to die.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIGNS = ("coredump_filter", "cmdline")
 
 
 class Liveness:
-    """Knows at once whether one of these processes has begun to die."""
+    """Tells at once whether one of these processes has begun to die."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._is_broken = False
@@ -38,7 +38,7 @@ class Liveness:
         self._signs = tuple(signs)
 
     def someone_died(self) -> bool:
-        """Whether not all of them live; after `close`, what was known then. Any thread."""
+        """Whether one of them is dying or dead; after `close`, the last answer. Any thread."""
         if not self._is_broken:
             for sign in self._signs:
                 try:

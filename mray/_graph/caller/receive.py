@@ -1,4 +1,4 @@
-"""Receiving a result into memory of the caller: one copy, and the slot that it came in is free again."""
+"""Receiving a result into memory of the caller: one copy, and the result's slot is free again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def receive_into(value: Any, out: Any) -> Any:
     """Copy an array or tensor into `out`, which is returned.
 
-    `out`: a writable numpy array, or a torch tensor on the CPU, of the value's very kind, dtype and shape, with any strides. ValueError
+    `out`: a writable numpy array, or a torch tensor on the CPU, of the value's kind, dtype and shape, with any strides. ValueError
     otherwise.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")

@@ -1,6 +1,6 @@
 """`CompiledDAGRef`, which `execute` returns: a claim to one output of one execution; and `mray.wait` on such refs.
 
-Lives where the graph was compiled (`mray._graph.caller.remote` has what other processes hold). Dropping it unread frees its result: the
+Lives where the graph was compiled (`mray._graph.caller.remote` has the refs of other processes). Dropping it unread frees its result: the
 finalizer, which may run between any two byte codes, only appends to the graph's list of dropped refs.
 """
 
@@ -41,11 +41,11 @@ class Claim(GraphRef):
 
     @abstractmethod
     def look(self) -> None:
-        """Read what has come; may make it `ready`."""
+        """Read results that have come; may make it `ready`."""
 
     @abstractmethod
     def may_be_ready(self) -> bool:
-        """Whether `look` would change something. From any thread."""
+        """Whether `look` may make it `ready`. From any thread."""
 
     @abstractmethod
     def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
@@ -108,7 +108,7 @@ class CompiledDAGRef(Claim):
     def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self._graph = graph
         self._index = index
-        #: Which output; None when the graph has one output and no list.
+        #: The position of the output; None when the graph has one output and no list.
         self._channel = channel
         self._done = False
 

@@ -1,13 +1,13 @@
 """A compiled graph in another process than the one that compiled it.
 
-    process that was handed the graph                     process that compiled it (the owner)
+    process that got the graph                            process that compiled it (the owner)
     RemoteGraph.execute(value) ── "execute", value ──▶    its reading thread submits, and reads on when results come
                                                           (`mray._graph.caller.executions`): no thread of the owner's waits
     RemoteRef.get ◀────────────── values or errors ───    as soon as the execution is finished
 
 A graph crosses processes inside arguments and values, as handles of actors do. It lives where it was compiled, and no longer than its owner
 keeps it: executing a graph that was torn down or dropped raises RayChannelError, and so does waiting for one whose owner has died. Callers
-share the owner's limit of executions in flight: executions that come from other processes queue up for room, and each of these processes
+share the owner's limit of executions in flight: executions of other processes queue for room, and each of these processes
 keeps to the limit by itself.
 
 Values go through the sockets of the two processes, twice: for many megabytes, execute where the graph was compiled, or pass refs.
@@ -49,7 +49,7 @@ Reply = Callable[[bool, bytes], None]
 
 
 def find_graph(host: GraphHost, graph_id: str) -> Executions | None:
-    """The graph of that id that this process has compiled, unless it is gone."""
+    """The graph with that id that this process has compiled; None if it is gone."""
     return next((graph for graph in list(host.graphs) if graph.get_id() == graph_id), None)
 
 
@@ -61,16 +61,16 @@ class RemoteCallers:
         self._host = host
         #: graph -> executions that wait for room: the input, and its reply.
         self._queues: dict[Executions, deque[tuple[Any, Reply]]] = {}
-        #: graph -> executions on their way.
+        #: graph -> the number of executions in flight.
         self._flying: dict[Executions, int] = {}
-        #: Graphs that will call back when they have room.
+        #: Graphs that call back when they have room.
         self._waiting: set[Executions] = set()
         self._tokens = itertools.count(1)
         #: Refs inside of answers, until these have been read.
         self._pins: dict[int, list[Any]] = {}
 
     def execute(self, payload: bytes, reply: Reply) -> None:
-        """Execute a graph for somebody else."""
+        """EXECUTE: run a graph for another process."""
         try:
             graph_id, form, arguments = pickle.loads(payload)
             graph = find_graph(self._host, graph_id)
@@ -85,11 +85,11 @@ class RemoteCallers:
         self._submit(graph)
 
     def received(self, payload: bytes) -> None:
-        """Somebody has read an answer that had refs in it."""
+        """RECEIVED: another process has read an answer with refs, which are let go."""
         self._pins.pop(int(payload), None)
 
     def _submit(self, graph: Executions) -> None:
-        """Submit what queues, as far as there is room."""
+        """Submit queued executions, as far as there is room."""
         queue = self._queues.get(graph)
         completions = graph.completions
         while queue:
@@ -135,7 +135,7 @@ class RemoteCallers:
             self._host.remove_poller(graph.completions.look)
 
     def _finished(self, graph: Executions, index: int, reply: Reply) -> None:
-        """Any thread: take the results and send them."""
+        """Take the results and send them. Any thread."""
         try:
             reply(True, self._answer(graph, index))
         except Exception as error:
@@ -161,7 +161,7 @@ class RemoteCallers:
 
 # ----------------------------------------------------------------------------------- in other processes
 class RemoteGraph:
-    """A graph that another process has compiled: execute it from here. Any thread, any event loop."""
+    """A graph that another process has compiled. Any thread, any event loop."""
 
     def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
         self.host = host
@@ -270,7 +270,7 @@ class RemoteGraph:
 
 
 class _Flight:
-    """One execution on its way, shared by its refs."""
+    """One execution in flight, shared by its refs."""
 
     def __init__(self, pending: Pending, pins: Any) -> None:
         self.pending = pending
@@ -313,7 +313,7 @@ class RemoteRef(Claim):
         self._flight = flight
         self._output = output
         self._done = False
-        #: The value, when it did not fit where it was to be received.
+        #: The value, when it did not fit into `out`.
         self._held: list[Any] = []
 
     def get(self, timeout: float | None = None, out: Any = None) -> Any:
@@ -373,7 +373,7 @@ class RemoteRef(Claim):
 
 
 class RemoteFuture:
-    """The same, to be awaited once."""
+    """As `RemoteRef`, to be awaited once."""
 
     def __init__(self, graph: RemoteGraph, flight: _Flight, output: int | None) -> None:
         self._graph = graph
@@ -394,7 +394,7 @@ class RemoteFuture:
 
 
 class _Done:
-    """Awaitable: one of these has its answer."""
+    """Awaitable until one of these has its answer."""
 
     def __init__(self, pendings: list[Pending]) -> None:
         self._pendings = pendings
@@ -410,5 +410,5 @@ class _Done:
 
 
 def _wake(loop: Any, future: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
         loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))

@@ -1,7 +1,7 @@
-"""The results of a graph on the caller's side: those that have come, are kept, or are unwanted. No waiting here.
+"""The results of a graph on the caller's side: those that have come, are kept, or are unwanted. No method waits.
 
 Executions finish in order. One is finished when every output has come, or as soon as one of them is a failure: then all its outputs are
-that failure, and what the others still bring is skipped when it comes.
+that failure, and later values of the others are skipped when they come.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ class Results:
 
     def __init__(self, reads: Sequence[Callable[[], Any]], picks: Sequence[Callable[[list[Any]], Any]]) -> None:
         self._reads = tuple(reads)
-        #: For each output, how it is made of what the readers brought.
+        #: For each output, the function that makes it from the readers' values.
         self._picks = tuple(picks)
-        #: How many executions are finished: have delivered everything, or failed.
+        #: The number of finished executions: all their outputs have come, or they have failed.
         self.finished = 0
-        #: How many messages each reader has brought, and what the first unfinished execution has so far.
+        #: The number of messages that each reader has brought, and the values of the first unfinished execution so far.
         self._came = [0] * len(reads)
         self._partial: list[Any] = [None] * len(reads)
-        #: Finished executions with outputs that nobody has taken; `TAKEN` where one was (or was dropped).
+        #: Finished executions with outputs that were not taken; `TAKEN` where one was (or was dropped).
         self.kept: dict[int, list[Any]] = {}
-        #: (execution, output) of refs that died unread; finalizers append, nothing else.
+        #: (execution, output) of refs that died unread; finalizers only append.
         self.dropped: deque[tuple[int, int | None]] = deque()
-        #: Those of executions that are not finished.
+        #: The same for executions that are not finished, by execution.
         self.unwanted: dict[int, set[int | None]] = {}
 
     def read_by(self, reads: Sequence[Callable[[], Any]]) -> None:
-        """From now on the results are read by these, which bring the same."""
+        """Read the results through these functions from now on; they return the same values."""
         self._reads = tuple(reads)
 
     def advance(self) -> bool:
-        """Read what has come for the first unfinished execution; whether it is finished now."""
+        """Read values that have come for the first unfinished execution; whether it is finished now."""
         values = self._partial
         missing = False
         failed: Failed | None = None
@@ -63,7 +63,7 @@ class Results:
         return True
 
     def missing(self) -> list[int]:
-        """The readers that have not brought what the first unfinished execution needs of them."""
+        """The readers that have not brought their value of the first unfinished execution."""
         finished = self.finished
         return [number for number, came in enumerate(self._came) if came <= finished]
 
@@ -81,7 +81,7 @@ class Results:
             self.kept[index] = outputs
 
     def skip_one(self) -> None:
-        """The caller itself has read and taken the only output of the first unfinished execution."""
+        """Count the first unfinished execution as finished: the caller itself has read and taken its only output."""
         self._came[0] += 1
         self.finished += 1
 
@@ -101,7 +101,7 @@ class Results:
         self.kept.setdefault(index, [TAKEN] * len(self._picks))[output or 0] = value
 
     def note_dropped(self) -> None:
-        """Forget what belongs to refs that have died."""
+        """Drop the results of refs that have died."""
         while self.dropped:
             index, output = self.dropped.popleft()
             if index >= self.finished:
@@ -113,6 +113,6 @@ class Results:
                     del self.kept[index]
 
     def next_is_unwanted(self) -> bool:
-        """Whether nobody holds a ref to the first unfinished execution."""
+        """Whether no ref to the first unfinished execution is left."""
         unwanted = self.unwanted.get(self.finished)
         return unwanted is not None and (None in unwanted or len(unwanted) == len(self._picks))

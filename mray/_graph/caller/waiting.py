@@ -1,4 +1,4 @@
-"""Waiting in a process that may be part of what it waits for."""
+"""Waiting in a process that may itself run an actor of the awaited graph."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mray._graph.host import GraphHost
 def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], bool], deadline: float | None) -> bool:
     """Wait until the predicate holds or the deadline has passed; its last value.
 
-    `runs_here`: an actor of the graph lives in this very process. If this thread is the one that runs the actor's program, it does so while
-    it waits.
+    `runs_here`: an actor of the graph lives in this very process. If this thread runs the actor's program, it does so while it
+    waits.
     """
     service = host.service
     while True:

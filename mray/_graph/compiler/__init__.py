@@ -4,7 +4,7 @@
                               |                    ^
                               +- ask_sites (`mray._graph.sites`): only where an edge may need a device
 
-Every pass but `allocate` is a function of frozen data (`mray._graph.plan`): nothing exists until everything is decided, so an error of an
+Every pass but `allocate` is a function of frozen data (`mray._graph.plan`): no channel exists until all is decided, so an error of an
 earlier pass has nothing to undo. `allocate` undoes its own work when it fails. `compile` alone knows the order of the passes.
 
     pass               a step of compiling, named by its verb: one module each

@@ -1,4 +1,4 @@
-"""Pass: make what the plan says, on all actors at once. The only pass with effects.
+"""Pass: make the plan's channels and programs, on all actors at once. The only pass with effects.
 
     driver                                          each actor
     create the segment, format all rings
@@ -6,7 +6,7 @@
     wait for all answers <------------------------- done, or the exception
     unlink the segment's name; open the own ends
 
-A failure anywhere stops what was allocated elsewhere and takes the names away.
+A failure in one process frees all that was allocated in the others and removes the names.
 """
 
 from __future__ import annotations

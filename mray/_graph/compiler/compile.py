@@ -1,7 +1,7 @@
 """Compiling a graph: the passes, in order. Decide first, then act.
 
-validate -> (ask for sites) -> resolve -> schedule -> check_deadlock      decide; nothing exists yet
-allocate                                                           make it, on all actors at once
+validate -> (ask for sites) -> resolve -> schedule -> check_deadlock      decide; no channel exists yet
+allocate                                                           make all parts, on all actors at once
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mray._objects.serializer import serialize
 def plan_graph(
     graph: Graph, in_flight: int, sites: Mapping[str, Site] | None = None, communicators: Sequence[Carrier] = (), *, overlap: bool = False
 ) -> Plan:
-    """Everything there is to decide about a graph. `sites`: what its endpoints have, as far as it matters."""
+    """Take all decisions about a graph. `sites`: the devices of its endpoints, as far as they matter."""
     channels, size, groups = resolve(graph, in_flight, sites, nccl_groups(communicators, sites or {}), len(communicators))
     operations = schedule(graph, channels)
     check_deadlock(operations, channels, graph.steps)
@@ -59,7 +59,7 @@ def compile_graph(
     when_full: str = "raise",
     kind: type[CompiledGraph] = CompiledGraph,
 ) -> CompiledGraph:
-    """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`, and the class of what is made.
+    """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`, and the class of the compiled graph.
 
     Waits until all actors live and have made their part. Raises ValueError or NotImplementedError for a graph that cannot be compiled,
     ActorDiedError for an actor that is dead, and leaves nothing behind then.
@@ -114,7 +114,7 @@ def compile_graph(
 
 
 def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> dict[str, Site]:
-    """The sites of the endpoints that may need a device; puts the workers that had to be leased to know it into `workers`."""
+    """The sites of the endpoints that may need a device; puts workers that had to be leased for the question into `workers`."""
     own = owners(validated.handles, validated.workers)
     groups = [each.endpoints for each in validated.communicators if isinstance(each, NcclGroup)]
     asked = endpoints_to_ask(validated.graph, own, groups)

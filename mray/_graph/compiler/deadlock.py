@@ -2,8 +2,8 @@
 
 Within one execution an operation waits for the one before it in its actor's program, and a READ for the WRITE of its channel; a WRITE
 whose channel blocks waits until its readers have come to their READs, and steps that meet wait for each other likewise. If these edges
-have no circle, no execution hangs, however many are in flight: what an execution waits for besides (room in a ring, the actor's previous
-execution) belongs to an earlier execution, so a circle through several executions cannot close, and the driver reads every output.
+have no circle, no execution hangs, however many are in flight: every other wait of an execution (for room in a ring, the actor's previous
+execution) is for an earlier execution, so a circle through several executions cannot close, and the driver reads every output.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channe
                 met = read.get(operation.channel, [])
             elif operation.kind == COMPUTE and operation.step in groups:
                 met = meeting[groups[operation.step]]
-            # A step of a group waits until the others have come to the same point, and not until they are through.
+            # A step of a group waits until the others have come to the same point, not until they are past it.
             before.extend((other, there - 1) for other, there in met if there and other != actor)
             waits[actor, place] = before
     return waits

@@ -10,7 +10,7 @@ from typing import Any
 from mray._api.actor import ActorClass
 from mray._api.decorator import make_remote
 
-#: The options of a task that mean something to the worker as a whole.
+#: The options of a task that apply to the worker as a whole.
 _OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "scheduling_strategy")
 
 

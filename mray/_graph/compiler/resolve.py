@@ -1,7 +1,7 @@
-"""Pass: which values leave their producer, by which transport, and where their rings lie.
+"""Pass: the channels of a graph, their transports, and the places of their rings.
 
-A channel per source that somebody else reads and per transport that its readers need: one writer, all its readers by that transport. What
-only its producer reads stays in the producer's program. Nothing is made here.
+A channel per source that another endpoint reads and per transport that its readers need: one writer, all its readers by that transport. A
+source that only its producer reads stays in the producer's program. This pass makes nothing.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from mray._channel.site import Site
 from mray._graph.plan import DRIVER, Channel, Graph, Source, Transfer
 from mray._ipc.layout import RingLayout, entries_for
 
-#: Bytes of an entry: payloads up to almost this travel inside the ring, such as 4 KiB and what describes them.
+#: Bytes of an entry: payloads up to almost this travel inside the ring, such as 4 KiB with their description.
 ENTRY_BYTES = 4096 + 256
 #: The same for rings of very many entries.
 SMALL_ENTRY_BYTES = 1024
 MANY_ENTRIES = 64
-#: Payload slots that a ring holds on to before it gives them away.
+#: Payload slots that a ring keeps before it gives them away.
 LEAST_SLOTS = 16
 MOST_SLOTS = 64
-#: Messages with tensors of devices that readers may hold on to without a copy.
+#: Messages with tensors of devices that readers may keep without a copy.
 LEAST_LEASES = 64
 MOST_LEASES = 256
 
@@ -61,7 +61,7 @@ class Resolved(NamedTuple):
 def resolve(
     graph: Graph, in_flight: int, sites: Mapping[str, Site] | None = None, groups: Mapping[frozenset[str], int] | None = None, made: int = 0
 ) -> Resolved:
-    """Decide what carries the values of a graph between its endpoints.
+    """Decide the channels that carry the values of a graph between its endpoints.
 
     `sites`: what each endpoint has, as far as it was asked. `made`: how many communicators there are already, numbered from 0, and
     `groups` the members of those of NCCL among them -> their number. Raises ValueError when a transport that the user demands cannot work.
@@ -90,7 +90,7 @@ def resolve(
 def _by_transport(
     graph: Graph, source: Source, writer: str, readers: Sequence[str], sites: Mapping[str, Site]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The readers of a source, those of one channel together."""
+    """The readers of a source, grouped by channel."""
     transfer = graph.transfers.get(source)
     if transfer is not None and transfer.communicator >= 0:
         if readers:

@@ -3,8 +3,8 @@
 All steps are brought into one order (`mray._api.bind_order`), of which each actor runs its own.
 
 A channel is read before the first step that needs it, and written right after the step that fills it; if several carry its value, one after
-the other. Where the writer of a channel waits
-for its readers, they read as soon as it writes, whatever they do next: in the one order, reading and writing stand at the same place.
+the other. Where the writer of a channel waits for its readers, they read as soon as it writes, before any other operation: in the one
+order, reading and writing have the same place.
 """
 
 from __future__ import annotations

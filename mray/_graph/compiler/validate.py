@@ -1,7 +1,7 @@
 """Pass: the DAG nodes a user wrote, checked and turned into a `Graph`. Pure.
 
-Everything that can be wrong with a graph by itself is said here, in the words that programs for Ray match on. This engine runs
-what Ray refuses: functions, DAG nodes as keyword arguments and inside of containers, graphs without input, nodes that nobody reads, the
+This pass raises every error of a graph by itself, with the texts that programs for Ray match on. This engine runs graphs that Ray refuses:
+with functions, with DAG nodes as keyword arguments and inside of containers, without input, with nodes whose results are not read, with the
 input as a whole beside its parts.
 """
 
@@ -27,7 +27,7 @@ from mray._graph.template import Hole
 
 @dataclass(frozen=True)
 class Validated:
-    """A graph and what the plan itself does not carry."""
+    """A graph, and objects that the plan itself does not carry."""
 
     graph: Graph
     #: endpoint -> the constants among the arguments of its steps.
@@ -36,15 +36,15 @@ class Validated:
     handles: dict[str, Any]
     #: endpoint of a function -> the options that its worker is leased with.
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: By number, as transfers and collective steps name them.
+    #: The communicators by number, as transfers and collective steps name them.
     communicators: tuple[Carrier, ...] = ()
 
 
 def validate(root: DAGNode, workers: int = 1, default: Communicator | None = None, accelerator: Accelerator | None = None) -> Validated:
     """Check the graph that ends in `root`. Raises ValueError or NotImplementedError.
 
-    Its functions run on so many workers at most. What shall go through an accelerator's communicator goes through `default`, or else
-    through what is made of `accelerator`.
+    Its functions run on so many workers at most. Tensors for an accelerator's communicator go through `default`, or else through the
+    communicator of `accelerator`.
     """
     nodes = _connected(root)
     _check_kinds(nodes)
@@ -172,8 +172,8 @@ class _Builder:
     def _collective(self, actor: str, node: CollectiveOutputNode) -> tuple[Any, int, int]:
         """The arguments of an actor's part in a collective, the constant that is called, and the group.
 
-        Through a communicator the actor brings its own tensors and meets the others. Otherwise everybody's tensors travel along ordinary
-        edges, and each actor computes its share of them: nobody meets, nobody blocks.
+        Through a communicator the actor brings its own tensors and meets the others. Otherwise the tensors of all actors travel along
+        ordinary edges, and each actor computes its share of them: no actor meets another, and none blocks.
         """
         operation = node.collective_op
         assert operation is not None
@@ -267,7 +267,7 @@ class _Builder:
 
 
 class _Carriers:
-    """The communicators of a graph that are chosen by what the user wrote; `mray._graph.compiler.resolve` adds those
+    """The communicators of a graph that the user's hints choose; `mray._graph.compiler.resolve` adds those
     that edges need.
     """
 
@@ -280,7 +280,7 @@ class _Carriers:
         self.used: list[Carrier] = []
 
     def carries(self, hint: TorchTensorType) -> bool:
-        """Whether a communicator of the user, the graph or an accelerator carries what has this hint."""
+        """Whether a communicator of the user, the graph or an accelerator carries tensors with this hint."""
         if hint.get_custom_communicator() is not None:
             return True
         return hint.requires_accelerator() and hint.mechanism != CUDA_IPC and not (self._default is None and self._accelerator is None)
@@ -329,7 +329,7 @@ def _collective(operation: CollectiveOperation, rank: int) -> Collective:
 
 
 def _reading_actors(node: DAGNode) -> list[Any]:
-    """The other actors that read what a node returns. Raises ValueError when the driver is among the readers."""
+    """The other actors that read a node's result. Raises ValueError when the driver is among the readers."""
     found = []
     for user in node._downstream_nodes:
         handle = user._get_actor_handle() if isinstance(user, ClassMethodNode) else None
@@ -346,7 +346,7 @@ def _is_call(node: DAGNode) -> bool:
 
 
 class _Workers:
-    """Which worker runs which function: one that continues what its worker has just computed stays there."""
+    """The workers of functions: a function that uses the last result of a worker runs there."""
 
     def __init__(self, most: int) -> None:
         self._most = most

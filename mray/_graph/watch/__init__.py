@@ -1,4 +1,4 @@
-"""Looking at a graph while it runs: reports of where each actor stands, counters, profiles, and profilers of others.
+"""Looking at a graph while it runs: reports of each actor's place, counters, profiles, and other profilers.
 
     caller                                                 actor
     report ------------ REPORT, to its reading thread ---> the place of its program, read from its main thread's stack
@@ -6,7 +6,7 @@
     Profile: start ---- PROFILE_NOW ---------------------> a probe around its program from the next execution on
              stop ----- UNPROFILE -----------------------> its spans
 
-A graph at which nobody looks pays nothing: there is no switch on the path of an execution. Counters are those that channels keep anyway;
+A graph that is not observed pays nothing: there is no switch on the path of an execution. Counters are those that channels keep anyway;
 a report reads the stack; a probe is compiled into the list of actions, or out of it.
 
     report         text for people: the operation of each actor, and the peers that it waits for

@@ -31,7 +31,7 @@ _EDGES = DEVICE_EDGES | {NCCL}
 
 
 def device_marks(channels: Iterable[Channel], buffer: Buffer) -> DeviceSpans | None:
-    """Marks the streams of this process, if any of these channels leaves tensors on devices."""
+    """The marks of this process's streams; None if none of these channels leaves tensors on devices."""
     if not any(channel.transport in _EDGES for channel in channels):
         return None
     devices = platform()
@@ -54,17 +54,17 @@ class DeviceSpans:
         self._devices = devices
         self._buffer = buffer
         self._open: deque[_Open] = deque()
-        #: Why there are no spans of devices, if there are none.
+        #: The reason why there are no spans of devices; "" if there are.
         self.broken = ""
 
     def _begin(self) -> tuple[Device, int, Mark] | None:
         if self.broken or not self._devices.is_in_use():
-            return None  # a mark would make a context where the user has none
+            return None  # a mark would make a context on a device where the user has none
         try:
             device = self._devices.current_device()
             stream = device.current_stream()
             return device, stream, device.mark(stream)
-        except Exception as error:  # a stream that is being captured, say: the user's work goes on without us
+        except Exception as error:  # a stream that is being captured, say: the user's work goes on without marks
             self.broken = f"{type(error).__name__}: {error}"
             return None
 
@@ -81,7 +81,7 @@ class DeviceSpans:
         self.collect()
 
     def collect(self) -> None:
-        """Make spans of what is done."""
+        """Make spans of marks that the streams have passed."""
         while self._open:
             first = self._open[0]
             begin, end = first.first.time(), first.last.time()
@@ -91,7 +91,7 @@ class DeviceSpans:
             self._buffer.add((DEVICE, begin, max(begin, end), first.track, first.name, first.place, first.number, 0, False))
 
     def settle(self) -> None:
-        """Wait until the streams have come as far as this profile, `SETTLING` seconds at most."""
+        """Wait until the streams have passed all marks, `SETTLING` seconds at most."""
         deadline = monotonic() + SETTLING
         self.collect()
         while self._open and monotonic() < deadline:

@@ -55,11 +55,11 @@ def _step(participants: Participants, plan: Plan, index: int, digest: Digest | N
 
 
 def _bottleneck(participants: Participants, digest: Digest, numbers: Mapping[int, int]) -> tuple[str | None, str]:
-    """The step (or the caller) that bounds how often the graph can run, and the reason; None when no endpoint is busy."""
+    """The step (or the caller) that bounds the graph's throughput, and the reason; None when no endpoint is busy."""
     plan = participants.plan
     busiest = digest.busiest((DRIVER, *plan.graph.actors))
     if busiest is None:
-        return None, "nobody was busy"
+        return None, "no endpoint was busy"
     share = f"{participants.name(busiest)} was busy for {digest.utilization(busiest):.0%} of {digest.seconds:.3g} s"
     if busiest == DRIVER:
         return participants.name(busiest), share

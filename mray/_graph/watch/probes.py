@@ -1,13 +1,13 @@
 """Probes around the operations of a program while it is profiled: spans, NVTX ranges, ranges of the torch profiler.
 
 In an actor's main thread, and in the process that compiled a graph. A probe wraps the parts of a program (`mray._graph.actor.program`):
-the reading of a channel, its writing, and a step's method. A program without probes has none of this in it; there is one loop, and it
+the reading of a channel, its writing, and a step's method. A program without probes has no trace of them; there is one loop, and it
 knows nothing of probes.
 
     try_read, try_write, try_give, method  --probe-->  the same, noted down  --compile_program-->  actions
 
-A program waits by returning: a read that finds nothing leaves it, and comes again later. So a wait begins with the first look that finds
-nothing and ends with the look that finds something. A program is at one operation at a time; what its spans say never overlaps.
+A program waits by returning: a read that finds no message leaves it, and is tried again later. So a wait begins with the first try that
+finds no message and ends with the one that finds it. A program is at one operation at a time, so its spans never overlap.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def probed_writers(probe: Probe, channels: Mapping[int, Channel], writers: Mappi
 
 # ------------------------------------------------------------------------------------------------ spans
 class SpanProbe:
-    """Makes spans of what one endpoint does in a graph, on one track."""
+    """Makes spans of one endpoint's operations in a graph, on one track."""
 
     def __init__(self, buffer: Buffer, track: str, marks: DeviceMarks | None = None) -> None:
         self._add = buffer.add
         self._track = track
         self._marks = marks
-        #: Since when the endpoint has been waiting; 0: it is not.
+        #: The begin of the endpoint's wait; 0: it does not wait.
         self._since = 0
 
     def read(self, channel: Channel, reader: ChannelReader) -> Read:
@@ -117,7 +117,7 @@ class SpanProbe:
         position, last_size = writer.position, writer.last_size
         blocking = channel.transport in BLOCKING
         kind = TRANSFER if blocking else SERIALIZE
-        last_size()  # which counts what devices have sent from here on
+        last_size()  # which counts bytes that devices have sent from here on
 
         def write(value: Any) -> bool:
             begin = clock()
@@ -168,7 +168,7 @@ def _bytes_of(value: Any) -> int:
 
 
 class DeviceMarks(Protocol):
-    """Marks the streams of devices around operations whose work they do; see `mray._graph.watch.device_spans`."""
+    """Marks the streams of devices around operations that queue work there; see `mray._graph.watch.device_spans`."""
 
     def around_read(self, channel: Channel, read: Read, position: Callable[[], int]) -> Read: ...
 
@@ -182,24 +182,24 @@ class Ranges(Protocol):
     """A profiler that shows ranges: `mray._trace.nvtx`, `mray._trace.torch_profiler`."""
 
     def push(self, kind: str, name: str) -> Any:
-        """Begin a range inside of the one that is open; what ends it."""
+        """Begin a range inside of the open one; returns the token that ends it."""
 
     def pop(self, token: Any) -> None:
         """End the range that was begun last."""
 
     def start(self, kind: str, name: str) -> Any:
-        """Begin a range that other ranges may outlive; what ends it."""
+        """Begin a range that other ranges may outlive; returns the token that ends it."""
 
     def stop(self, token: Any) -> None:
         """End it."""
 
 
 class RangeProbe:
-    """Tells another profiler of the operations of a program, while they run."""
+    """Shows the operations of a program to another profiler, while they run."""
 
     def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges
-        #: The range of the wait that goes on.
+        #: The range of the current wait.
         self._wait: Any = None
 
     def _waits(self, kind: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""``with graph.profile() as profile``: spans of all that a compiled graph does, taken while it runs.
+"""``with graph.profile() as profile``: spans of all operations of a compiled graph, taken while it runs.
 
     caller                                                    each actor
     start: a probe on the own ends; "profile" ──────────────▶ a probe on its program, from the next execution on
@@ -6,8 +6,8 @@
     stop: "unprofile" ──────────────────────────────────────▶ ends, and hands over its spans
     Profile: spans, percentiles, a file of Chrome ◀────────── (a dead actor's are lost: the profile says so)
 
-In the process that compiled the graph. A profile begins and ends at any time, also while executions are in flight: those are noted down
-from the operation on that each process is at, or comes to next. Nothing is recompiled but the programs' lists of actions.
+In the process that compiled the graph. A profile begins and ends at any time, also while executions are in flight: their spans begin with
+the operation that each process is at, or comes to next. Only the programs' lists of actions are recompiled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, spans_of
 from mray._trace.span import Buffer, Span, clock, span_buffers
 
-#: Seconds that `stop` waits for main threads that compute, before their reading threads answer in their stead; and for those.
+#: Seconds that `stop` waits for main threads that compute, before it asks their reading threads; and for those.
 PATIENCE = 2.0
 
 
@@ -41,9 +41,9 @@ class Attachment(NamedTuple):
     begin: Callable[[Profile], None]
     #: Puts probes around the caller's ends: one around the input's writing, one around the results' reading.
     put_probes: Callable[[Probe, Probe], None]
-    #: Takes them away.
+    #: Removes the probes.
     end: Callable[[], None]
-    #: Takes what was measured, for `CompiledGraph.statistics`.
+    #: Keeps the measures for `CompiledGraph.statistics`.
     keep: Callable[[Digest], None]
 
 
@@ -87,7 +87,7 @@ class Profile:
         self.stop()
 
     def start(self) -> Profile:
-        """Begin; returns when every actor that answers notes down what it does next. ValueError when the graph is being profiled.
+        """Begin; returns when every actor that answers records its operations. ValueError when the graph is being profiled.
 
         RayChannelError when the graph has ended. Waits for methods that are running only to start the torch profiler.
         """
@@ -118,7 +118,7 @@ class Profile:
         self._attachment.put_probes(*own_ends)
 
     def stop(self) -> None:
-        """End, and collect. Idempotent. An actor that has died is in `lost`; one that computes for long tells what it has so far."""
+        """End, and collect the spans. Idempotent. A dead actor is in `lost`; one that computes for long gives its spans so far."""
         if not self.begun or self.ended:
             return
         self.ended = clock()
@@ -160,7 +160,7 @@ class Profile:
             self.lost[name] = "took no part in the graph any more"
 
     def _ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, bytes | str]:
-        """Name of each actor -> its answer, or in words why there is none. The actors of one process answer once."""
+        """Name of each actor -> its answer, or a text about why there is none. The actors of one process answer once."""
         asked = self._participants.ask(verb, payload, patience)
         pendings = {self._participants.name(endpoint, DRIVER_NAME): pending for endpoint, pending in asked.items()}
         answers: dict[str, bytes | str] = {}
@@ -179,7 +179,7 @@ class Profile:
     # ------------------------------------------------------------------------------------ what there is
     @property
     def seconds(self) -> float:
-        """How long it has lasted."""
+        """The length of the profile."""
         return ((self.ended or clock()) - self.begun) * 1e-9 if self.begun else 0.0
 
     @property

@@ -1,12 +1,12 @@
 """An actor's side of a profile: requests put a probe around its program and take it away, at any time.
 
     caller                             actor
-    request "profile now" -----------> reading thread: from the next execution on, the program notes spans down (`mray._graph.watch.probes`)
+    request "profile now" -----------> reading thread: from the next execution on, the program records spans (`mray._graph.watch.probes`)
     request "profile" ---------------> the same in its main thread, which the torch profiler needs
-    request "unprofile" -------------> its main thread, between two operations: what was noted down; no more is
+    request "unprofile" -------------> its main thread, between two operations: answers the spans, and ends
     request "unprofile now" ---------> the same in the reading thread, when the main thread computes for long
 
-Both ends of a message are noted down before either process answers "unprofile" in its main thread, so that arrows between spans are whole.
+Both ends of a message are recorded before either process answers "unprofile" in its main thread, so that arrows between spans are whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RunningProgram(Protocol):
     assignment: Assignment
 
     def probe(self, probe: Probe | None) -> None:
-        """From the next execution on there is this probe around its operations, or none. Any thread, at any time."""
+        """Put this probe around its operations, or none, from the next execution on. Any thread, at any time."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ def graph_track(graph_id: str) -> str:
 
 
 def profile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes) -> bytes:
-    """Any thread: begin, or begin anew. The pickle of why the torch profiler does not run, or of ""."""
+    """Begin, or begin anew. The pickled reason why the torch profiler does not run, or "". Any thread."""
     request: ProfileRequest = pickle.loads(payload)
     why = ""
     for program in programs:
@@ -83,9 +83,9 @@ def profile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes)
 
 
 def unprofile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes, *, at_once: bool) -> bytes:
-    """End a profile: the pickle of what this process has noted down, a list of one dict for each endpoint.
+    """End a profile: the pickled spans of this process, a list of one dict for each endpoint.
 
-    `at_once`: not in the main thread, which alone may end what else it has begun.
+    `at_once`: not in the main thread, which alone may end the other profilers that it has begun.
     """
     graph_id, token = payload.decode().split("/")
     calls = host.look_at_calls(token, False)
@@ -96,7 +96,7 @@ def unprofile(host: GraphHost, programs: Iterable[RunningProgram], payload: byte
             continue
         del _own_running.get()[key]
         endpoint = key[1]
-        if endpoint in taking_part:  # else the actor has left the graph, and tells what it did before
+        if endpoint in taking_part:  # else the actor has left the graph, and gives its earlier spans
             taking_part[endpoint].probe(None)
         if running.marks is not None and not at_once:
             running.marks.settle()

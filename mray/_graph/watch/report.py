@@ -1,13 +1,13 @@
 """The report of a graph in words, a line for each actor: the operation it is at, and the peers it waits for.
 
-In every time-out's message, and `CompiledGraph.report`.
+In the message of every timeout, and from `CompiledGraph.report`.
 
     caller                                       each actor
     request "report" ------------------------->  its reading thread answers at once, also while a method runs:
-    says what itself waits for                   which operation its program is at, how often it has been through,
-    waits a moment, puts it together <---------  what its main thread does
+    adds a line of its own waits                 the operation that its program is at, the number of executions,
+    waits a moment, puts it together <---------  the stack of its main thread
 
-Nothing is noted down while a graph runs. A request reads the program's place from the main thread's stack, which Python gives any thread of
+A running graph records nothing for it. A request reads the program's place from the main thread's stack, which Python gives any thread of
 the process at any time.
 """
 
@@ -24,13 +24,13 @@ from mray._graph.plan import COMPUTE, READ, Channel, Operation, Source
 
 #: Seconds that a report waits for the answers of actors at most.
 PATIENCE = 1.0
-#: A caller that has waited less than so many seconds polls, and wants no report.
+#: A caller that has waited less than so many seconds polls, and gets no report.
 LEAST = 1e-3
 
 
 # ---------------------------------------------------------------------------------------- in the caller
 def program_states(participants: Participants, patience: float) -> dict[str, ProgramState | str]:
-    """Endpoint -> where it stands, or why that is not known. Waits `patience` seconds at most."""
+    """Endpoint -> its place in its program, or why that is not known. Waits `patience` seconds at most."""
     found: dict[str, ProgramState | str] = {}
     for endpoint, pending in participants.ask(REPORT, participants.plan.graph_id.encode(), patience).items():
         if isinstance(pending, str):
@@ -46,7 +46,7 @@ def program_states(participants: Participants, patience: float) -> dict[str, Pro
 
 
 def report_of(participants: Participants, patience: float = PATIENCE) -> str:
-    """Where the actors of a graph stand: a line for each, with its stack below."""
+    """The places of a graph's actors: a line for each, with its stack below."""
     names = _Names(participants)
     lines = [""]
     for endpoint, found in program_states(participants, patience).items():
@@ -58,7 +58,7 @@ def report_of(participants: Participants, patience: float = PATIENCE) -> str:
 
 
 def describe_caller(participants: Participants, submitted: int, finished: int, kept: int, missing: Sequence[int] | None) -> str:
-    """The caller's own line; `missing`: the results that it waits for, None when it waits for nothing."""
+    """The caller's own line; `missing`: the results that it waits for, None when it does not wait."""
     plan = participants.plan
     text = f"Compiled graph {plan.graph_id}: {submitted} executions submitted, {finished} finished, {kept} kept."
     if missing is not None:
@@ -82,13 +82,13 @@ def _describe(names: _Names, endpoint: str, found: ProgramState) -> list[str]:
     lines = [f"{where} {names.doing(operation, found.running, found.missing)}"]
     if found.stack:
         if not found.running:
-            lines[0] += ", but its main thread is busy with something else"
+            lines[0] += ", but its main thread is busy with other work"
         lines.extend("    " + line for line in found.stack.rstrip().split("\n"))
     return lines
 
 
 class _Names:
-    """Operations in words."""
+    """Texts about operations."""
 
     def __init__(self, participants: Participants) -> None:
         self.plan = participants.plan
@@ -133,9 +133,9 @@ def counters(participants: Participants, own: Mapping[int, ChannelWriter]) -> di
 
 
 def labelled(participants: Participants, by_channel: Mapping[int, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """The counters of channels by what produces their source, told with the readers where several channels carry it.
+    """The counters of channels by the name of their source, with the readers where several channels carry it.
 
-    Where two channels would be told in the same words, since the same method was bound twice, with the step.
+    Where two channels would have the same name, since one method was bound twice, the step is added.
     """
     names, plan = _Names(participants), participants.plan
     channels = [channel for channel in plan.channels if channel.index in by_channel]

@@ -1,4 +1,4 @@
-"""What every process has that can call, a driver or a worker: calls, their replies, and the errors of what does not come back.
+"""The client of a driver or a worker: calls, their replies, and the errors of calls whose replies do not come.
 
 ::
 
@@ -6,8 +6,19 @@
                                 ├── values, whose owner or borrower this process is (`mray._runtime.objects`)
                                 └── the node and the peers (`mray._runtime.connections`)
 
-A call is a record in `calls`; `arguments` packs what it is given, `actor_calls` has the queue of each actor, `leases` the workers that are
-rented for tasks, `reconstruction` makes a lost value again by calling its task. `failed_calls` are remembered for listings;
-`announcements` and `unschedulable` tell the user what no ref tells. `wakeups` are doorbells across processes, `descriptors` the file
+A call is a record in `calls`; `arguments` packs its arguments, `actor_calls` has the queue of each actor, `leases` the workers that are
+leased for tasks, `reconstruction` makes a lost value again by calling its task. `failed_calls` are remembered for listings;
+`announcements` and `unschedulable` log facts that no ref carries. `wakeups` are doorbells across processes, `descriptors` the file
 descriptors that ring them.
+
+====================  ====================================================================================================
+call                  a task or a method call, as its caller remembers it until the reply has come
+pool                  all tasks with the same resources and environment, and the leases that run them
+lease                 a worker that the node has granted for the tasks of one pool
+pipeline              tasks that were pushed to one leased worker and not answered
+attempt               one run of a call; a call with retries left is sent again after a failed one
+recipe                the record of a call that can make its lost value again
+stream                the items of a remote generator on their way to its reader
+doorbell              an eventfd that wakes a process when something in shared memory has changed
+====================  ====================================================================================================
 """

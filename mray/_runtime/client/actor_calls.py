@@ -1,6 +1,6 @@
 """Calls of this process to actors: a queue for each actor, which follows it from process to process.
 
-In the caller's process. The node tells where an actor is, and each change (ACTOR_STATE), to whoever has asked for it (ACTOR_SUBSCRIBE).
+In the caller's process. A process that has sent ACTOR_SUBSCRIBE gets the place of an actor, and each change, from the node (ACTOR_STATE).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class ActorCaller:
     """The calls of this process to one actor, in order.
 
-    States: "unknown" (the node has not been asked), "asked" (it has not answered yet), then as it tells them "pending", "alive",
-    "restarting", "dead". All methods want the client's lock.
+    States: "unknown" (the node has not been asked), "asked" (it has not answered yet), then as it reports them "pending", "alive",
+    "restarting", "dead". All methods need the client's lock.
 
     Invariant: a call is in `queue`, or in ``connection.calls``, or answered. While the actor is being restarted, which may take for ever,
-    nothing is queued that could go and may not be sent to the next process: only what waits for its arguments, what may be retried, and
-    what was called before the actor had been there at all.
+    the queue has no call that is ready and may not be sent to the next process: only calls that wait for their arguments, that may be
+    retried, or that were made before the actor's first process was there.
     """
 
     def __init__(self, callers: ActorCallers, actor_id: bytes) -> None:
@@ -48,20 +48,20 @@ class ActorCaller:
         self.most_pending = 0
         #: Whether a call may overtake one that waits for its arguments.
         self.unordered = False
-        #: Whether a call must be looked at before it is submitted.
-        self.particular = False
+        #: Whether `native` must check a call before it is submitted.
+        self.needs_check = False
         self.class_name = ""
-        #: What its constructor was given, in the process that created it: every restart needs it.
+        #: The arguments of its constructor, in the process that created it: every restart needs them.
         self.pins: Any = None
         #: Called with each new state.
         self.watchers: list[Any] = []
 
     def learn(self, options: Mapping[str, Any], is_async: bool) -> None:
-        """What the actor's options mean for its callers."""
+        """Set the fields that follow from the actor's options."""
         self.max_task_retries = options.get("max_task_retries") or 0
         self.most_pending = max(options.get("max_pending_calls") or 0, 0)
         self.unordered = runs_out_of_order(is_async, options)
-        self.particular = bool(self.max_task_retries or self.most_pending)
+        self.needs_check = bool(self.max_task_retries or self.most_pending)
 
     def is_full(self) -> bool:
         """Whether so many calls are unanswered that the actor takes no more."""
@@ -69,7 +69,7 @@ class ActorCaller:
         return 0 < self.most_pending <= sent + len(self.queue)
 
     def submit(self, call: Call) -> None:
-        """Send the call, or queue it behind what must go first."""
+        """Send the call, or queue it behind calls that must go first."""
         call.source = self
         if call.waiting == 0 and (not self.queue or self.unordered) and self.connection is not None and not self.connection.closed:
             self._push(self.connection, call)
@@ -87,7 +87,7 @@ class ActorCaller:
 
     def _connect(self) -> None:
         try:
-            # None: it has died since; the node will say so.
+            # None: it has died since; the node will report that.
             self.connection = self.client.try_peer(self.process)
         except OSError as error:  # no descriptor is left; the next call tries again
             self.connection = None
@@ -97,7 +97,7 @@ class ActorCaller:
         self.pump()
 
     def subscribe(self) -> None:
-        """Have the node tell this process where the actor is, and each change."""
+        """Have the node send this process the actor's place, and each change."""
         if self.state == "unknown":
             self.state = "asked"
             self._callers.subscribe(self)
@@ -111,7 +111,7 @@ class ActorCaller:
         self.client.posted(connection)
 
     def pump(self) -> None:
-        """Send what can go: calls in order, up to the first whose arguments are not there (or past it, if that is allowed)."""
+        """Send calls in order, up to the first whose arguments are not there (or past it, if that is allowed)."""
         queue = self.queue
         connection = self.connection
         if self.unordered and connection is not None and not connection.closed:
@@ -127,7 +127,7 @@ class ActorCaller:
             connection.flush()
 
     def ready(self, call: Call) -> None:
-        """The arguments of a queued call are there."""
+        """Send a queued call, now that its arguments are there."""
         connection = self.connection
         if self.state == "restarting" and _goes_once(call):
             self.queue.remove(call)
@@ -139,7 +139,7 @@ class ActorCaller:
             self.pump()
 
     def on_state(self, state: str, process: str, incarnation: int, cause: Cause | None) -> None:
-        """The node says what has become of the actor."""
+        """Take the state of the actor that the node reports."""
         # POINT actor state heard
         old = self.connection
         if state in ("restarting", "dead") and self.state != "dead":
@@ -149,17 +149,17 @@ class ActorCaller:
                 old.read_rest()
                 lost = list(old.calls.values())
                 old.calls.clear()
-                # The connection ends with the process, which may stay while others hold what it owns.
+                # The connection ends with the process, which may stay while other processes hold objects that it owns.
                 self.connection = None
             if state == "dead":
-                if cause is not None and cause.kind == CAUSE_REFUSED and self.pins is not None:  # who created it tells, and nobody else
+                if cause is not None and cause.kind == CAUSE_REFUSED and self.pins is not None:  # only its creator's process tells the user
                     self._callers.tell_refusal(cause.text)
                 self.pins = None
                 self._fail_all(lost, self.process)
                 self._fail_all(self.queue)
                 self.queue.clear()
             else:
-                # Before it was there at all, calls have been waiting for whichever process is the first.
+                # Calls that were made before its first process was there wait for any process.
                 self._restarting(lost, late=before in ("asked", "alive"), again=before == "restarting" and self.process != "")
         elif state == "alive":
             self.state = state
@@ -192,14 +192,14 @@ class ActorCaller:
             call.fail(actor_error(self.actor_id, self.class_name, self.cause, call.method), process)
 
     def _refuse(self, call: Call, method: str | None = None) -> None:
-        """The actor is being started again, and the call is not for the next process; `method` was in flight."""
+        """Fail a call that is not for the actor's next process; `method` was in flight."""
         call.fail(unavailable_error(self.actor_id, self.class_name, self.cause, method), "" if method is None else self.process)
 
     def _restarting(self, lost: Sequence[Call], late: bool, again: bool) -> None:
-        """The actor is being started again: resend in order what may be retried, fail the rest.
+        """Queue in order the calls that may be retried, and fail the others: the actor is being started again.
 
-        `late`: calls have been queued since its process died and until now, when that is heard. `again`: the process that was to follow has
-        died before it was there. That was an attempt of those calls that are retried in it: an actor may be restarted without end.
+        `late`: calls have been queued between its process's death and now, when this process learns of it. `again`: the process that was to
+        follow has died before it was there. That was an attempt of the calls that are retried in it: an actor may be restarted without end.
         """
         if late:
             refused = [call for call in self.queue if _goes_once(call)]
@@ -225,10 +225,10 @@ class ActorCaller:
         self.queue.extendleft(reversed(retried))
 
     def replied(self, call: Call) -> None:
-        """A reply has come (nothing to do: an actor's calls go out at once)."""
+        """Do nothing after a reply: an actor's calls go out at once."""
 
     def attempt_failed(self, call: Call) -> None:
-        """The method raised an error that the caller asked to be retried."""
+        """Send a call again: the method raised an error that the caller asked to be retried."""
         if call.retries == CANCELLED:
             call.cancel()
             return
@@ -246,13 +246,13 @@ class ActorCaller:
             self.queue.remove(call)
         except ValueError:
             return False
-        self.pump()  # it may have been what the others waited behind
+        self.pump()  # the others may have waited behind it
         return True
 
     def refused(self, error: Exception) -> None:
-        """The connection has ended although the actor lives, and the calls over it have failed.
+        """Fail the queue: the connection has ended although the actor lives, and the calls over it have failed.
 
-        What waits for its arguments was to follow them. The next call connects again.
+        Calls that wait for their arguments were to follow those. The next call connects again.
         """
         self.connection = None
         queue = list(self.queue)
@@ -261,17 +261,17 @@ class ActorCaller:
             call.fail(error)
 
     def connection_of(self, _call: Call) -> Connection | None:
-        """Where a call that has been sent is."""
+        """The connection over which a call was sent."""
         return self.connection
 
 
 def _goes_once(call: Call) -> bool:
-    """Whether nothing but the actor's process is missing to send the call, and it may not be sent to another one than it met."""
+    """Whether the call only waits for the actor's process, and may be sent to the one that it was made for only."""
     return call.waiting == 0 and call.retries == 0
 
 
 class ActorCallers(dict[bytes, ActorCaller]):
-    """The queues of all actors that this process knows, by the actor's id. All methods want the client's lock."""
+    """The queues of all actors that this process knows, by the actor's id. All methods need the client's lock."""
 
     def __init__(self, client: Owner, borrowing: Borrowing, tell_refusal: Callable[[str], None]) -> None:
         """`tell_refusal` is called with the node's text when an actor that this process creates can never be scheduled."""
@@ -288,7 +288,7 @@ class ActorCallers(dict[bytes, ActorCaller]):
         return caller
 
     def forget(self, actor_id: bytes) -> None:
-        """This process holds no handle: an actor that is dead, or was never asked for, is nobody's."""
+        """Drop the queue of an actor that is dead or was never subscribed to: this process holds no handle any more."""
         caller = self.get(actor_id)
         if caller is not None and caller.state in ("dead", "unknown") and not caller.queue and not caller.watchers:
             del self[actor_id]
@@ -307,13 +307,13 @@ class ActorCallers(dict[bytes, ActorCaller]):
             caller.on_state(state, process, incarnation, None if cause is None else Cause(*cause))
 
     def hung_up(self, connection: Connection, error: Exception) -> None:
-        """A process that lives answers nothing of what was said over a connection, whose own calls have failed."""
+        """Fail the queues of actors at the other end of a connection that broke, although the process lives."""
         for caller in list(self.values()):
             if caller.connection is connection:
                 caller.refused(error)
 
     def fail_all(self, error: BaseException) -> None:
-        """The node is lost."""
+        """Fail all queues: the node is lost."""
         cause = Cause(m.CAUSE_NODE, str(error))
         for caller in list(self.values()):
             caller.on_state("dead", "", caller.incarnation, cause)

@@ -1,7 +1,7 @@
-"""What a client says by itself in the log, in a thread of its own.
+"""Log lines of a client's own, written in a thread of their own.
 
-In every client that has something to say. The thread that reads for all others must not log: a handler of the program's may take its time,
-hold a lock that somebody holds who waits for a reply, or call mray itself.
+In every client that has such lines. The thread that reads for all others must not log: a logging handler of the program's may be slow, need
+a lock whose holder waits for a reply, or call mray itself.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from queue import SimpleQueue
 
 from mray._common.log import logger
 
-#: Seconds that the end of a client waits for the rest to be said.
+#: Seconds that the end of a client waits for the last lines to be logged.
 PATIENCE = 1.0
 
 
 class Announcements:
-    """Says what it is given, one after the other. Any thread, with any lock but the logger's."""
+    """Logs lines one after the other. Any thread, with any lock but the logger's."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -25,7 +25,7 @@ class Announcements:
         self._thread: threading.Thread | None = None
 
     def say(self, line: Callable[[], None]) -> None:
-        """Have this called soon."""
+        """Call `line`, which logs, soon."""
         self._queue.put(line)
         with self._lock:
             if self._thread is None:
@@ -33,7 +33,7 @@ class Announcements:
                 self._thread.start()
 
     def close(self) -> None:
-        """Say the rest, as far as that does not take long. Twice is fine."""
+        """Log the last lines, for at most `PATIENCE` seconds. Idempotent."""
         with self._lock:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():

@@ -37,9 +37,9 @@ class Arguments:
         self.waiting: Ordered[Call] = Ordered()
 
     def pack(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, what: str, of: ActorBlueprint | None = None) -> None:
-        """Pickle the arguments into the call and note which of them are refs that have to be there first.
+        """Pickle the arguments into the call, and put down which of them are refs whose values must be there first.
 
-        `what` is called, for texts: a function or, with `of`, a method of that class.
+        `what` names the function or, with `of`, the method of that class, for texts.
         """
         plain = True
         replace = False
@@ -84,7 +84,7 @@ class Arguments:
         return args, kwargs
 
     def _store(self, call: Call, arguments: Any, what: str) -> None:
-        """Arguments that are not plain: pickle them thoroughly, pin what is inside, use a segment when they are large."""
+        """Pickle arguments that are not plain with cloudpickle, pin the refs inside, and use a segment when they are large."""
         client = self._client
         try:
             packed = serialize(arguments)

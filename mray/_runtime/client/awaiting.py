@@ -1,12 +1,13 @@
 """Refs that coroutines wait for, in any event loop of a driver or worker.
 
-    value arrives ─▶ the thread that reads: notes (future, ref), tells the loop once ─▶ loop: one turn sets every future that was noted
+    value arrives ─▶ the thread that reads: queues (future, ref), wakes the loop once ─▶ loop: sets all queued futures
 
 No ref has a thread, and values that arrive together wake the loop together. While anything is awaited the loop watches the reactor's own
 epoll, so that the loop's thread, which sleeps there, is the thread that reads; where another thread reads all the time (the main thread of
-an actor with lanes), that one tells the loop. Before it sleeps it looks for some microseconds, once per turn (`mray._ipc.spin`).
+an actor with concurrency groups), that one wakes the loop. Before it sleeps the loop looks for some microseconds, once per iteration
+(`mray._ipc.spin`).
 
-Imports asyncio: for processes that await.
+Imports asyncio, and so is imported only by processes that await.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ VAIN_SECONDS = 1e-3
 
 
 class _Waiter:
-    """A future of a value, told when the value comes."""
+    """A future of a value; called when the value comes."""
 
     __slots__ = ("_refs", "future", "ref")
 
@@ -47,7 +48,7 @@ class _Waiter:
 
 
 class AwaitedRefs:
-    """Of one event loop. For the loop's thread, except `_arrived`."""
+    """The futures of one event loop. For the loop's thread, except `_arrived`."""
 
     def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
@@ -55,18 +56,18 @@ class AwaitedRefs:
         self._entry = client.entry
         self._reactor = client.reactor
         self._loop = weakref.ref(loop)
-        #: Whose values have arrived, which the futures do not know; and whether the loop has been told.
+        #: Futures whose values have arrived and that are not set yet; and whether the loop has been woken for them.
         self._arrivals: deque[_Waiter] = deque()
         self._told = False
         #: Futures that wait.
         self._count = 0
-        #: Whether the loop's selector watches the reactor; how often it was told in vain since.
+        #: Whether the loop's selector watches the reactor; how often it was woken in vain since.
         self._watches = False
         self._vain = 0
-        #: Whether this thread is reading for the loop, and will look itself at what arrives.
+        #: Whether this thread is reading for the loop, and will set the futures itself.
         self._looks = False
         self._flushes = False
-        #: Whether the loop looks once per turn instead of sleeping, and until when at most.
+        #: Whether the loop looks once per iteration instead of sleeping, and until when at most.
         self._spins = False
         self._until = 0.0
 
@@ -79,7 +80,7 @@ class AwaitedRefs:
         return future
 
     def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
-        """Suspend the coroutine until the value is there. One that is cancelled leaves nothing behind."""
+        """Suspend the coroutine until the value is there. A cancelled coroutine leaves nothing behind."""
         entry = ref._entry
         if type(entry) is self._entry and entry.form is not None and entry.form != m.SEGMENT:
             return self._value(ref)
@@ -110,7 +111,7 @@ class AwaitedRefs:
                 return False
         self._count += 1
         if not self._flushes and self._reactor.has_unsent:
-            # Once the other coroutines that run in this turn have asked for theirs.
+            # After the other coroutines of this iteration have made their requests.
             self._flushes = True
             loop.call_soon(self._flush)
         if not client.reads_always:
@@ -129,14 +130,14 @@ class AwaitedRefs:
 
     # ------------------------------------------------------------------------------------ arriving
     def _arrived(self, waiter: _Waiter) -> None:
-        """The thread that reads, with the client's lock."""
+        """Queue a waiter whose value has come, and wake the loop. The thread that reads, with the client's lock."""
         self._arrivals.append(waiter)
         loop = self._loop()
         if self._told or loop is None:
             return
         if not _runs_here(loop):
             self._told = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
                 loop.call_soon_threadsafe(self._settle)
         elif not self._looks:
             self._told = True
@@ -153,14 +154,14 @@ class AwaitedRefs:
                 self._settle_or_wait(waiter, loop)
 
     def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
-        """Settle the future, unless the value is still to come, or to come once more: what has come may have been lost meanwhile."""
+        """Settle the future, or wait again where the value has been lost meanwhile and is being made again."""
         future, ref = waiter.future, waiter.ref
         if (type(ref._entry) is not self._entry or ref._entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
             return
         try:
             value = self._value(ref)
         except StopIteration as error:
-            # A future refuses these: they would end the generator that awaits it.
+            # A future refuses StopIteration: it would end the generator that awaits it.
             future.set_exception(RuntimeError(str(error)))
         except BaseException as error:
             future.set_exception(error)
@@ -181,7 +182,7 @@ class AwaitedRefs:
             self._reactor.wake_background_reader()
 
     def _spin(self) -> None:
-        """Look for some microseconds, so that who answers at once finds its caller awake; other coroutines run in between."""
+        """Look for some microseconds, so that an immediate answer finds its caller awake; other coroutines run in between."""
         spinner, loop = self._reactor.spinner, self._loop()
         assert spinner is not None
         if loop is None:
@@ -197,14 +198,14 @@ class AwaitedRefs:
         if self._count < before:
             self._until = now + spinner.window
         if now < self._until:
-            sched_yield()  # the one that answers may be on this very core
+            sched_yield()  # the answering process may be on this very core
             loop.call_soon(self._spin)
         else:
             self._spins = False
             spinner.failed()
 
     def _read(self) -> bool:
-        """Read and settle what has come; False: another thread reads."""
+        """Read, and settle futures whose values have come; False: another thread reads."""
         self._looks = True
         try:
             read = self._reactor.look()
@@ -215,13 +216,13 @@ class AwaitedRefs:
         return read
 
     def _look(self) -> None:
-        """There is something to read."""
+        """Read: the reactor's epoll is readable."""
         read = self._read()
         self._vain = 0 if read else self._vain + 1
         loop = self._loop()
         if loop is None or (self._count and self._vain < MOST_VAIN):
             return
-        # It is for other threads; or another one reads, slowly, and will tell.
+        # The message is for other threads; or another thread reads, slowly, and will wake the loop.
         loop.remove_reader(self._reactor.fileno())
         self._watches = False
         if self._count:
@@ -234,7 +235,7 @@ class AwaitedRefs:
             self._watch(loop)
 
     def close(self) -> None:
-        """The session ends. Any thread."""
+        """Settle all futures: the session ends. Any thread."""
         loop = self._loop()
         if not self._watches or loop is None or loop.is_closed():
             return
@@ -252,7 +253,7 @@ def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def awaited_refs(client: Client) -> AwaitedRefs:
-    """Those of the event loop that runs in this thread; RuntimeError when there is none."""
+    """The `AwaitedRefs` of the event loop that runs in this thread; RuntimeError when there is none."""
     loop = asyncio.get_event_loop()
     found: AwaitedRefs | None = client.awaited.get(loop)
     if found is None:

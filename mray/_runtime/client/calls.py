@@ -39,7 +39,7 @@ class Placeholder:
 class Call(Holder):
     """A call that has not been answered.
 
-    `entry` is that of its return value if it has exactly one, `entries` are those of several. `pins` holds whatever must live until the
+    `entry` is that of its return value if it has exactly one, `entries` are those of several. `pins` keeps objects alive until the
     reply: refs among and inside the arguments, the handle it was made with.
     """
 
@@ -88,9 +88,9 @@ class Call(Holder):
         self.waiting = 0
         #: The task that made the call, None in a driver.
         self.parent: bytes | None = None
-        #: Retries left: after system failures, or after application errors that were to be retried. `CANCELLED` once it was.
+        #: Retries left: after system failures, or after application errors that are retried. `CANCELLED` once it was.
         self.retries = 0
-        #: Whether a process that is dead now has been sent it.
+        #: Whether it was sent to a process that is dead now.
         self.was_sent = False
         self.memory_kills = 0
         self.name = ""
@@ -100,35 +100,35 @@ class Call(Holder):
         self.lease: Any = None
 
     def argument_values(self, export: Callable[[ObjectRef], str]) -> list[tuple[Any, ...]] | None:
-        """What the message says of the arguments that were refs: ``(form, payload)``, of what lies elsewhere also (object id, owner).
+        """The values of arguments that were refs, for the message: ``(form, payload)``, and (object id, owner) unless they are inline.
 
-        `export` gets an object ready to be borrowed, and says who owns it.
+        `export` gets an object ready to be borrowed, and returns its owner.
         """
         if self.arguments is None:
             return None
         values: list[tuple[Any, ...]] = []
         for ref in self.arguments:
             entry = ref._entry
-            # None: it is being made again. Where it lay the worker finds nothing, and asks the owner.
+            # None: it is being made again. The worker finds no segment in its place, and asks the owner.
             form = SEGMENT if entry.form is None else entry.form
             if form in (SEGMENT, TENSORS):
                 # Views of it may outlive the call: the worker borrows the object.
                 values.append((form, entry.payload, ref._id, export(ref)))
             else:
                 if form == FAILED:
-                    hear(entry)  # the call says it again
+                    hear(entry)  # the error of the call reports it
                 values.append((form, entry.payload))
         return values
 
     def use_retry(self) -> None:
-        """The call is going to be sent again; deaths and errors count alike. The last attempt answers with its error."""
+        """Count a retry: the call is going to be sent again; deaths and errors count alike. The last attempt answers with its error."""
         if self.retries > 0:
             self.retries -= 1
         if not self.retries and self.options is not None:
             self.options = {name: value for name, value in self.options.items() if name != "retry"}
 
     def fail(self, error: BaseException, process: str = "") -> None:
-        """Every return value of the call is this error; `process` is what ran it, if it was begun. Client's lock held."""
+        """Make this error every return value of the call; `process` has run it, "" if it was not begun. Client's lock held."""
         self._note_failure(process, *failed_calls.facts(error))
         payload = pickle_error(error)
         for entry in self.entries if self.entry is None else (self.entry,):
@@ -136,7 +136,7 @@ class Call(Holder):
         self.release()
 
     def failed(self, payload: bytes, process: str) -> None:
-        """Its worker answers with a pickled error. Client's lock held."""
+        """Record the pickled error that the worker has answered with. Client's lock held."""
         self._note_failure(process, *failed_calls.facts_of_answer(payload))
 
     def _note_failure(self, process: str, kind: str, text: str) -> None:
@@ -157,11 +157,11 @@ class Call(Holder):
         return (self.options or {}).get("name") or self.name or function, function
 
     def cancel(self) -> None:
-        """The call was cancelled, and does not run (again). Client's lock held."""
+        """Fail the call as cancelled: it does not run (again). Client's lock held."""
         self.fail(TaskCancelledError(TaskID(self.task_id)))
 
     def release(self) -> None:
-        """The call is over: let go of what it kept alive."""
+        """Let go of all objects that the call kept alive: it is over."""
         self.pins = None
         self.handle = None
         self.arguments = None
@@ -169,9 +169,9 @@ class Call(Holder):
         self.keep = None
 
 
-def lost_call(call: Call, word: str, error: Exception) -> Exception:
-    """A call that is not among its connection's any more fails with what this process has raised; returns that, to be raised on."""
-    call.fail(fault_error(f"The handler of {word}", error))
+def lost_call(call: Call, message: str, error: Exception) -> Exception:
+    """Fail a call that its connection has no record of any more with an error of this process; returns the error, to be raised."""
+    call.fail(fault_error(f"The handler of {message}", error))
     return error
 
 
@@ -183,7 +183,7 @@ def failed_reply(task_id: bytes, num_returns: int, payload: bytes) -> tuple[Any,
 
 
 def fail_call(peer: Connection, _failure: Exception, payload: bytes, *fields: Any) -> None:
-    """The failure of a CALL or TASK: it is answered as if it had raised."""
+    """Answer a CALL or TASK whose handler has failed as if its code had raised the error."""
     task_id, num_returns, options = fields[0], fields[2], fields[7]
     if options is not None and "stream" in options:
         peer.post((STREAM_ITEMS, task_id, options["stream"][0], [(FAILED, payload, None)]))

@@ -1,4 +1,4 @@
-"""Cancelling: from `mray.cancel` in one process to the interrupt in another, and down to what the cancelled task has asked for itself.
+"""Cancelling: from `mray.cancel` in one process to the interrupt in another, and down to calls that the cancelled task has made.
 
 In every client (`Cancelling`) and in every worker (`Interrupts`).
 
@@ -9,15 +9,15 @@ In every client (`Cancelling`) and in every worker (`Interrupts`).
                                                                   ├─ it runs: SIGINT to the main thread, children cancelled likewise
                                                                   └─ force: the process ends
 
-A call that was cancelled is marked (`CANCELLED`), so that wherever it comes back from, a worker that died, one that returned it or an
-attempt that failed, it is not sent again.
+A call that was cancelled is marked (`CANCELLED`), so that it is not sent again after its worker has died or returned it, or its attempt has
+failed.
 
-Note [whose interrupt]
-----------------------
+Note [task of an interrupt]
+---------------------------
 An interrupt is sent by the thread that reads and lands in the main thread some byte codes later, and another task may run by then. So
-each is sent for a task by name: the names are written before the signal is sent, and the handler, which runs in the main thread,
-takes only what is meant for the task that runs there. Names are dropped when a task has begun and ended since: a signal has landed by then.
-A SIGINT that nobody sent for a task is the user's own and interrupts whatever runs.
+each is sent for a named task: the names are written before the signal is sent, and the handler, which runs in the main thread,
+acts only if the running task is named. Names are dropped when a task has begun and ended since: a signal has arrived by then.
+A SIGINT that was not sent for a task is the user's own and interrupts the running one.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _INDEX = slice(24, 28)
 
 
 class Cancelling:
-    """Cancels calls of this process. Methods want the client's lock unless they say otherwise."""
+    """Cancels calls of this process. Methods need the client's lock unless they take it themselves."""
 
     def __init__(self, client: Owner, arguments: Arguments, leases: LeasePools, actors: ActorCallers) -> None:
         self._client = client
-        #: Where a call may be that has not been sent.
+        #: Queues of calls that have not been sent.
         self._arguments = arguments
         self._leases = leases
         self._actors = actors
@@ -81,11 +81,11 @@ class Cancelling:
         if force and object_id[_ACTOR] != NO_ACTOR:
             raise ValueError("force=True is not supported for actor tasks.")
         owner = self._client.try_peer(entry.owner)
-        if owner is not None:  # else its death is on the way, and fails what waits
+        if owner is not None:  # else the owner's death is on its way, and fails the waiters
             owner.send((m.CANCEL_OBJECT, object_id, force, recursive))
 
     def on_cancel_object(self, _peer: Connection, object_id: bytes, force: bool, recursive: bool) -> None:
-        """A borrower cancels what this process owns."""
+        """CANCEL_OBJECT: a borrower cancels the call behind an object of this process."""
         entry = self._client.exported.get(object_id)
         if entry is not None:
             self._cancel_object(entry, object_id, force, recursive)
@@ -105,7 +105,7 @@ class Cancelling:
                 connection.send((m.CANCEL, call.task_id, force, recursive))
 
     def cancel_children(self, task_id: bytes) -> None:
-        """Cancel every call that this task has made and that is not answered."""
+        """Cancel every unanswered call that this task has made."""
         for call in [call for call in self._outstanding() if call.parent == task_id]:
             self.cancel_call(call, False, True)
 
@@ -118,9 +118,9 @@ class Cancelling:
             yield from connection.calls.values()
 
     def interrupted(self, entries: Iterable[Entry]) -> None:
-        """Ctrl-C has ended a wait for these: a driver's user wants the tasks to end too. Takes the lock itself.
+        """Cancel the tasks that a driver has waited for when Ctrl-C came: its user wants them to end too. Takes the lock itself.
 
-        Calls of actors go on: an actor's next caller would meet what half a method has left behind.
+        Calls of actors go on: an actor's next caller would meet the state that half a method has left behind.
         """
         client = self._client
         if client.role != m.ROLE_DRIVER or not settings.CANCEL_ON_INTERRUPT.get():
@@ -133,7 +133,7 @@ class Cancelling:
 
 
 class Interrupts:
-    """Cancels what runs in this worker. See Note [whose interrupt]."""
+    """Cancels tasks that run in this worker. See Note [task of an interrupt]."""
 
     def __init__(self, client: Owner, cancelling: Cancelling, context: Context) -> None:
         self._client = client
@@ -145,15 +145,15 @@ class Interrupts:
         #: Tasks that were cancelled since the running one began, and those cancelled before that; whether with their children.
         self._named: dict[bytes, bool] = {}
         self._before: dict[bytes, bool] = {}
-        #: There are any.
+        #: Whether there are any.
         self.active = False
-        #: The handler has taken the last signal that was sent.
+        #: Whether the handler has run for the last signal that was sent.
         self._landed = True
         client.reactor.guard.is_wanted = self._is_wanted
         client.reactor.guard.landed = self._note_landing
 
     def cancel(self, task_id: bytes, force: bool, recursive: bool) -> None:
-        """A task that is not in the inbox is cancelled: it runs, is about to, or is over. Reading thread, client's lock held."""
+        """Cancel a task that is not in the inbox: it runs, is about to, or is over. Reading thread, client's lock held."""
         with self._lock:
             self.active = True
             self._named[task_id] = recursive
@@ -167,8 +167,8 @@ class Interrupts:
             self._cancelling.cancel_children(task_id)
 
     def _send(self) -> None:
-        # A signal and no flag: it ends a sleep. But not one that the main thread is about to begin, having looked for signals already: so
-        # it is sent again until the handler has run.
+        # A signal and no flag: it ends a sleep, but not one that the main thread is about to begin after it has looked for signals. So the
+        # signal is sent again until the handler has run.
         self._landed = False
         signal.pthread_kill(self._main, signal.SIGINT)
         self._client.reactor.call_later(AGAIN_SECONDS, self._look_again)
@@ -182,11 +182,11 @@ class Interrupts:
         self._landed = True
 
     def is_cancelled(self, task_id: bytes | None) -> bool:
-        """Whether somebody has cancelled this task while, or shortly before, it ran. Any thread."""
+        """Whether this task was cancelled while, or shortly before, it ran. Any thread."""
         return task_id in self._named or task_id in self._before
 
     def begin(self, task_id: bytes) -> None:
-        """A task begins, and there are names. Raises KeyboardInterrupt when it is one of them. Main thread."""
+        """Drop old names as a task begins. Raises KeyboardInterrupt when the task is among the new ones. Main thread."""
         with self._lock:
             cancelled = task_id in self._named
             self._before, self._named = self._named, {}
@@ -195,23 +195,23 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def ended(self, task_id: bytes) -> None:
-        """An interrupt has ended this task: cancel what it had time to ask for since its children were cancelled. Main thread."""
+        """Cancel calls that an interrupted task has made since its children were cancelled. Main thread."""
         if self._named.get(task_id):
             with self._client.lock:
                 self._cancelling.cancel_children(task_id)
 
     def _is_wanted(self) -> bool:
-        """Whether the SIGINT that has come is for what runs now. Main thread, in the handler."""
+        """Whether the SIGINT that has come is for the task that runs now. Main thread, in the handler."""
         if self._context.actor_id:
             return _user_code_runs()
         return not self.active or self.is_cancelled(self._context.task_id)
 
 
 def _user_code_runs() -> bool:
-    """Whether the main thread of this actor is in code of the user's, or in what that has called.
+    """Whether the main thread of this actor is in code of the user's, or in a function that it has called.
 
-    Tasks say when their code begins and ends; an actor's calls are too short for that. An interrupt between two calls, or between two
-    operations of a graph, is nobody's: it would lose what has just been taken from the inbox, and whoever waits for it would wait for ever.
+    Tasks set a mark when their code begins and ends; an actor's calls are too short for that. An interrupt between two calls, or between
+    two operations of a graph, must not raise: a call just taken from the inbox would be lost, and its caller would wait for ever.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename != _WORKER:
@@ -221,8 +221,8 @@ def _user_code_runs() -> bool:
     return False
 
 
-#: This package, the standard library, and what the interpreter has frozen: what the runtime itself may be in.
+#: Paths of the runtime's own frames: this package, the standard library, and the interpreter's frozen modules.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _RUNTIME = (_PACKAGE, os.path.dirname(os.__file__) + os.sep, "<frozen ")
-#: The file of the main loop: what is below it is of no interest.
+#: The file of the main loop: the search of the stack ends there.
 _WORKER = os.path.join(_PACKAGE, "_runtime", "worker", "worker.py")

@@ -1,10 +1,10 @@
-"""The client: what every process that can call has, a driver or a worker.
+"""The client: the runtime of every process that can call, a driver or a worker.
 
     user's threads --> Client --+-- node (leases, actors, names)
                                 +-- peers (calls, replies, borrows: `mray._runtime.connections`)
                                 +-- own entries and store (`mray._runtime.objects`)
 
-It wires its parts together, completes entries with what comes, and waits for them on behalf of user code.
+It connects its parts, completes entries with the values that come, and waits for them on behalf of user code.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from mray.exceptions import GetTimeoutError, ObjectLostError, RaySystemError
 Payload = tuple[int, Any, Any]
 
 #: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
-#: say, has answered by then, with the value or that it is not there; also one that computes (it reads every few milliseconds).
+#: say, has answered by then, with the value or its absence; also one that computes (it reads every few milliseconds).
 GRACE_SECONDS = 0.05
-#: Seconds to wait for the node to tell how a process ended that is known to be gone; its end is reported in any case.
-_NEWS_SECONDS = 10.0
+#: Seconds to wait for the node's report of how a process ended that is known to be gone; its end is reported in any case.
+_REPORT_SECONDS = 10.0
 
 
 class Client(Owner):
     """The runtime of one process."""
 
-    #: In one process, of another kind.
+    #: The in-process engine has another class.
     leases_class: type[LeasePools] = LeasePools
 
     def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
@@ -70,7 +70,7 @@ class Client(Owner):
         self.actors = ActorCallers(self, self.borrowing, self.unschedulable.hear)
         self.cancelling = Cancelling(self, self.arguments, self.leases, self.actors)
         self.wakeups = Wakeups(self)
-        #: There was a session before in this process: whoever waits looks for its refs.
+        #: Whether this process had a session before: `wait` then looks for refs of it.
         self._follows = next(_made) > 0
         self.from_node.on(
             {
@@ -92,8 +92,8 @@ class Client(Owner):
                 m.GIVEN_BACK: self.leases.on_given_back,
                 m.CANCEL_OBJECT: self.cancelling.on_cancel_object,
                 m.GRAPHED: self._on_graphed,
-                **self.borrowing.words,
-                **self.tensors.words,
+                **self.borrowing.handlers,
+                **self.tensors.handlers,
             },
             {
                 m.CALL: fail_call,
@@ -104,12 +104,12 @@ class Client(Owner):
                 **self.tensors.failures,
             },
         )
-        #: What observers may ask this process for, besides what `mray._runtime.observe.process_snapshot` knows by itself.
+        #: Sections that observers may ask this process for, besides those of `mray._runtime.observe.process_snapshot`.
         self.sections: dict[str, Callable[[], Any]] = {}
-        #: Called around a wait of user code that is really going to wait; and whether that gives anything back.
+        #: Called before a wait of user code that is really going to wait, and its result after; and whether that gives resources back.
         self.on_block: Callable[[], Callable[[], None] | None] = lambda: None
         self.lends: Callable[[], bool] = lambda: False
-        #: By event loop: what its coroutines wait for (`mray._runtime.client.awaiting`); and whether some thread always reads.
+        #: Event loop to the refs that its coroutines wait for (`mray._runtime.client.awaiting`); and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.reads_always = False
         _clients.add(self)
@@ -125,7 +125,7 @@ class Client(Owner):
         self.tensors.peer_gone(connection)
         super()._hung_up(hang_up)
         if error is None:
-            return  # the node tells how the process has ended, and with that what was called there fails
+            return  # the node reports how the process has ended, and calls to it fail with that
         if hang_up.unread:
             self._fail_calls(connection, error)
             self.leases.unread(connection)
@@ -135,7 +135,7 @@ class Client(Owner):
             self.on_broken(connection)
 
     def _fail_calls(self, connection: Connection, error: Exception) -> None:
-        """What was called over a connection is not answered, although the process at the other end lives."""
+        """Fail the calls over a connection that broke, although the process at the other end lives."""
         calls = list(connection.calls.values())
         connection.calls.clear()
         for call in calls:
@@ -154,13 +154,13 @@ class Client(Owner):
         super()._all_lost(error)
 
     def _end_of_actor_process(self, actor_id: bytes, class_name: str, process: str) -> BaseException | None:
-        """Why a process of an actor that is known to be gone has ended; None when the actor goes on in another one."""
+        """The error for a process of an actor that is known to be gone; None when the actor goes on in another one."""
         with self.lock:
             caller = self.actors.of(actor_id)
             caller.class_name = caller.class_name or class_name
             caller.subscribe()
         known = ("unknown", "asked", "pending", "alive")
-        self.reactor.wait_until(lambda: caller.state not in known or caller.process not in ("", process), _NEWS_SECONDS)
+        self.reactor.wait_until(lambda: caller.state not in known or caller.process not in ("", process), _REPORT_SECONDS)
         return actor_error(actor_id, class_name, caller.cause) if caller.state == "dead" else None
 
     # ------------------------------------------------------------------------------------ hearing
@@ -178,7 +178,7 @@ class Client(Owner):
     def _on_reply(self, connection: Connection, task_id: bytes, form: int, payload: Any, refs: Any) -> None:
         call = connection.calls.pop(task_id, None)
         if call is None:
-            # Nobody waits for it any more.
+            # No caller waits for it any more.
             self.tensors.own(self.entry(), task_id + FIRST, form, payload, None)
             return
         try:
@@ -220,7 +220,7 @@ class Client(Owner):
         call.release()
 
     def complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
-        """The value of an entry has come from its producer; `pin` is how that names the refs inside. Client's lock held."""
+        """Give an entry its value, from its producer, which has pinned the refs inside by the name `pin`. Client's lock held."""
         if form == m.SEGMENT:
             entry.guard = self.segments.guard(payload)
             connection.facts.get("freed", set()).discard(payload[0])
@@ -261,7 +261,7 @@ class Client(Owner):
     def read_segment(
         self, entry: Entry, owner: str | None, object_id: bytes | None, failed: Callable[[Any], BaseException] = unpickle_error
     ) -> Any:
-        """The value that lies in a segment, if need be once it is made again; raises why it cannot be. In any thread but the reading one.
+        """The value in a segment, made again if it was lost; raises the error if it cannot be. In any thread but the reading one.
 
         `failed` makes the error of a payload of form FAILED, which may come instead.
         """
@@ -278,7 +278,7 @@ class Client(Owner):
                     if entry.payload is payload and entry.form == m.SEGMENT:
                         raise self.missing_error(owner, payload[0], object_id) from None
             elif form is None:
-                self.wait_as_user(lambda: entry.form is not None, None)  # whoever makes it again may need our CPUs
+                self.wait_as_user(lambda: entry.form is not None, None)  # the task that makes it again may need our CPUs
             else:
                 return deserialize(form, payload)
 
@@ -313,7 +313,7 @@ class Client(Owner):
             return self.tensors.values(refs, value_of, timeout, through_host)
         try:
             return [value_of(entry) for entry in entries]
-        except ObjectLostError:  # this time it says which
+        except ObjectLostError:  # this time the error names the object
             for ref in refs:
                 ref._entry.object_id = ref.binary()
             return [value_of(entry) for entry in entries]
@@ -347,10 +347,10 @@ class Client(Owner):
     def _ask_for(self, entries: Sequence[Entry], spare: int = 0) -> int | None:
         """Have the values of borrowed objects sent. Client's lock held.
 
-        Returns what `wait_as_user` is to know when all of these values, or all but so many, may be there: up to which count of absences.
+        Returns the `hope` of `wait_as_user`, a count of absences, when all of these values, or all but `spare`, may be there.
         """
         asks = self.lends()
-        for entry in dict.fromkeys(entries):  # who asks twice for the same waits once
+        for entry in dict.fromkeys(entries):  # a ref that is given twice is waited for once
             if entry.form is None:
                 if entry.owner is None or entry.fetching:
                     spare -= 1  # it is being made, or was not there when it was asked for
@@ -361,8 +361,8 @@ class Client(Owner):
     def wait_as_user(self, predicate: Callable[[], bool], timeout: float | None, hope: int | None = None) -> bool:
         """Wait on behalf of user code: a task gives its CPUs back meanwhile.
 
-        Not in the moment in which values come that are there already: a worker more would be started for each. With `hope` it keeps them
-        until the owners have said of so many values that they are not there, and for `GRACE_SECONDS` at most.
+        Not while values come that are there already: a further worker would be started for each. With `hope` the task keeps its CPUs until
+        the owners have reported so many values absent, and for `GRACE_SECONDS` at most.
         """
         reactor = self.reactor
         if timeout == 0:
@@ -392,7 +392,7 @@ class Client(Owner):
             return self._wait_among_strangers(refs, num_returns, timeout)
         try:
             ready, rest = split_ready(refs, num_returns)
-        except AttributeError:  # ids that nobody made have no entry
+        except AttributeError:  # ids that no session made have no entry
             return self._wait_among_strangers(refs, num_returns, timeout)
         if len(ready) == num_returns:
             return self._heard(ready), rest
@@ -418,7 +418,7 @@ class Client(Owner):
         return self._heard(ready), rest
 
     def _heard(self, ready: list[ObjectRef]) -> list[ObjectRef]:
-        """These refs, of whose values the caller knows now."""
+        """Mark the errors of these ready refs as seen by the caller, and return the refs."""
         if self.unheard.any:
             for ref in ready:
                 hear(ref._entry)
@@ -440,14 +440,14 @@ class Client(Owner):
         """Call back once, from the reading thread and without the lock, when the value is there. For `soon` see `Backend.on_ready`."""
         entry = ref._entry
         if type(entry) is not self.entry:
-            callback()  # which asks, and is told that there is nothing
+            callback()  # which asks for the value, and gets the error
             return
         with self.lock:
             self.borrowing.revive(entry)
             if entry.form is None:
                 if entry.owner is not None:
                     self.borrowing.fetch(entry)
-                # What comes may have been lost meanwhile.
+                # The value may have been lost again meanwhile.
                 if entry.add_waiter(lambda _entry: self.reactor.defer(partial(self.on_ready, ref, callback, soon))):
                     if soon:
                         self.reactor.wake_background_reader()
@@ -456,7 +456,7 @@ class Client(Owner):
 
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
-        """Leave the session: everything that waits fails, connections end, own segments go."""
+        """Leave the session: all waiters fail, connections end, own segments are freed."""
         self.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
         reactor = self.reactor
         for awaited in tuple(self.awaited.values()):
@@ -474,11 +474,11 @@ class Client(Owner):
         super()._left()
 
 
-#: How many there were.
+#: Numbers the clients of this process.
 _made = count()
-#: The clients of this process: one, and those of ended sessions that somebody still holds.
+#: The clients of this process: one, and those of ended sessions that are still referenced.
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
-#: Those whose descriptors the program has closed. Nothing of them is closed again or collected: the numbers may be other files' by now.
+#: Clients whose descriptors the program has closed. They are never closed or collected: the numbers may be other files' by now.
 _torn: list[Client] = []
 
 

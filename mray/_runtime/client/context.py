@@ -1,4 +1,4 @@
-"""`Context`: what a worker is doing, for whoever asks in it."""
+"""`Context`: the task, the resources and the placement of a worker, for code that runs in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Context:
-    """What the worker is doing; read by `Backend.context` in any of its threads."""
+    """The running task and its resources; read by `Backend.context` in any thread of the worker."""
 
     def __init__(self) -> None:
         self.task_id: bytes | None = None

@@ -1,7 +1,7 @@
-"""Calls that failed, for listings: under which of Ray's names, and with which text.
+"""Calls that failed, for listings: Ray's name of the error, and its text.
 
-In every process, of the calls that it has made: what a caller knows outlives the worker. (A worker remembers errors too, in
-`mray._runtime.worker.executor`: of generators, whose callers go on, and for callers that are gone.)
+In every process, for the calls that it has made: the caller's record outlives the worker. (A worker remembers errors too, in
+`mray._runtime.worker.executor`: of generators, whose callers go on, and for callers that have ended.)
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _failed = History(MOST, MOST_BYTES)
 
 
 class Failed(NamedTuple):
-    """One of them."""
+    """One failed call."""
 
     task_id: bytes
     name: str
     function: str
     #: The task that made it; empty for none.
     parent: bytes
-    #: The process that has made it, where the queue that it was in knows.
+    #: The process that made the call, where its queue has that.
     owner: str
     #: The process that ran it; empty for none.
     process: str
     resources: dict[str, float]
-    #: Of the error.
+    #: Ray's name of the error.
     type: str
     text: str
 
@@ -85,10 +85,10 @@ def remember(failed: Failed) -> None:
 
 
 def rows() -> list[tuple[Any, ...]]:
-    """Those of this process and session, as `Failed`."""
+    """Failed calls of this process and session, as `Failed`."""
     return list(_failed)
 
 
 def clear() -> None:
-    """A new session begins."""
+    """Forget all failed calls: a new session begins."""
     _failed.clear()

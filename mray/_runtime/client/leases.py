@@ -2,14 +2,14 @@
 
 In the caller's process. Tasks that ask for the same (resources, environment) form a *pool*. A pool asks the node for leases, pushes its
 tasks straight to the leased workers, and keeps a lease a little while after its last task, so that a caller that asks and waits in turn
-never meets the node; the node calls a lease back when somebody else waits for its resources.
+never meets the node; the node calls a lease back when another process waits for its resources.
 
-How many tasks are pushed ahead to one worker follows how short they are: about two milliseconds' worth. A worker whose task blocks gives
-back what it has not started, and so does a busy worker when another one is idle, or when its task turns out to be long: nothing starves
-behind a long task.
+The number of tasks that are pushed ahead to one worker follows from their length: about two milliseconds of work. A worker whose task
+blocks gives back the tasks that it has not started, and so does a busy worker when another one is idle, or when its task turns out to be
+long: no task starves behind a long one.
 
-When a worker dies, the task at the head of its pipeline is charged for it; what was pushed behind goes back to the queue uncharged, and
-from then on the pool pushes one task at a time, so that the next death has one suspect.
+When a worker dies, the task at the head of its pipeline is charged for it; tasks pushed behind it go back to the queue uncharged, and from
+then on the pool pushes one task at a time, so that the next death has one suspect.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 #: Work pushed ahead to one worker, in seconds, and in tasks.
 AHEAD_SECONDS = 0.002
 AHEAD_TASKS = 200
-#: How long a task may run before what waits behind it is taken back, in seconds.
+#: How long a task may run before tasks behind it are taken back, in seconds.
 STUCK_SECONDS = 0.01
 #: How long an idle lease is kept, in seconds.
 KEEP_SECONDS = 0.15
-#: How long a lease is kept from its grant on, in seconds, while others wait for what it holds and short tasks flow through it: two
+#: How long a lease is kept from its grant on, in seconds, while other processes wait for its resources and short tasks flow through it: two
 #: drivers that are both busy take turns, and a turn that was one task long would be spent on the hand-over.
 SLICE_SECONDS = 0.01
-#: ... and how long it may be without tasks in its turn: who works in waves would give it away between two of them.
+#: ... and how long it may be without tasks in that time: a driver that submits in waves would give it away between two of them.
 PAUSE_SECONDS = 0.001
-#: So many granted workers in a row that cannot be connected to are no coincidence.
-MOST_VAIN = 16
+#: After so many granted workers in a row that cannot be connected to, the pool's tasks fail.
+MOST_UNREACHABLE = 16
 #: Lease requests of one pool that may wait at the node.
 MOST_REQUESTS = 12
 
@@ -80,14 +80,14 @@ class Lease:
         self.idle_since = 0.0
         #: When the task at the head of the pipeline may have begun.
         self.busy_since = 0.0
-        #: When it was granted; somebody else waits for what it holds; it takes no more tasks for that.
+        #: When it was granted; whether another process waits for its resources; whether it takes no more tasks because of that.
         self.since = monotonic()
         self.wanted = False
         self.recalled = False
         self.reclaiming = False
-        #: Its worker has given tasks back: push nothing until it replies again.
+        #: Its worker has given tasks back: no task is pushed until it replies again.
         self.stalled = False
-        #: Its worker ends after the task that it has.
+        #: Its worker ends after its current task.
         self.spent = False
         self.lost = False
 
@@ -97,7 +97,7 @@ class Lease:
 
 
 class Pool:
-    """The tasks of one scheduling class. All methods want the client's lock."""
+    """The tasks of one scheduling class. All methods need the client's lock."""
 
     awaits_arguments = True
 
@@ -115,12 +115,12 @@ class Pool:
         self.pace: float | None = None
         #: Replies to come before tasks are pushed ahead again.
         self.cautious = 0
-        #: Workers in a row that were granted and could not be connected to.
-        self.vain = 0
+        #: Granted workers in a row that could not be connected to.
+        self.unreachable = 0
 
     # ------------------------------------------------------------------------------------ feeding
     def submit(self, call: Call) -> None:
-        """A task whose arguments are there."""
+        """Queue a task whose arguments are there."""
         call.source = self
         if self.client.fatal is not None:
             call.fail(self.client.fatal)
@@ -129,27 +129,27 @@ class Pool:
         self.feed()
 
     def submit_when_ready(self, call: Call) -> None:
-        """A task whose arguments need not be there."""
+        """Queue a task once its arguments are there."""
         if call.arguments is None or not self.pools.arguments.wait(call, self):
             self.submit(call)
 
     def new_entry(self) -> Entry:
-        """For a value that is going to be made."""
+        """The entry of a value that is going to be made."""
         return self.client.entry()
 
     def ready(self, call: Call) -> None:
-        """The arguments of a waiting task have come."""
+        """Queue a waiting task, now that its arguments are there."""
         if call.waiting == 0:
             self.submit(call)
 
     def depth(self) -> int:
-        """How many tasks one worker may hold."""
+        """The number of tasks that one worker may hold."""
         if self.single or self.cautious or self.pace is None:
             return 1
         return max(1, min(AHEAD_TASKS, int(AHEAD_SECONDS / (self.pace + 1e-7))))
 
     def feed(self) -> None:
-        """Push what can go, ask for leases if something is left."""
+        """Push tasks to free leases, and ask for more leases if tasks are left."""
         queue = self.queue
         if queue:
             depth = self.depth()
@@ -189,7 +189,7 @@ class Pool:
 
     # ------------------------------------------------------------------------------------ what comes back
     def replied(self, call: Call) -> None:
-        """A task is done; its worker takes the next one."""
+        """Push the next task to the worker of one that is done."""
         lease: Lease = call.lease
         if call.entry is None or call.entry.form == m.SEGMENT:
             remember(call)
@@ -208,7 +208,7 @@ class Pool:
     def _next(self, lease: Lease, now: float) -> None:
         calls = lease.connection.calls
         if self.single or lease.lost:
-            return  # the worker ends by itself, and the node says LEASE_LOST; or has ended, and its last words are read
+            return  # the worker ends by itself, and the node sends LEASE_LOST; or has ended, and its last messages are read
         queue = self.queue
         if queue and lease.takes():
             depth = self.depth()
@@ -222,7 +222,7 @@ class Pool:
             self._idle(lease, now)
 
     def _idle(self, lease: Lease, now: float) -> None:
-        """Nothing in this worker's pipeline: take over from a busy one, or give the lease back now or later."""
+        """Take over tasks of a busy worker, or give the lease back now or later: this worker's pipeline is empty."""
         if lease.wanted and not lease.recalled:
             lease.idle_since = now
             self.client.reactor.call_later(PAUSE_SECONDS, lambda: self._end_pause(lease, now))
@@ -241,7 +241,7 @@ class Pool:
         self.cancel_requests()
 
     def cancel_requests(self) -> None:
-        """No more leases are wanted; a grant that is under way is returned."""
+        """Ask for no more leases; a grant that is under way is returned."""
         for number in self.requests:
             self.client.node.post((m.LEASE_CANCEL, number))
         if self.requests:
@@ -256,7 +256,7 @@ class Pool:
                 self.give_back(lease)
 
     def take_back_stuck(self, now: float) -> bool:
-        """Take back what waits behind a task that has turned out to be long; whether anything waits behind any task."""
+        """Take back tasks behind one that has turned out to be long; returns whether any task waits behind another."""
         waiting = False
         for lease in self.leases.values():
             behind = len(lease.connection.calls) - 1
@@ -276,7 +276,7 @@ class Pool:
                 self.client.node.send((m.LEASE_RETURN, lease.lease_id))
 
     def given_back(self, lease: Lease, calls: list[Call]) -> None:
-        """Tasks that a worker has not started."""
+        """Queue tasks again that a worker has given back."""
         lease.reclaiming = False
         lease.stalled = bool(lease.connection.calls)
         self._queue_again(calls)
@@ -285,7 +285,7 @@ class Pool:
             self._next(lease, monotonic())
 
     def lost(self, lease: Lease, cause: Cause) -> None:
-        """The worker has died."""
+        """Queue or fail the tasks of a worker that has died."""
         # POINT lease lost
         lease.lost = True
         connection = lease.connection
@@ -306,7 +306,7 @@ class Pool:
                     if not (self.demand["retriable"] and self.pools.memory.take(call)):
                         call.fail(worker_error(call.name, cause), lease.process)
                     continue
-                if call.retries == 0:  # a cancelled one is told so below
+                if call.retries == 0:  # a cancelled one gets its error below
                     call.fail(worker_error(call.name, cause), lease.process)
                     continue
                 call.use_retry()
@@ -314,20 +314,20 @@ class Pool:
         self._queue_again(again)
         self.feed()
 
-    def missed(self, process: str) -> None:
-        """A worker that was granted cannot be connected to: it may have died since, and another one is asked for; but not for ever."""
-        self.vain += 1
-        if self.vain == MOST_VAIN:
-            self.vain = 0
-            what = f"Of {MOST_VAIN} workers in a row that the node has granted none could be connected to"
+    def could_not_connect(self, process: str) -> None:
+        """Ask for another worker in the place of one that cannot be connected to: it may have died since. But not for ever."""
+        self.unreachable += 1
+        if self.unreachable == MOST_UNREACHABLE:
+            self.unreachable = 0
+            what = f"Of {MOST_UNREACHABLE} workers in a row that the node has granted none could be connected to"
             self.fail(RaySystemError(f"{what}, the last of them process {process}. The session's directory is {self.client.session_dir}."))
 
     def refuse(self, text: str, pushed: Sequence[Call] = ()) -> None:
-        """No worker can run these tasks."""
+        """Fail tasks that no worker can run."""
         self.fail(refused_error(text), pushed)
 
     def fail(self, error: BaseException, pushed: Sequence[Call] = ()) -> None:
-        """What has not been pushed, and these tasks, end with this error."""
+        """Fail all tasks that have not been pushed, and these, with this error."""
         queue, self.queue = self.queue, deque()
         for call in (*pushed, *queue):
             call.fail(error)
@@ -340,7 +340,7 @@ class Pool:
                 self.queue.appendleft(call)
 
     def attempt_failed(self, call: Call) -> None:
-        """The function raised an error that was to be retried."""
+        """Queue a task again: its function raised an error that is retried."""
         call.use_retry()
         lease: Lease = call.lease
         self._queue_again([call])
@@ -356,12 +356,12 @@ class Pool:
         return True
 
     def connection_of(self, call: Call) -> Connection | None:
-        """Where a task that has been pushed is."""
+        """The connection to the worker that a task was pushed to."""
         return None if call.lease is None else call.lease.connection
 
 
 class LeasePools:
-    """All pools of a client, and its conversation with the node about leases."""
+    """All pools of a client, and its messages to and from the node about leases."""
 
     def __init__(self, client: Owner, borrowing: Borrowing, arguments: Arguments, tell_refusal: Callable[[str], None]) -> None:
         """`tell_refusal` is called with the node's text when tasks can never be scheduled."""
@@ -390,7 +390,7 @@ class LeasePools:
         self._numbers += 1
         self._requests[self._numbers] = pool
         pool.requests.add(self._numbers)
-        # What waits is called by the first that waits, and not by the first that ever did.
+        # A request is named by the first task that waits now, and not by the first that ever did.
         demand, label = pool.demand, f"task {pool.queue[0].name}"
         self.client.node.send((m.LEASE_REQUEST, self._numbers, demand if demand.get("label") == label else {**demand, "label": label}))
 
@@ -430,10 +430,10 @@ class LeasePools:
             node.send((m.LEASE_RETURN, lease_id))
             if pool is not None:
                 if connection is None:
-                    pool.missed(process)
+                    pool.could_not_connect(process)
                 pool.feed()
             return
-        pool.vain = 0
+        pool.unreachable = 0
         lease = Lease(pool, lease_id, process, connection)
         self._leases[lease_id] = pool.leases[lease_id] = lease
         connection.facts["lease"] = lease
@@ -484,7 +484,7 @@ class LeasePools:
                 self._recall(lease)
 
     def _recall(self, lease: Lease) -> None:
-        """Push no more to this worker; what has not begun there goes elsewhere."""
+        """Push no more to this worker; tasks that have not begun there go to others."""
         lease.recalled = True
         calls = lease.connection.calls
         if not calls:
@@ -506,14 +506,14 @@ class LeasePools:
                 raise
 
     def unread(self, connection: Connection) -> None:
-        """A worker lives that has read nothing of what was said over a connection: its lease is as it was."""
+        """Return the lease of a worker that lives and has read no message of a connection, and push its tasks elsewhere."""
         lease = connection.facts.get("lease")
         if lease is not None and not lease.lost:
             lease.pool.give_back(lease)
             lease.pool.feed()
 
     def broken(self, connection: Connection, error: Exception) -> None:
-        """A worker that lives answers nothing of what was said over a connection: it is to end."""
+        """Have the node end a worker whose connection broke although it lives."""
         lease = connection.facts.get("lease")
         if lease is not None and not lease.lost:
             self.forget(lease.lease_id)
@@ -528,7 +528,7 @@ class LeasePools:
             self.client.reactor.call_later(KEEP_SECONDS, lambda: self._end_idle(pool))
 
     def watch_pipelines(self, pool: Pool) -> None:
-        """See in a while whether the tasks that the pool has pushed behind others have moved."""
+        """Look in a while whether the tasks that the pool has pushed behind others have moved."""
         if pool not in self._pipelined:
             self._pipelined.add(pool)
             self.client.reactor.call_later(STUCK_SECONDS, lambda: self._look_at(pool))
@@ -555,7 +555,7 @@ class LeasePools:
                 self.watch_idle(pool)
 
     def give_back_idle(self) -> None:
-        """Return every idle lease at once (before somebody asks what resources are free), and want none where no task waits."""
+        """Return every idle lease at once (before free resources are listed), and ask for none where no task waits."""
         for pool in self._pools.values():
             if not pool.queue:
                 pool.cancel_requests()
@@ -570,7 +570,7 @@ class LeasePools:
         return all(not pool.queue and all(not lease.connection.calls for lease in pool.leases.values()) for pool in self._pools.values())
 
     def fail_all(self, error: BaseException) -> None:
-        """The node is lost."""
+        """Fail all tasks: the node is lost."""
         for pool in self._pools.values():
             calls = list(pool.queue)
             for lease in pool.leases.values():

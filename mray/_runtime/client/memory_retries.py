@@ -1,7 +1,7 @@
 """Tasks whose worker was ended because memory ran low: they rest before they are tried again, longer each time.
 
-In the caller's process. These attempts are not counted against ``max_retries``: that a machine has little memory is not the task's
-fault. But a task that may not be tried again at all (``max_retries=0``) is not.
+In the caller's process. These attempts are not counted against ``max_retries``: the machine's lack of memory is not the task's fault. But a
+task with ``max_retries=0`` is not tried again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _LONGEST = 60.0
 
 
 class MemoryRetries:
-    """The resting tasks of a client. All methods want the client's lock."""
+    """The resting tasks of a client. All methods need the client's lock."""
 
     def __init__(self, client: Endpoint) -> None:
         self._client = client
         self.resting: set[Call] = set()
 
     def take(self, call: Call) -> bool:
-        """Let a task rest whose worker was ended; False when it has been tried often enough."""
+        """Let a task rest whose worker was ended; False when it may not be tried again."""
         most, delay = self._client.facts["oom_retries"]
         if most == call.memory_kills:
             return False

@@ -1,14 +1,14 @@
-"""Making values again that lay in memory which somebody else has taken away.
+"""Making values again whose memory another program has removed.
 
-In the owner's process: what a task returned is computed once more, if the task may be retried (`max_retries`; an attempt counts as one) and
-what it was given is still there. What was put, or returned by an actor, cannot be made again.
+In the owner's process: the value of a task is computed once more, if the task may be retried (`max_retries`; an attempt counts as one) and
+its arguments are still there. A value that was put, or returned by an actor, cannot be made again.
 
     get, await, FETCH ── the segment is not there ──▶ the task, once more ──▶ the entry is pending again
 
-That is found out by who is about to use the value. A borrower, such as a worker that has it as an argument, asks the owner once more.
+A process that is about to use the value finds out. A borrower, such as a worker that has it as an argument, asks the owner once more.
 
-A *recipe* is what stays of a call whose value lies in a segment. It holds no object: arguments are there as long as somebody else has them,
-or a recipe for them in turn, of which so many are kept in a row (Ray keeps gigabytes of such lineage).
+A *recipe* is the record that stays of a call whose value lies in a segment. It holds no object: arguments are there as long as other refs
+hold them, or have recipes in turn, of which `MOST_IN_A_ROW` may depend on one another (Ray keeps gigabytes of such lineage).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Held:
         is_ref = type(thing) is ObjectRef
         self._key = thing._id if is_ref else None
         self._thing = weakref.ref(thing._entry if is_ref else thing)
-        #: How the object is made if nobody has it any more.
+        #: Makes the object again if no ref holds it any more.
         self.recipe: Recipe | None = thing._entry.recipe if is_ref else None
 
     def thing(self) -> Any:
@@ -72,7 +72,7 @@ class Recipe:
                 each.recipe = None
 
     def made_again(self, object_id: bytes) -> ObjectRef | None:
-        """A ref of one of the values, which nobody holds, and which is being made again."""
+        """A new ref of one of the values, which no ref holds, and which is being made again."""
         task_id, number = self._facts["task_id"], len(self._entries)
         for index in range(number):
             if return_id(task_id, index + 1) == object_id:
@@ -82,7 +82,7 @@ class Recipe:
         return None
 
     def make(self) -> bool:
-        """Run the task once more, for those of its values that are gone; whether that can be. Client's lock held."""
+        """Run the task once more, for its values that are gone; False when that cannot be. Client's lock held."""
         if not self._retries:
             return False
         arguments = None if self._arguments is None else [held.thing() for held in self._arguments]
@@ -97,7 +97,7 @@ class Recipe:
             if entry is not None and is_lost(entry):
                 entry.guard = entry.mapping = entry.refs = entry.form = None
             elif entry is None or entry.form is not None or entry.task is not None:
-                entry = self._pool.new_entry()  # nobody needs the value, or it is being made
+                entry = self._pool.new_entry()  # no ref needs the value, or it is being made
             entries.append(entry)
         call = Call(b"", None, 0, entries[0] if len(entries) == 1 else None, () if len(entries) == 1 else entries)
         for name, value in self._facts.items():
@@ -114,7 +114,7 @@ def _entries_of(call: Call) -> Iterable[Entry]:
 
 
 def remember(call: Call) -> None:
-    """The task has returned: keep what makes its large values again. Client's lock held."""
+    """Keep the recipe of a task that has returned large values. Client's lock held."""
     if call.retries and call.retries != CANCELLED and call.keep is None:
         recipe = None
         for entry in _entries_of(call):

@@ -1,15 +1,15 @@
-"""Streams: what the caller of a remote generator keeps of it.
+"""Streams: the caller's end of a remote generator.
 
 In the caller's process; the other end is `mray._runtime.worker.stream_producer`.
 
     worker: yield -> STREAM_ITEMS (several, when they come fast) ------> arrived: values, or entries -> taken: ObjectRef
-                 <------------------------ STREAM_TAKEN (back-pressure), STREAM_STOP (nobody reads it any more)
+                 <------------------------ STREAM_TAKEN (back-pressure), STREAM_STOP (the reader has gone)
             REPLY -----------------------------------------------------> `done`, the entry of the call
 
 Items are owned by the caller, like return values: their ids are those of the call's second, third, ... return value. The first is `done`:
 None when the generator has run to its end, an error when its process died. An error that the generator raised is an item.
 
-A call that is sent again says how many items have arrived; whatever comes twice all the same is known by its number.
+A call that is sent again carries the count of items that have arrived; an item that comes twice all the same is known by its number.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from mray.exceptions import ObjectRefStreamEndOfStreamError
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
 
-#: What the call's option "stream" says to the producer, by place: items that have arrived and are not to be sent again; how many may lie
-#: unread, 0 for any number; items that have been taken; whether nobody reads it any more; how many items each ``yield`` makes; how many may
-#: lie unread of all streams of the actor together, 0 for any number.
+#: Fields of the call's option "stream" for the producer, by place: the count of items that have arrived and are not sent again; the most
+#: unread items, 0 for any number; the count of items that were taken; whether the reader has gone; how many items each ``yield`` makes; the
+#: most unread items of all streams of the actor together, 0 for any number.
 ARRIVED, WINDOW, TAKEN, DROPPED, PER_YIELD, TOGETHER = range(6)
 #: The first item is the second return value of its call.
 _FIRST_ITEM = 2
@@ -53,7 +53,7 @@ class StreamCall(Call):
 
     @property
     def options(self) -> dict[str, Any]:
-        """With the state of the stream at the time the call is sent."""
+        """The call's options with the state of the stream at the time the call is sent."""
         return self._given
 
     @options.setter
@@ -64,7 +64,7 @@ class StreamCall(Call):
 class Stream:
     """The items of one generator on their way to its reader.
 
-    Invariant: `_promised` are the entries of the items that arrive next, in order; whatever arrives completes the first of them.
+    Invariant: `_promised` are the entries of the items that arrive next, in order; an item that arrives completes the first of them.
     """
 
     def __init__(self, client: Client, call: StreamCall, entry: Entry, task_id: bytes, state: list[Any]) -> None:
@@ -76,15 +76,15 @@ class Stream:
         self.state = state
         #: With so many items unread the producer may wait for one to be taken; 0: it never does.
         self._told_from = 1 if state[TOGETHER] else state[WINDOW]
-        #: Arrived and not taken: entries, and plain values as they came, which become entries when somebody takes them.
+        #: Items that have arrived and not been taken: entries, and plain values as they came, which become entries when they are taken.
         self._items: deque[Any] = deque()
-        #: Entries of items that have not arrived, whose refs somebody has.
+        #: Entries of items that have not arrived and whose refs were given out.
         self._promised: deque[Entry] = deque()
-        #: Where the items come from.
+        #: The connection that the items come over.
         self._producer: Connection | None = None
-        #: The last count that the producer was told.
+        #: The last count that was sent to the producer.
         self._told = 0
-        #: What gets all refs at the end, for num_returns="dynamic".
+        #: The entry that gets all refs at the end, for num_returns="dynamic".
         self._gathered: Entry | None = None
         entry.add_waiter(self._ended)
 
@@ -96,7 +96,7 @@ class Stream:
         behind = state[ARRIVED] - first
         if behind or self._promised or state[DROPPED]:
             for item in items[:behind] if behind else ():
-                self._entry_of(connection, first, item)  # known: let go of what it brought
+                self._entry_of(connection, first, item)  # known: let go of its refs and memory
                 first += 1
             items = items[behind:]
         for item in items:
@@ -112,7 +112,7 @@ class Stream:
         self._producer = connection
         if state[DROPPED]:
             self._items.clear()
-            connection.send((m.STREAM_STOP, self._task_id))  # it had not begun when it was told before
+            connection.send((m.STREAM_STOP, self._task_id))  # it had not begun when the first STREAM_STOP was sent
         elif self._told_from:
             self._tell(connection)
 
@@ -122,14 +122,14 @@ class Stream:
         return entry
 
     def _tell(self, connection: Connection) -> None:
-        """Let a producer go on that waits because of what lies unread, or will."""
+        """Send the count of taken items to a producer that waits because of unread ones, or will."""
         state = self.state
         if state[TAKEN] > self._told and state[ARRIVED] - self._told >= self._told_from:
             self._told = state[TAKEN]
             connection.send((m.STREAM_TAKEN, self._task_id, self._told))
 
     def _ended(self, done: Entry) -> None:
-        """The reply has come, or will never come."""
+        """End the stream: the reply has come, or will never come."""
         self._call = None
         if self._promised:
             failed = done.form == m.FAILED
@@ -204,7 +204,7 @@ class Stream:
 
     def is_over(self) -> bool:
         """See `RefStream`."""
-        # In this order: what has arrived before the end is there when the end is.
+        # In this order: items arrive before the end, so none can be missed.
         return self._done.form is not None and not self._items
 
     def has_failed(self) -> bool:
@@ -213,7 +213,7 @@ class Stream:
 
     # ------------------------------------------------------------------------------------ ending
     def drop(self) -> None:
-        """The generator that read this is gone (called by the reactor)."""
+        """Stop the producer: the generator that read this is gone (called by the reactor)."""
         with self._client.lock:
             self.state[DROPPED] = True
             # POINT stream dropped
@@ -225,12 +225,12 @@ class Stream:
                     self._producer.send((m.STREAM_STOP, self._task_id))
 
     def gather(self, entry: Entry) -> None:
-        """Have this entry become a `DynamicObjectRefGenerator` of all items at the end."""
+        """Make this entry a `DynamicObjectRefGenerator` of all items at the end."""
         self._gathered = entry
 
 
 def listener(client: Client) -> Callable[..., None]:
-    """What takes STREAM_ITEMS. Client's lock held."""
+    """The handler of STREAM_ITEMS. Client's lock held."""
 
     def on_items(connection: Connection, task_id: bytes, first: int, items: list[tuple[int, Any, Any]]) -> None:
         call = connection.calls.get(task_id)
@@ -238,7 +238,7 @@ def listener(client: Client) -> Callable[..., None]:
             call.stream.arrived(connection, first, items)
             return
         for number, item in enumerate(items, first + _FIRST_ITEM):
-            client.complete(connection, return_id(task_id, number), client.entry(), *item)  # let go of what it brought
+            client.complete(connection, return_id(task_id, number), client.entry(), *item)  # let go of its refs and memory
 
     return on_items
 
@@ -246,7 +246,7 @@ def listener(client: Client) -> Callable[..., None]:
 def new_stream(
     client: Client, task_id: bytes, method: Any, num_returns: str, options: dict[str, Any], of_actor: dict[str, Any]
 ) -> tuple[StreamCall, Any]:
-    """The call of a generator, and what its caller gets: an `ObjectRefGenerator`, or for "dynamic" the ref of a
+    """The call of a generator, and its caller's result: an `ObjectRefGenerator`, or for "dynamic" the ref of a
     `DynamicObjectRefGenerator`.
     """
     per_yield = options.get("_num_objects_per_yield") or 1

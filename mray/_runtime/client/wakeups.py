@@ -1,7 +1,7 @@
 """Doorbells across processes. In every client; they come and go as descriptors do (`mray._runtime.client.descriptors`).
 
-A group doorbell (one for all readers of a ring) belongs to the ring's writer and is called what both ends derive from the graph. It is made
-when it is first asked for, by the writer or by a reader, whoever opens its end first.
+A group doorbell (one for all readers of a ring) belongs to the ring's writer, and its name follows from the graph at both ends. It is made
+when the writer or a reader, the first of them, opens its end.
 """
 
 from __future__ import annotations
@@ -10,41 +10,41 @@ import os
 from typing import TYPE_CHECKING
 
 from mray._ipc.doorbell import Doorbell, new_wakeup_fd
-from mray._runtime.client.descriptors import BELL, Descriptors
+from mray._runtime.client.descriptors import DOORBELL, Descriptors
 
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
 
 
 class Wakeups:
-    """The doorbells this process knows."""
+    """The doorbells that this process rings, and those that it makes for rings."""
 
     def __init__(self, client: Endpoint) -> None:
         self._client = client
         self.descriptors = Descriptors(client, self.group)
         self._others: dict[str, Doorbell] = {}
-        #: Group doorbells of rings that this process writes, by what both ends call the ring.
+        #: Group doorbells of rings that this process writes, by the ring's name.
         self._groups: dict[str, int] = {}
 
     def of(self, process: str) -> Doorbell:
         """The doorbell of a process; OSError when it has gone. Waits until that process answers (or dies)."""
-        bell = self._others.get(process)
-        if bell is None:
+        doorbell = self._others.get(process)
+        if doorbell is None:
             fd, row = self.descriptors.fetch(process, "")
             assert self._client.reactor.table is not None
-            bell = self._others[process] = Doorbell(fd, self._client.reactor.table, row)
-        return bell
+            doorbell = self._others[process] = Doorbell(fd, self._client.reactor.table, row)
+        return doorbell
 
     def forget(self, process: str) -> None:
-        """It is dead. Rings that it reads keep their doorbell until they are closed."""
+        """Close the doorbell of a dead process. Rings that it reads keep their doorbell until they are closed."""
         self._others.pop(process, None)
 
     def join_group(self, writer: str, ring: str) -> int:
-        """As a reader: the descriptor of a group doorbell, watched from now on. Close it by `leave_group`."""
+        """The descriptor of a group doorbell for a reader, watched from now on. Close it by `leave_group`."""
         if writer == self._client.process:
             fd = os.dup(self.group(ring))
         else:
-            fd, _row = self.descriptors.fetch(writer, BELL + ring)
+            fd, _row = self.descriptors.fetch(writer, DOORBELL + ring)
         self._client.reactor.watch_wakeup(fd)
         return fd
 
@@ -53,7 +53,7 @@ class Wakeups:
         os.close(fd)
 
     def group(self, ring: str) -> int:
-        """As the writer: the descriptor of a group doorbell of its own."""
+        """The descriptor of a group doorbell for its writer."""
         with self._client.lock:
             fd = self._groups.get(ring)
             if fd is None:
@@ -61,16 +61,16 @@ class Wakeups:
             return fd
 
     def end_group(self, ring: str) -> None:
-        """As the writer: the ring is closed."""
+        """Close a group doorbell; its writer has closed the ring."""
         with self._client.lock:
             fd = self._groups.pop(ring, None)
         if fd is not None:
             os.close(fd)
 
     def close(self) -> None:
-        """The process leaves its session."""
-        for bell in self._others.values():
-            bell.close()
+        """Close all doorbells: the process leaves its session."""
+        for doorbell in self._others.values():
+            doorbell.close()
         for fd in self._groups.values():
             os.close(fd)
         self._groups.clear()

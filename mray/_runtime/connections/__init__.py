@@ -1,5 +1,14 @@
-"""Who talks with whom: one process's connections to the node and to its peers, and how each ends.
+"""One process's connections to the node and to its peers: joining, messages, requests, and how each connection ends.
 
-`endpoint` joins a session and hears all messages; `dispatch` says what is done with each; `requests` are numbered and answered. When a
-process ends `deaths` says who died and how, for the errors of those who waited for it.
+`endpoint` joins a session and reads all messages; `dispatch` maps each message to its handler; `requests` are numbered and answered. When
+a process ends `deaths` makes the errors for everything that waited for it: which process died, and how.
+
+====================  ====================================================================================================
+endpoint              one process's end of all its connections
+peer                  another driver or worker of the session, reached over one connection each way at most
+handler               the function that a message is given to, in the thread that reads, with the client's lock held
+request, answer       a numbered message to the node or a peer, and the message that settles it
+hang-up               the end of a connection: without an error the peer's process has died, with one it lives
+cause                 a recorded reason of a death: kind, text, pid, exit status (`mray._common.causes`)
+====================  ====================================================================================================
 """

@@ -1,4 +1,4 @@
-"""The errors of those who wait for the dead: who died, how, and what it was doing."""
+"""The errors that callers and readers get when a process has died: which one, how, and what it was doing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from mray.exceptions import (
     describe_status,
 )
 
-#: What is said of refs that a reset has left behind.
-RESET = "it is of before the session was reset, and what was made then is gone"
+#: The end of an owner, for refs that were made before a reset of the session.
+RESET = "it was made before the session was reset, which has freed everything made before"
 
 _UNKNOWN = Cause(m.CAUSE_CRASH)
 
@@ -44,7 +44,7 @@ _ACTOR_REASONS = {
 
 
 def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None, doing: str = "") -> BaseException:
-    """What a call to a dead actor raises; `method` was in flight when it died, or the sentence `doing` tells."""
+    """The error of a call to a dead actor; `method` was in flight when it died, or `doing` is a sentence about what it was doing."""
     kind, text, pid, status, pickled = cause or _UNKNOWN
     if kind == m.CAUSE_MEMORY:
         return OutOfMemoryError(text)
@@ -70,7 +70,7 @@ def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: s
 
 
 def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None) -> BaseException:
-    """What a call raises that found the actor being restarted and may not be sent again."""
+    """The error of a call that found the actor being restarted and may not be sent again."""
     kind, text, pid, status, _pickled = cause or _UNKNOWN
     if kind == m.CAUSE_MEMORY and method:
         return OutOfMemoryError(text)
@@ -82,7 +82,7 @@ def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, met
 
 
 def worker_error(task: str, cause: Cause | None) -> BaseException:
-    """What a task raises whose worker died."""
+    """The error of a task whose worker died."""
     kind, text, pid, status, _payload = cause or _UNKNOWN
     if kind == m.CAUSE_MEMORY:
         return OutOfMemoryError(text)
@@ -92,7 +92,7 @@ def worker_error(task: str, cause: Cause | None) -> BaseException:
 
 
 def _last_output(cause: Cause | None) -> str:
-    """What a process that crashed has said last, for the end of a text; "" when there is nothing."""
+    """The last output of a process that crashed, for the end of a text; "" when there is none."""
     if cause is None or cause.kind != m.CAUSE_CRASH or not cause.payload:
         return ""
     lines = cause.payload.decode("utf-8", "replace").splitlines()
@@ -100,14 +100,14 @@ def _last_output(cause: Cause | None) -> str:
 
 
 def refused_error(text: str) -> BaseException:
-    """What a task raises that this machine can never run, that gets no process, or whose placement group is gone."""
+    """The error of a task that this machine can never run, that gets no process, or whose placement group is gone."""
     if m.GROUP_REMOVED in text:
         return TaskPlacementGroupRemoved()
     return RuntimeEnvSetupError(text) if m.NO_PROCESS in text else TaskUnschedulableError(text)
 
 
 def note_end(process: str, what: str, pid: int, status: int | None = None) -> None:
-    """Remember how a process of the session has ended, for those who read what it owned."""
+    """Remember how a process of the session has ended, for the errors of readers of its objects."""
     if status is None and pid:
         status = status_of_dead(pid)
     known = _ends.pop(process, "")
@@ -120,15 +120,15 @@ def note_end(process: str, what: str, pid: int, status: int | None = None) -> No
 
 
 def note_break(process: str, error: BaseException) -> None:
-    """Remember why the conversation with a process broke: a worker ends after that, and whoever reads what it owned is told the reason."""
+    """Remember why the connection to a process broke: a worker ends after that, and errors of readers of its objects name the reason."""
     _breaks[process] = str(error)
     if len(_breaks) > _MOST_ENDS:
         del _breaks[next(iter(_breaks))]
 
 
-#: What is known of processes that have ended, the oldest first.
+#: Process to how it has ended, the oldest first.
 _ends: dict[str, str] = {}
-#: Of processes with which a conversation broke: why, the oldest first.
+#: Process to why the connection to it broke, the oldest first.
 _breaks: dict[str, str] = {}
 _MOST_ENDS = 1000
 
@@ -139,45 +139,45 @@ def has_ended(process: str) -> bool:
 
 
 def owner_error(process: str, object_id: bytes | None = None) -> BaseException:
-    """What reading an object raises whose owner has died."""
+    """The error of reading an object whose owner has died."""
     end = _ends.get(process)
     detail = f"Its owner, process {process}{': ' if end else ''}{end or ''}." if process else ""
     if process in _breaks:
-        detail += f" The conversation with it had broken before: {_breaks[process]}"
+        detail += f" The connection to it had broken before: {_breaks[process]}"
     return OwnerDiedError(object_id.hex() if object_id else "", detail=detail)
 
 
 def lost_error(object_id: bytes) -> BaseException:
-    """What reading a ref raises that its owner does not know (any more)."""
+    """The error of reading a ref that its owner does not know (any more)."""
     return ObjectLostError(object_id.hex())
 
 
 def removed_error(place: str, object_id: bytes | None) -> BaseException:
-    """What reading an object raises whose memory or file somebody else has removed, cut short, or taken away otherwise."""
+    """The error of reading an object whose memory or file another program has removed, cut short, or taken away otherwise."""
     where = place if place.count("/") > 1 else f"/dev/shm{place}"
     text = f"Its value lay in {where}, which is not {_what_became_of(where)}."
     return ObjectLostError(object_id.hex() if object_id else "", detail=text)
 
 
 def _what_became_of(path: str) -> str:
-    """What somebody else has done to memory or a file of ours that cannot be read, behind "which is not"."""
+    """The change that another program made to memory or a file that cannot be read; completes "which is not ..."."""
     try:
         facts = os.lstat(path)
     except FileNotFoundError:
         return "there any more: somebody else has removed it"
     except OSError as error:
-        return f"to be reached any more: {error.strerror}"
+        return f"reachable any more: {error.strerror}"
     if facts.st_uid != os.geteuid():
-        return f"ours any more: it belongs to user {facts.st_uid}, who is not this one ({os.geteuid()})"
+        return f"owned by this user ({os.geteuid()}) any more: it belongs to user {facts.st_uid}"
     if not stat.S_ISREG(facts.st_mode):
         return "a file any more: somebody else has put something in its place"
     if not os.access(path, os.R_OK, effective_ids=True):
-        return f"to be read any more: somebody else has taken that right away (its mode is {stat.S_IMODE(facts.st_mode):04o})"
+        return f"readable any more: its mode was changed (to {stat.S_IMODE(facts.st_mode):04o})"
     return "whole any more: somebody else has cut it short"
 
 
 def tensors_error(actor_id: bytes, class_name: str, pid: int, object_id: bytes) -> BaseException:
-    """What asking for tensors raises whose holder has ended, while its actor lives on in another process."""
+    """The error of asking for tensors whose holder has ended, while its actor lives on in another process."""
     reason = (
         f"The process (pid {pid}) of {class_name} that held the tensors of ObjectRef({object_id.hex()}) has ended; the actor runs in "
         "another one, which does not have them. Call the method that made them again."
@@ -186,10 +186,10 @@ def tensors_error(actor_id: bytes, class_name: str, pid: int, object_id: bytes) 
 
 
 def reset_error() -> BaseException:
-    """What everything of before raises once the session has begun anew."""
-    return RaySystemError(f"The session was reset: {RESET}. Make it again after the reset.")
+    """The error of refs, handles and graphs made before a reset of the session."""
+    return RaySystemError("The session was reset, which has freed everything made before. Make it again after the reset.")
 
 
 def node_error(text: str) -> BaseException:
-    """What everything raises once the node is dead."""
+    """The error of every operation once the node is dead."""
     return NodeDiedError(f"{text}; its workers and objects are gone. Call shutdown() and init() to start again.")

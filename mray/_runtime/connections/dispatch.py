@@ -1,7 +1,7 @@
-"""What a driver or a worker does with each message that it hears: a table for what the node says, and one for what its peers say.
+"""The handlers of a driver's or worker's messages: a table for messages of the node, and one for messages of its peers.
 
-Who may say a message is declared in `mray._common.protocol`; here stands what is done then. Whoever handles messages enters them (`on`)
-when it is made, the client's own parts first:
+`mray._common.protocol` declares which process may send a message; these tables hold the handlers. Each part of a process that handles
+messages enters its own (`on`) when it is made, the client's parts first:
 
     messages of the node    ──▶ Endpoint.from_node  ──▶ client, leases, borrowing; worker: ACTOR_START, EXIT; session: ENDING, LEFT; output
     messages of its peers   ──▶ Endpoint.from_peers ──▶ client, leases, borrowing, tensors; worker: calls; graphs: GRAPH
@@ -24,32 +24,32 @@ Failure = Callable[..., None]
 
 
 class Dispatch(dict[int, Handler]):
-    """By code: what is done with a message that comes one of these ways. Any other is nonsense."""
+    """Code to handler, for messages that come one of these ways. Any other code is a protocol error."""
 
     def __init__(self, ways: Ways, handlers: dict[int, Handler]) -> None:
         super().__init__()
         self._ways = ways
-        #: How whoever waits for such a message gets the error of its handler. Without an entry the conversation ends.
+        #: Code to the function that passes the error of a failed handler on to the waiting side. Without an entry the connection ends.
         self.failures: dict[int, Failure] = {}
         self.on(handlers)
 
     def __missing__(self, code: Any) -> Handler:
-        raise ProtocolViolationError(f"the word {code!r} is not for this process")
+        raise ProtocolViolationError(f"message {code!r} is not for this process")
 
     def on(self, handlers: dict[int, Handler], failures: dict[int, Failure] | None = None) -> None:
-        """Enter what handles some messages, and what their failures do. ValueError for one that nobody may say, or
+        """Enter handlers of some messages, and of their failures. ValueError for a message that does not come these ways, or
         that is handled already.
         """
         for code, handler in handlers.items():
             if code in self:
                 raise ValueError(f"message {code} is handled already, by {self[code]}")
             if not MESSAGES[code].ways & self._ways:
-                raise ValueError(f"message {code} is for others: it goes {sorted(MESSAGES[code].ways)}")
+                raise ValueError(f"message {code} cannot be handled here: it goes {sorted(MESSAGES[code].ways)}")
             self[code] = handler
         self.failures.update(failures or {})
 
     def replace(self, code: int, handler: Handler) -> None:
-        """From now on something else is done with a message. ValueError if nothing was done with it so far."""
+        """Put another handler in the place of a message's handler. ValueError if it has none."""
         if code not in self:
             raise ValueError(f"message {code} is not handled: there is nothing to replace")
         self[code] = handler

@@ -1,20 +1,20 @@
-"""A process of the session and those it talks with: the node, and peers to whom there is one connection each way at most.
+"""A process of the session and its connections: to the node, and to peers, one each way at most.
 
-In every driver and worker. What is said is entered at two dispatch tables (`mray._runtime.connections.dispatch`) by whoever handles it.
+In every driver and worker. Messages go to the handlers of two tables (`mray._runtime.connections.dispatch`).
 
-How a conversation ends::
+How a connection ends::
 
     the process at the other end dies:       it hangs up                         ──▶ HangUp without an error
-    one end has heard what makes no sense:   logs why, says PROTOCOL_ERROR, hangs up   ──▶ HangUp with an error, on both sides
-    one end has failed at what it heard:     logs why, says FAULT, hangs up      ──▶ the same
-    the other end has no descriptor left:    says REFUSED, has read nothing      ──▶ the same, `unread`
+    one end got a message that is invalid:   logs why, sends PROTOCOL_ERROR, hangs up   ──▶ HangUp with an error, on both sides
+    one end failed at a message:             logs why, sends FAULT, hangs up     ──▶ the same
+    the other end has no descriptor left:    sends REFUSED, has read nothing     ──▶ the same, `unread`
     the node has seen the process end:       WORKER_GONE, also without a connection
 
-A hang-up with an error is no death, of which the node would tell: both ends see to it themselves that nobody waits for what was said
-before. Each end is heard here, once, and told to all whom it concerns (`_hung_up`, `_gone`, `_all_lost`: every layer above tells its own).
+A hang-up with an error is no death that the node would report: each end fails its own waiters for messages of that connection. Each end
+of a connection is handled here, once, and passed to every layer above (`_hung_up`, `_gone`, `_all_lost`: each layer adds its own part).
 
-When a handler fails, a message that asks for an answer gets the error as its answer, a message that is one fails what waits for it
-(`Dispatch.failures`), and everything else goes on. After any other message the conversation ends, and with it all that was said over it.
+When a handler fails, a message that asks for an answer gets the error as its answer, a message that is an answer fails its waiter
+(`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call made over it fails.
 
 One lock guards all tables; it is held while a message is dispatched and while a call is submitted, and never while user code runs, a value
 is pickled, or a thread waits. Finalizers take no lock: they hand their work to the reactor.
@@ -37,7 +37,7 @@ from mray._common import messages as m
 from mray._common.ids import set_job
 from mray._common.protocol import FROM_NODE, OBSERVING, PEERS, misfit
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, connect, encode, peer_pid
-from mray._ipc.faults import fault_text, word_name
+from mray._ipc.faults import fault_text, message_name
 from mray._ipc.introductions import NODE_SOCKET, Introductions, receive_welcome
 from mray._ipc.reactor import Reactor
 from mray._ipc.table import SessionTable
@@ -56,17 +56,17 @@ BURST_SECONDS = 2e-3
 
 @dataclass(frozen=True)
 class HangUp:
-    """The end of a conversation with a peer."""
+    """The end of a connection to a peer."""
 
     connection: Connection
-    #: Why nobody listens at the other end although its process lives; None: the process has ended.
+    #: Why the other end reads no more although its process lives; None: the process has ended.
     error: Exception | None
-    #: The other end had no descriptor for this process, and has read nothing of what was said.
+    #: The other end had no descriptor for this process, and has read no message of it.
     unread: bool = False
 
 
 class Endpoint:
-    """One process's end of all its conversations."""
+    """One process's end of all its connections."""
 
     def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
         self.session_dir = session_dir
@@ -80,28 +80,28 @@ class Endpoint:
         self.reactor.closed_descriptors.tell = self.fail_everything
         self.facts: dict[str, Any] = {}
         #: The job that a driver brings to a session which is not its own (see `mray._runtime.node.jobs`).
-        self.wishes: dict[str, Any] | None = None
+        self.job_spec: dict[str, Any] | None = None
         self.node: Connection
-        #: Why nothing works any more, once the node is lost or the session is over.
+        #: The error of every further operation, once the node is lost or the session is over.
         self.fatal: BaseException | None = None
         self.peers: dict[str, Connection] = {}
         self.requests = Requests()
-        #: How others are reached, and how they come here; once this process has joined.
+        #: Makes connections to other processes, and takes theirs; once this process has joined.
         self.introductions: Introductions
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
         self._posted = 0.0
         self._burst = 0.0
-        last_words: dict[int, Handler] = {m.REFUSED: self._on_refused, m.PROTOCOL_ERROR: _on_protocol_error, m.FAULT: _on_fault}
-        #: What is done with each message, of the node and of peers.
-        self.from_node = Dispatch(FROM_NODE, {**last_words, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
-        self.from_peers = Dispatch(PEERS | OBSERVING, {**last_words, m.HELLO: self._on_hello})
+        closing: dict[int, Handler] = {m.REFUSED: self._on_refused, m.PROTOCOL_ERROR: _on_protocol_error, m.FAULT: _on_fault}
+        #: The handlers of messages, of the node and of peers.
+        self.from_node = Dispatch(FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
+        self.from_peers = Dispatch(PEERS | OBSERVING, {**closing, m.HELLO: self._on_hello})
         #: Called in the reading thread, with the lock, for each peer that hangs up, after this process's own tables have heard of it.
         self.on_hang_up: Callable[[HangUp], None] = lambda _hang_up: None
-        #: Called when the conversation with a peer has ended, although it lives: the connection says why.
+        #: Called when the connection to a peer has ended, although it lives: `Connection.refused` says why.
         self.on_broken: Callable[[Connection], None] = lambda _connection: None
         #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
         self.on_node_lost: Callable[[], BaseException | None] = lambda: None
-        #: Ends what this process cannot go on with: a worker ends itself, a driver what it asks of the session.
+        #: Called when this process cannot go on with its session: a worker ends itself, a driver fails all that it waits for.
         self.end_with: Callable[[RaySystemError], None] = self._end_driver
         self.reactor.on_fault = lambda what, error: self.end_with(fault_error(what, error))
 
@@ -113,11 +113,11 @@ class Endpoint:
         """
         sock = sock or connect(os.path.join(self.session_dir, NODE_SOCKET))
         node = self.node = self.reactor.register(sock, self._on_node_message, self._on_node_hangup)
-        node.pid = peer_pid(sock)  # who has made its end: the node, or who has started it
+        node.pid = peer_pid(sock)  # of the process that made the other end: the node, or the one that started it
         sock.setblocking(True)
-        wishes = () if self.wishes is None else (self.wishes,)
+        job_spec = () if self.job_spec is None else (self.job_spec,)
         with contextlib.suppress(BrokenPipeError):  # it may have been refused before it has asked
-            sock.sendall(encode((m.HELLO, self.role, self.process, os.getpid(), *wishes)))
+            sock.sendall(encode((m.HELLO, self.role, self.process, os.getpid(), *job_spec)))
         try:
             message, fds = receive_welcome(sock)
         except (ConnectionError, EOFError):
@@ -135,12 +135,12 @@ class Endpoint:
             raise self.fatal
 
     def _enter(self, facts: dict[str, Any], table: SessionTable) -> None:
-        """The node has admitted this process: the facts of the session, and its table."""
+        """Take the facts of the session, and its table: the node has admitted this process."""
         self.reactor.join_table(table, facts["row"])
         self.facts = facts
 
     def admit(self, asking: socket.socket, door: socket.socket) -> None:
-        """The channels to the node for introductions are there."""
+        """Take the channels to the node for introductions."""
         self.introductions = Introductions(asking, door, self.reactor.guard, self.reactor.closed_descriptors.found)
         self.reactor.serve(door, f"Process {self.process}", self._on_peer_message, self._on_peer_hangup)
 
@@ -166,7 +166,7 @@ class Endpoint:
         return connection
 
     def try_peer(self, process: str) -> Connection | None:
-        """As `peer`, None when it, or the node, has gone: word of that is on the way. OSError when it cannot be reached."""
+        """As `peer`, None when it, or the node, has gone: the message about that is on its way. OSError when it cannot be reached."""
         try:
             return self.peer(process)
         except ConnectionError:
@@ -184,10 +184,10 @@ class Endpoint:
                     self._fail_node_message(message, error)
 
     def _fail_node_message(self, message: Message, error: Exception) -> None:
-        """An answer of the node's fails who asked; without anything else that it says this process does not know where it stands."""
+        """Fail the request that an ANSWER was for; without any other message of the node this process cannot go on."""
         if misfit(message):
             raise error
-        failure = fault_error(f"The handler of {word_name(message[0])} from the node", error)
+        failure = fault_error(f"The handler of {message_name(message[0])} from the node", error)
         if message[0] != m.ANSWER or not self.requests.settle(message[1], None, failure):
             self.node.give_up(message, error)
             self.end_with(failure)
@@ -202,19 +202,19 @@ class Endpoint:
                     raise
 
     def fail_message(self, connection: Connection, message: Message, error: Exception) -> bool:
-        """Have whoever waits for this one message of a peer get the error. False: its conversation has to end."""
+        """Give the error to the waiter for this one message of a peer. False: the connection has to end."""
         fail = self.from_peers.failures.get(message[0])
         if fail is None or isinstance(error, ProtocolViolationError) or misfit(message):
             return False
-        failure = fault_error(f"The handler of {word_name(message[0])}", error)
+        failure = fault_error(f"The handler of {message_name(message[0])}", error)
         fail(connection, failure, pickle_error(failure), *message[1:])
         return True
 
     def fail_answer(self, _peer: Connection, failure: Exception, _payload: bytes, number: int, *_fields: Any) -> None:
-        """The failure of a message that answers a numbered request: whoever asked gets it."""
+        """Fail the numbered request that a message answers: its handler has failed."""
         self.requests.settle(number, None, failure)
 
-    def _on_hello(self, connection: Connection, role: str, process: str, pid: int, _wishes: Any = None) -> None:
+    def _on_hello(self, connection: Connection, role: str, process: str, pid: int, _job_spec: Any = None) -> None:
         if wrong := misfit((m.HELLO, role, process, pid)):  # before it is known by that name
             raise ProtocolViolationError(wrong)
         connection.role, connection.process, connection.pid = role, process, pid
@@ -228,7 +228,7 @@ class Endpoint:
 
     # ------------------------------------------------------------------------------------ asking
     def ask(self, code: int, *fields: Any, timeout: float | None = None) -> Any:
-        """Send a request to the node and wait for its answer; raises what it says or, when it dies, why."""
+        """Send a request to the node and wait for its answer; raises the error it answers, or NodeDiedError when it dies."""
         answer = self.request(self.node, code, *fields)
         return self.await_answer(answer, timeout)
 
@@ -239,17 +239,17 @@ class Endpoint:
             return self.requests.send(connection, code, *fields)
 
     def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
-        """What was answered. GetTimeoutError after so many seconds."""
+        """Wait for an answer and return its value. GetTimeoutError after so many seconds."""
         if not self.reactor.wait_until(answer.is_ready, timeout):
-            raise GetTimeoutError("the answer did not come in time")
+            raise GetTimeoutError(f"the answer did not come within {timeout:g} s")
         if answer.error is not None:
             raise answer.error
         return answer.value
 
     def posted(self, connection: Connection) -> None:
-        """A call has been posted: send it now, or let more come together if this is a burst or the peer is busy anyway.
+        """Send a posted call now, or hold it back for others if this is a burst or the peer is busy anyway.
 
-        What is held back leaves with the next wait, with a later call, or with the background reader's tick.
+        Calls held back are sent with the next wait, with a later call, or with the background reader's tick.
         """
         reactor = self.reactor
         reactor.activity += 1
@@ -268,13 +268,13 @@ class Endpoint:
             reactor.flush()
 
     def check(self) -> None:
-        """Raise why nothing works any more, if nothing does."""
+        """Raise the fatal error, if there is one."""
         if self.fatal is not None:
             raise self.fatal
 
     # ------------------------------------------------------------------------------------ ends
     def _on_peer_hangup(self, connection: Connection) -> None:
-        """A driver or a worker has hung up, or this process on it."""
+        """End the connection to a driver or a worker that has hung up, or that this process has hung up on."""
         with self.lock:
             # POINT peer gone
             if self.peers.get(connection.process) is connection:
@@ -287,7 +287,7 @@ class Endpoint:
             self._hung_up(HangUp(connection, error))
 
     def _on_refused(self, connection: Connection, number: int, text: str) -> None:
-        """REFUSED: the other process lives and hangs up. What comes later connects again, and so meets it again or finds it mended."""
+        """REFUSED: the other process lives and hangs up. Later calls connect again, and are refused again or find it mended."""
         error = OSError(number, text)
         connection.close()
         if connection is self.node:
@@ -306,13 +306,13 @@ class Endpoint:
         self._gone(process, status)
 
     def _on_node_hangup(self, node: Connection) -> None:
-        """The node is dead, or ends the session, or listens to this process no more."""
+        """Fail everything: the node is dead, or ends the session, or reads no more from this process."""
         if node.refused and self.fatal is None:
             self.end_with(RaySystemError(f"The connection to the node broke: {node.refused}"))
         self.fail_everything(self.on_node_lost() or node_error("the node process has ended"))
 
     def fail_everything(self, error: BaseException) -> None:
-        """Nothing will be answered any more: everyone who waits gets the error."""
+        """Give the error to every waiter, now and from now on: the node or the session is gone."""
         with self.lock:
             if self.fatal is None:
                 self.fatal = error
@@ -320,32 +320,32 @@ class Endpoint:
                 self._all_lost(error)
 
     def _end_driver(self, failure: RaySystemError) -> None:
-        """A driver cannot go on with its session. Any thread."""
+        """Fail everything and hang up: a driver cannot go on with its session. Any thread."""
         self.fail_everything(failure)
         node: Connection | None = getattr(self, "node", None)
         if node is not None:
             node.hang_up()
 
-    # What each layer does; the client's lock is held.
+    # Extended by each layer above; the client's lock is held.
     def _met(self, connection: Connection) -> None:
-        """There is a connection to a process, which there may have been before."""
+        """Take note of a connection to a process; there may have been one before."""
 
     def _hung_up(self, hang_up: HangUp) -> None:
-        """Nobody waits any more for what was said over a connection."""
+        """Fail all waiters for answers over a connection."""
         self.on_hang_up(hang_up)
         self.requests.peer_gone(hang_up.connection, hang_up.error)
 
     def _gone(self, process: str, status: int | None) -> None:
-        """The node has seen a process of the session end."""
+        """Fail all waiters for a process of the session: the node has seen it end."""
 
     def _all_lost(self, error: BaseException) -> None:
-        """Nothing is answered any more."""
+        """Fail all waiters: no message will come any more."""
 
     def _left(self) -> None:
-        """This process has hung up on everybody."""
+        """Let go of the session's resources: this process has closed all its connections."""
 
     def hang_up(self) -> None:
-        """Leave the session. What waited has failed, and nobody reads any more."""
+        """Leave the session. All waiters have failed, and no thread reads any more."""
         with self.lock:
             for connection in filter(None, [*self.peers.values(), getattr(self, "node", None)]):  # which may not have been reached
                 connection.close()
@@ -358,7 +358,7 @@ class Endpoint:
                 self.reactor.table.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's descriptors without a word."""
+        """Let go of the parent's descriptors without a message, in a forked child."""
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
         self.reactor.abandon()
         if self.facts and self.reactor.closed_descriptors.error is None:
@@ -366,26 +366,26 @@ class Endpoint:
 
 
 def fault_error(what: str, error: BaseException) -> RaySystemError:
-    """What those get who wait in this process for what has failed."""
+    """The error for waiters in this process; `what` has failed."""
     failure = RaySystemError(fault_text(what, error))
     failure.__cause__ = error
     return failure
 
 
 def _on_protocol_error(connection: Connection, text: str) -> None:
-    """PROTOCOL_ERROR: the peer listens no further."""
-    connection.refused = f"it was told what makes no sense: {text}"
+    """PROTOCOL_ERROR: the peer could not read a message, and reads no further."""
+    connection.refused = f"this process sent it an invalid message: {text}"
     connection.hang_up()
 
 
 def _on_fault(connection: Connection, text: str) -> None:
-    """FAULT: the peer has failed at what it was told."""
+    """FAULT: the peer has failed at a message."""
     connection.refused = text
     connection.hang_up()
 
 
 def _broken_error(connection: Connection) -> RaySystemError | None:
-    """What those get who wait for a peer that lives and listens no more; None when this was its end."""
+    """The error for waiters for a peer that lives and reads no more; None when its process has ended."""
     if not connection.refused:
         return None
     error = RaySystemError(f"The connection to process {connection.process} (pid {connection.pid}) broke: {connection.refused}")

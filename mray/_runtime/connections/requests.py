@@ -13,7 +13,7 @@ from mray._runtime.connections.deaths import owner_error
 
 
 class Answer:
-    """What the node, or a peer, says to one request. Read without the lock once `ready`."""
+    """The answer of the node, or of a peer, to one request. Read without the lock once `ready`."""
 
     __slots__ = ("callbacks", "connection", "error", "ready", "value")
 
@@ -36,7 +36,7 @@ class Answer:
 
 
 class Requests:
-    """Those that wait for an answer."""
+    """Requests that wait for their answers."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, Answer] = {}
@@ -54,24 +54,24 @@ class Requests:
         return answer
 
     def settle(self, number: int, value: Any, error: BaseException | None) -> bool:
-        """The answer to a request has come. False: nobody waits for it any more."""
+        """Set the answer to a request. False: no thread waits for it any more."""
         answer = self._waiting.pop(number, None)
         if answer is not None:
             answer.set(value, error)
         return answer is not None
 
     def forget(self, answer: Answer) -> None:
-        """Nobody waits for this answer any more."""
+        """Drop the requests with this answer: no thread waits for it any more."""
         for number in [number for number, waiting in self._waiting.items() if waiting is answer]:
             del self._waiting[number]
 
     def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
-        """Nothing more comes over this connection: its process is dead, or what the error says."""
+        """Fail the requests over a connection that has ended: with the error, or without one because its process is dead."""
         for number in [number for number, answer in self._waiting.items() if answer.connection is connection]:
             self.settle(number, None, error or owner_error(connection.process))
 
     def fail_all(self, error: BaseException) -> None:
-        """Nothing will be answered any more."""
+        """Fail all requests."""
         for answer in self._waiting.values():
             answer.set(None, error)
         self._waiting.clear()

@@ -1,11 +1,11 @@
-"""Runtime environments: what a worker is started with besides the program.
+"""Runtime environments: the variables, the code and the hook that a worker is started with, besides the program.
 
 In the driver (and in workers that start others) an environment is checked and reduced to builtin values; it travels to the worker among
 its variables, and the worker acts on it before any user code runs. One host means that nothing has to be shipped: a folder is used where
 it lies, unless something of it is excluded; then the first worker copies it into the session's directory. Archives and single modules are
-taken over into that directory at once: whoever made them for the session may delete them when `init` or the call has returned.
+taken over into that directory at once: the program that made them may delete them when `init` or the call has returned.
 
-A worker serves only what has the same environment: its variables, this one included, are the key of the pool it belongs to.
+A worker serves only tasks of the same environment: its variables, this one included, are the key of the pool it belongs to.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _SETUP = ("working_dir", "py_modules", "excludes", _HOOK)
 def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
     """The environment as builtin values, with absolute paths.
 
-    TypeError for values of a wrong type, ValueError for paths that are not there and fields that nobody knows, NotImplementedError that
-    names what mray cannot set up, RuntimeEnvSetupError for a hook that cannot be pickled.
+    TypeError for values of a wrong type, ValueError for paths that do not exist and for unknown fields, NotImplementedError that
+    names the field that mray cannot set up, RuntimeEnvSetupError for a hook that cannot be pickled.
     """
     if not environment:
         return {}
@@ -112,21 +112,21 @@ def take_over(environment: dict[str, Any], session_dir: str) -> dict[str, Any]:
             taken["working_dir"] = taken_over(taken["working_dir"], session_dir)
         if "py_modules" in taken:
             taken["py_modules"] = [taken_over(module, session_dir) for module in taken["py_modules"]]
-    except Exception as error:  # of the reader of archives, too
+    except Exception as error:  # of the archive's reader, too
         raise RuntimeEnvSetupError(f"runtime_env: a file of working_dir or py_modules cannot be used: {error}") from error
     return taken
 
 
 def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None, session_dir: str) -> dict[str, Any]:
-    """A child inherits its parent's environment; variables are merged, everything else of its own wins.
+    """The environment of a child: its parent's, with variables merged, and every other field of its own in the place of the parent's.
 
-    Files of its own are taken over into the session's directory.
+    Files of the child's are taken over into the session's directory.
     """
     if not own:
         return parent
     reduced = take_over(reduce_environment(own), session_dir)
     if not reduced.keys().isdisjoint(INTERPRETERS):
-        # One way to an interpreter: the child's own.
+        # A field that names an interpreter replaces every other that does.
         parent = {name: value for name, value in parent.items() if name not in INTERPRETERS}
     merged = {**parent, **reduced}
     variables = {**(parent.get("env_vars") or {}), **(reduced.get("env_vars") or {})}
@@ -138,7 +138,7 @@ def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None, se
 def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
     """The variables a worker of this environment is started with; ``${NAME}`` in a value is this process's variable.
 
-    RuntimeEnvSetupError when the environment wants a profiler or an interpreter that is not there.
+    RuntimeEnvSetupError when the environment asks for a profiler or an interpreter that does not exist.
     """
     variables = {
         key: os.path.expandvars(value) if "${" in value else value
@@ -159,9 +159,9 @@ def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def set_up(variables: Mapping[str, str], session_dir: str, tell: Callable[[str], None]) -> None:
-    """In a new worker: make the environment true. Raises what the user's hook raises, and OSError for what has gone meanwhile.
+    """Apply the environment, in a new worker. Raises the error of the user's hook, and OSError for a path that has gone meanwhile.
 
-    `tell` hears what code of the user's is about to run, which need not return, and "" when it has.
+    `tell` gets the name of the user's code that is about to run, and need not return, and "" when it has returned.
     """
     for name in (ROOT_VARIABLE, VARIABLE):
         os.environ.pop(name, None)
@@ -177,7 +177,7 @@ def set_up(variables: Mapping[str, str], session_dir: str, tell: Callable[[str],
         sys.path.insert(0, folder)
     for module in setup.get("py_modules") or ():
         place = unpacked(module, excludes, session_dir)
-        # A folder is meant as the package of its name; where it is no package, its modules are found without that name as well.
+        # A folder stands for the package of its name; where it is no package, its modules are found without that name as well.
         if not os.path.exists(os.path.join(place, "__init__.py")):
             sys.path.insert(0, place)
         if not is_taken_over(place, session_dir):

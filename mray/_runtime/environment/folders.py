@@ -1,10 +1,10 @@
-"""Folders and archives of a runtime environment: where a worker finds what they stand for.
+"""Folders and archives of a runtime environment: where a worker finds their content.
 
 A folder is used where it lies, and copied once into the session's directory when something of it is excluded: by the first worker that
 is started with it. A file, which is an archive or a module, is unpacked or copied there once by the process that names it, at once.
 
-    SESSION/environments/<16 hex digits>            what a file held: to be found by itself
-    SESSION/environments/<16 hex digits>/NAME       what was not excluded of the folder NAME
+    SESSION/environments/<16 hex digits>                        the content of a file: all of it is found by imports
+    SESSION/environments/<16 hex digits>/NAME              the folder NAME, without excluded files
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DEFAULT_EXCLUDES = (".git", ".venv", "venv", "__pycache__")
 
 
 def is_taken_over(path: str, session_dir: str) -> bool:
-    """Whether `path` is what `taken_over` made of a file."""
+    """Whether `path` is a folder that `taken_over` made."""
     return os.path.dirname(path) == _folder(session_dir)
 
 
@@ -30,14 +30,14 @@ def _folder(session_dir: str) -> str:
 
 
 def taken_over(path: str, session_dir: str) -> str:
-    """The folder in the session's directory that has what is in a file; a folder is itself."""
+    """The folder in the session's directory with the content of a file; a folder is used where it lies."""
     if os.path.isdir(path):
         return path
     return _made(path, (), session_dir, lambda draft: _extract(path, draft))
 
 
 def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
-    """The folder that a folder stands for, of which something may be excluded. What a file held is whole: exclusions are for folders."""
+    """A folder, or its copy without excluded files. Exclusions do not apply to the content of files."""
     if not excludes or is_taken_over(path, session_dir):
         return path
     name = os.path.basename(path.rstrip("/")) or "root"
@@ -53,7 +53,7 @@ def _made(path: str, excludes: Sequence[str], session_dir: str, make: Callable[[
     target = os.path.join(_folder(session_dir), name)
     if os.path.exists(target):
         return target
-    # Several processes and threads may be at it: each makes its own and the first to finish gives its the name.
+    # Several processes and threads may make it at once: each makes its own draft, and the first to finish renames its draft.
     draft = f"{target}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
         make(draft)
@@ -79,7 +79,7 @@ def _extract(path: str, draft: str) -> None:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(draft)
     else:
-        import tarfile  # noqa: PLC0415  (5 ms that hardly anybody needs)
+        import tarfile  # noqa: PLC0415  (5 ms that hardly any worker needs)
 
         with tarfile.open(path) as tar:
             if hasattr(tarfile, "data_filter"):
@@ -89,7 +89,7 @@ def _extract(path: str, draft: str) -> None:
 
 
 def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[str, tuple[int, ...]]]]:
-    """By which a file that was made again is known, or a folder in which a file was, apart from what is excluded."""
+    """A value that changes when a file is written again, or any file of a folder that is not excluded."""
     if not os.path.isdir(path):
         return path, [("", _state_of(os.stat(path)))]
     is_excluded = excluder((*_DEFAULT_EXCLUDES, *excludes))
@@ -107,10 +107,9 @@ def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[s
 
 
 def _state_of(facts: os.stat_result) -> tuple[int, ...]:
-    """What is another when a file was written again, though its size be the same.
+    """Numbers that change when a file is written again, even with the same size.
 
-    An archive is often made with a time of its own choice, for builds that can be repeated: nobody chooses the time of the last change of
-    the inode.
+    The time of modification is not enough: builds that can be repeated set it in their archives. The inode's time of change cannot be set.
     """
     return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_size
 
@@ -147,11 +146,11 @@ def excluder(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
         rules.append((re.compile(_expression(text.lstrip("/"))), takes_back, folders_only))
 
     def is_excluded(path: str, is_folder: bool) -> bool:
-        verdict = False
+        is_matched = False
         for expression, takes_back, folders_only in rules:
             if (is_folder or not folders_only) and expression.fullmatch(path):
-                verdict = not takes_back
-        return verdict
+                is_matched = not takes_back
+        return is_matched
 
     return is_excluded
 

@@ -1,11 +1,11 @@
 """The builder: installs the packages of one runtime environment into a virtual environment of the user's cache.
 
 A process of its own, which the node starts (`mray._runtime.processes.interpreters`) and whose output the node keeps. Builders of all
-sessions of the user take turns by the lock of the folder, and whoever comes second finds it complete.
+sessions of the user take turns by the lock of the folder, and the second finds it complete.
 
 A virtual environment does not survive being moved (the scripts in it name their interpreter), so it is built where it stays, and the file
-`COMPLETE` is written last. A builder that fails, or that SIGTERM ends, leaves nothing. What lies there without that file and without a
-lock was left by one that was killed, and is removed by the next.
+`COMPLETE` is written last. A builder that fails, or that SIGTERM ends, leaves nothing. A folder without that file and without a lock was
+left by a builder that was killed, and is removed by the next.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def build(recipe: dict[str, Any]) -> int:
 
 
 def _sweep(cache: str) -> None:
-    """Remove what builders that were killed have left."""
+    """Remove folders that killed builders have left."""
     for entry in os.scandir(cache):
         if entry.is_dir() and not is_complete(entry.path):
             with contextlib.suppress(BlockingIOError), _locked(entry.path, fcntl.LOCK_NB):
@@ -47,13 +47,13 @@ def _sweep(cache: str) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: str, flags: int = 0) -> Iterator[None]:
-    """Hold the lock of a folder. BlockingIOError with LOCK_NB when somebody else does."""
+    """Hold the lock of a folder. BlockingIOError with LOCK_NB when another builder holds it."""
     path = folder + ".lock"
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | flags)
-            # Whoever had it before has taken the name away, and somebody else may have made a new one.
+            # The previous holder may have removed the file, and another builder may have made a new one.
             if os.path.exists(path) and os.path.samestat(os.fstat(lock), os.stat(path)):
                 break
         except BaseException:
@@ -63,7 +63,7 @@ def _locked(folder: str, flags: int = 0) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(FileNotFoundError):  # somebody has emptied the cache
+        with contextlib.suppress(FileNotFoundError):  # the user has emptied the cache
             os.unlink(path)
         os.close(lock)
 
@@ -85,7 +85,7 @@ def _build_locked(recipe: dict[str, Any], folder: str) -> int:
 
 
 class _FailedError(Exception):
-    """A command has ended with another code than 0."""
+    """The end of a command with another code than 0."""
 
     def __init__(self, command: list[str], code: int) -> None:
         super().__init__(f"{' '.join(command)} ended with {code}")
@@ -104,7 +104,7 @@ def _install(recipe: dict[str, Any]) -> None:
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     packages = os.path.join(folder, "lib", version, "site-packages")
-    # The driver's packages come behind those of the environment, with what their own .pth files say.
+    # The driver's packages come behind those of the environment, with the folders that their own .pth files name.
     with open(os.path.join(packages, "zz_driver.pth"), "w", encoding="utf-8") as file:
         file.writelines(f"import site; site.addsitedir({site!r})\n" for site in recipe["sites"])
     requirements = os.path.join(folder, "requirements.txt")

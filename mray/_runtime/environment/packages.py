@@ -1,11 +1,11 @@
 """Packages of a runtime environment: ``pip``, ``uv`` and ``py_executable``, and the interpreter that they come to.
 
-In the driver, and in workers that start others: from what the user asked for to an `Interpreter`, which travels to the node among the
-variables of the workers that want it.
+In the driver, and in workers that start others: turns the user's fields into an `Interpreter`, which travels to the node among the
+variables of its workers.
 
-Packages lie in a virtual environment in the user's cache, one for each content: what is installed with which options by which Python on
-top of which packages. The environment is built when its first worker is wanted (`mray._runtime.processes.interpreters`) and serves every
-later session. On top of the driver's own packages: they can be imported, and what is installed goes before them.
+Packages lie in a virtual environment in the user's cache, one for each content: the requirements, the installer's options, the Python and
+the driver's packages. The environment is built when its first worker is wanted (`mray._runtime.processes.interpreters`) and serves every
+later session. The driver's own packages can be imported in it, behind the installed ones.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mray.exceptions import RuntimeEnvSetupError
 
 #: Seconds that packages may take to install.
 SETUP_SECONDS = 600
-#: Variables that change what the installers do, and so what is installed.
+#: Prefixes of variables that change the installers' behaviour, and so the installed packages.
 _INSTALLERS_READ = ("PIP_", "UV_")
 #: Part of the content: with another layout of the folders, old ones are left alone.
 _LAYOUT = 1
-#: What installing a folder leaves in it.
+#: Files that an installation of a folder leaves in it.
 _BUILT = ("/build/", "/dist/", "/target/", "*.egg-info/")
 
 
@@ -48,7 +48,7 @@ def _is_path(requirement: str) -> bool:
 
 
 def interpreter_of(environment: Mapping[str, Any], path: str) -> Interpreter | None:
-    """The interpreter that an environment wants, None for the session's own. Programs are looked for in `path`.
+    """The interpreter that an environment asks for, None for the session's own. Programs are looked for in `path`.
 
     RuntimeEnvSetupError when ``py_executable`` is not there.
     """
@@ -80,7 +80,7 @@ def _base() -> tuple[str, tuple[str, ...]]:
 
 
 def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequence[str]]) -> dict[str, Any]:
-    """How the packages of an environment are installed, and the folder that they are in then, named by all that matters for it."""
+    """How the packages of an environment are installed, and the folder that they are installed into, named by the hash of all that."""
     given = environment[tool]
     variables = environment.get("env_vars") or {}
     content = {

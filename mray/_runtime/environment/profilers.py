@@ -1,7 +1,7 @@
 """Profilers that a worker can be started under: ``runtime_env={"nsight": ...}`` and ``runtime_env={"profiler": ...}``.
 
-In the driver, and in workers that start others: from what the user asked for to the command line in front of the worker's. That the
-program is there is seen at once; what it thinks of its options is said by itself, when the first worker is started.
+In the driver, and in workers that start others: turns the user's fields into the command line in front of the worker's. A missing program
+is an error at once; wrong options are reported by the program itself, when the first worker is started.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _MEMRAY = ("-m", "memray", "run", "--quiet", "--force", "--output", "{output_dir
 
 
 def wrapper_of(environment: Mapping[str, Any], path: str) -> Wrapper | None:
-    """What a worker of this environment is to be started under, if anything; programs are looked for in `path`.
+    """The profiler that a worker of this environment is started under, None for none; programs are looked for in `path`.
 
-    RuntimeEnvSetupError for a profiler that is not there or that nobody knows, TypeError for values of a wrong type.
+    RuntimeEnvSetupError for a profiler that is not installed or not supported, TypeError for values of a wrong type.
     """
     nsight, profiler = environment.get("nsight"), environment.get("profiler")
     if not nsight and not profiler:

@@ -1,6 +1,6 @@
-"""Workers that are measured have a moment to write their lines before they are ended (see `mray._runtime.processes.line_coverage`).
+"""Ends of workers whose lines are measured: they get a moment to write them first (see `mray._runtime.processes.line_coverage`).
 
-In the node, on its one thread, and only where the driver is measured: everywhere else SIGKILL is the first thing that a worker hears.
+In the node, on its one thread, and only where the driver is measured: everywhere else workers get SIGKILL without a message before.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class GracefulKill:
         return record is None or record.state == LEAVING
 
     def end_all(self) -> None:
-        """The session ends: ask everyone, and wait until they are dead, or have had their time."""
+        """Ask all workers, as the session ends, and wait until they are dead, or their time is over."""
         waiting = {}
         for process, worker in self._supervisor.workers.items():
             if worker.pid and (process in self._asked or self._ask(process) or self._leaves(process)):

@@ -1,7 +1,7 @@
 """The node's part of introductions (see `mray._ipc.introductions`): it makes every connection between two processes of the session.
 
-In the node, on its one thread. What it makes it gives away at once: it keeps two channels for each process, and no connection. A process
-that does not read, because it is stopped, has those who want it wait in its channel, and behind that here.
+In the node, on its one thread. It gives both ends of a connection away at once: it keeps two channels for each process, and no connection.
+Connections to a process that does not read, because it is stopped, wait in its channel, and in a queue here when that is full.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mray._ipc.limits import above_limit, advice, is_exhausted
 from mray._ipc.reactor import Reactor
 
 _PACKET = 4096
-#: What goes with a descriptor to the process that it is for: there must be something.
+#: The data beside a descriptor in a packet: the kernel passes descriptors with at least one byte.
 _KNOCK = b"."
 
 Pair = tuple[socket.socket, socket.socket]
@@ -48,7 +48,7 @@ class _Member:
         self.theirs: tuple[socket.socket, ...] = (asks, door)
         #: 0 until it has joined.
         self.pid = 0
-        #: Connections that its channel has no room for.
+        #: Connections that do not fit into its channel.
         self.waiting: deque[socket.socket] = deque()
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class _Member:
 
 
 class Introducer:
-    """Who is in the session, and how each is reached."""
+    """The channels of all processes of the session."""
 
     def __init__(self, reactor: Reactor, meet: Callable[[socket.socket], Connection]) -> None:
         """`meet` takes the node's own ends of connections."""
@@ -65,10 +65,10 @@ class Introducer:
         self._meet = meet
         self._members: dict[str, _Member] = {}
 
-    def new_line(self, process: str) -> socket.socket:
-        """A worker is about to be started: its end of a connection to the node. OSError when there is no descriptor.
+    def new_connection(self, process: str) -> socket.socket:
+        """Connect the node with a worker that is about to be started; returns its end. OSError when there is no descriptor.
 
-        Its channels are ready from now on.
+        The worker's channels are ready from now on.
         """
         self._prepare(process)
         ours, theirs = socket.socketpair()
@@ -80,7 +80,7 @@ class Introducer:
             self._members[process] = _Member()
 
     def admit(self, process: str, pid: int) -> tuple[socket.socket, ...]:
-        """A process has joined; the ends of its channels, which the caller closes. OSError when there is no descriptor for them."""
+        """The ends of the channels of a process that has joined; the caller closes them. OSError when there is no descriptor for them."""
         self._prepare(process)
         member = self._members[process]
         member.pid = pid
@@ -90,7 +90,7 @@ class Introducer:
         return theirs
 
     def forget(self, process: str) -> None:
-        """It is dead, or has left. Whoever waits to be let in sees the hang-up."""
+        """Drop a process that is dead or has left. Processes that wait for a connection to it see it hang up."""
         member = self._members.pop(process, None)
         if member is not None:
             self._reactor.remove_fd(member.asks.fileno())
@@ -98,13 +98,13 @@ class Introducer:
             member.close()
 
     def pass_on(self, connection: Connection, process: str) -> None:
-        """PASS_ON: an observer wants to ask a process, which has its connection from now on."""
+        """PASS_ON: give an observer's connection to the process that it asks."""
         member = self._members.get(process)
         if member is None or not member.pid:
             connection.send((m.REFUSED, errno.ECONNREFUSED, _unknown(process)))
         else:
             connection.send((m.PASSED,))
-            with contextlib.suppress(OSError):  # it sees the hang-up
+            with contextlib.suppress(OSError):  # the observer sees the hang-up
                 self._present(member, connection.socket)
         connection.close()
 
@@ -119,7 +119,7 @@ class Introducer:
                 self._answer(member, *message[1:])
             except BlockingIOError:
                 return
-            except (OSError, ValueError):  # it is dead, or somebody else writes there: it can ask no more
+            except (OSError, ValueError):  # it is dead, or another program writes there: it can ask no more
                 self._reactor.remove_fd(member.asks.fileno())
                 member.asks.close()
                 return
@@ -138,7 +138,7 @@ class Introducer:
             member.asks.send(answer)
             return
         try:
-            with above_limit():  # the node has none of these in the end
+            with above_limit():  # the node gives these descriptors away
                 theirs, others = socket.socketpair()
         except OSError as error:
             self._refuse(member, number, error)
@@ -175,7 +175,7 @@ class Introducer:
         self._reactor.watch_writable(member.door.fileno(), True)
 
     def _door_changed(self, member: _Member, events: int) -> None:
-        if events & ~select.EPOLLOUT:  # nothing is said there: it is closed
+        if events & ~select.EPOLLOUT:  # no message comes here: it is closed
             self._reactor.remove_fd(member.door.fileno())
             return
         while member.waiting:
@@ -183,7 +183,7 @@ class Introducer:
                 socket.send_fds(member.door, [_KNOCK], [member.waiting[0].fileno()])
             except BlockingIOError:
                 return
-            except OSError:  # it sees the hang-up
+            except OSError:  # the other end sees the hang-up
                 pass
             member.waiting.popleft().close()
         self._reactor.watch_writable(member.door.fileno(), False)

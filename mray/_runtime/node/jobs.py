@@ -1,22 +1,22 @@
-"""The jobs of a session: its drivers, those that are there and those that have been.
+"""The jobs of a session: its drivers, present and past.
 
 In the node. A private session has one job, which its driver wrote among the session's options; a persistent session admits any number of
-drivers, each of which sends its job along with HELLO. What a job is:
+drivers, each of which sends its job specification with HELLO:
 
 ``namespace``       of its named actors
 ``runtime_env``     reduced, for all of its tasks and actors; ``env``: the variables that follow from it
-``log_to_driver, terminal, logging_config``   as `init` was given them
+``log_to_driver, terminal, logging_config``   arguments of `init`
 ``entrypoint``      the driver's command line
-``place``           None where the session's processes are the driver's own; else how its workers find what it finds: ``path`` (sys.path),
-``parts`` of it, ``cwd``, ``preload``
-``eager_install``   whether workers are started, and what they need installed, before there is a task
+``place``           None where the session's processes are the driver's own; else how its workers find its modules and files: ``path``,
+``parts`` (of sys.path), ``cwd``, ``preload``
+``eager_install``   whether workers are started, and their packages installed, before there is a task
 
 A worker gets the facts of its job with WELCOME, and acts on ``place`` before any user code runs (`take_place`). A job is remembered as
-long as anything of it may run: detached actors outlive their driver, and are restarted without it.
+long as any of its work may run: detached actors outlive their driver, and are restarted without it.
 
 ::
 
-    HELLO + job ──▶ admitted ──SHUTDOWN, hang-up, pidfd──▶ its work ends ──last worker dead──▶ LEFT (to who said SHUTDOWN)
+    HELLO + job ──▶ admitted ──SHUTDOWN, hang-up, pidfd──▶ its work ends ──last worker dead──▶ LEFT (answers SHUTDOWN)
                                                               └── detached actors go on ──▶ forgotten with the last of them
 """
 
@@ -34,31 +34,31 @@ from mray._ipc.connection import Connection
 from mray._runtime.processes.launch import parts_of_path
 from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS
 
-#: What of a job every process of it is told.
+#: Fields of a job specification that every process of the job gets.
 _FACTS = ("namespace", "runtime_env", "log_to_driver", "terminal", "logging_config", "place")
 
 
 class Job:
-    """A driver and what it has asked for."""
+    """A driver and its job specification."""
 
-    __slots__ = ("connection", "ended", "facts", "id", "leaving", "pid", "pidfd", "process", "since", "unshown", "wishes")
+    __slots__ = ("connection", "ended", "facts", "id", "job_spec", "leaving", "pid", "pidfd", "process", "since", "unshown")
 
-    def __init__(self, job_id: str, wishes: dict[str, Any], pid: int, process: str) -> None:
+    def __init__(self, job_id: str, job_spec: dict[str, Any], pid: int, process: str) -> None:
         #: Hex digits.
         self.id = job_id
-        self.wishes = wishes
-        self.facts = {"job_id": job_id, **{name: wishes[name] for name in _FACTS}}
+        self.job_spec = job_spec
+        self.facts = {"job_id": job_id, **{name: job_spec[name] for name in _FACTS}}
         self.pid = pid
         self.process = process
         self.since = time.time()
-        #: When its driver went, seconds since the epoch; 0 while it is there.
+        #: When its driver left, seconds since the epoch; 0 while it is connected.
         self.ended = 0.0
-        #: To the driver; None before it has come and after it has gone.
+        #: To the driver; None before it has joined and after it has left.
         self.connection: Connection | None = None
         self.pidfd = -1
-        #: It has said SHUTDOWN, and is told when nothing of its work runs any more.
+        #: It has sent SHUTDOWN, and gets LEFT when none of its work runs any more.
         self.leaving = False
-        #: Lines that it did not read in time.
+        #: Lines of output that it did not read in time.
         self.unshown = 0
 
     def describe(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Job:
             "pid": self.pid,
             "process": self.process,
             "namespace": self.facts["namespace"],
-            "entrypoint": self.wishes.get("entrypoint") or "",
+            "entrypoint": self.job_spec.get("entrypoint") or "",
             "start": self.since,
             "end": self.ended,
             "left": self.leaving,
@@ -76,40 +76,40 @@ class Job:
 
 
 class Jobs:
-    """All of them."""
+    """All jobs of a session."""
 
     def __init__(self) -> None:
-        #: Those that anything may still run of, by id.
+        #: Jobs whose work may still run, by id.
         self.by_id: dict[str, Job] = {}
         self._number = 0
-        #: What listings say of the others.
-        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
+        #: Rows of the other jobs, for listings.
+        self._ended = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
-    def admit(self, wishes: dict[str, Any], pid: int, process: str) -> Job:
+    def admit(self, job_spec: dict[str, Any], pid: int, process: str) -> Job:
         """A new job, with the next number."""
         self._number += 1
-        job = Job(JobID.from_int(self._number).hex(), wishes, pid, process)
+        job = Job(JobID.from_int(self._number).hex(), job_spec, pid, process)
         self.by_id[job.id] = job
         return job
 
     def there(self) -> list[Job]:
-        """Those whose drivers are there, the oldest first."""
+        """Jobs whose drivers are connected, the oldest first."""
         return [job for job in self.by_id.values() if job.connection is not None]
 
     def of_driver(self, connection: Connection) -> Job | None:
         return next((job for job in self.by_id.values() if job.connection is connection), None)
 
     def forget(self, job: Job) -> None:
-        """Nothing of it runs any more."""
+        """Drop a job: none of its work runs any more."""
         if self.by_id.pop(job.id, None) is not None:
-            self._graves.append(job.describe())
+            self._ended.append(job.describe())
 
     def listing(self) -> list[dict[str, Any]]:
-        return [*self._graves, *(job.describe() for job in self.by_id.values())]
+        return [*self._ended, *(job.describe() for job in self.by_id.values())]
 
 
 def place_of_driver(preload: tuple[str, ...]) -> dict[str, Any]:
-    """How the workers of this process's job find the modules and files that it finds."""
+    """How the workers of this driver's job find its modules and files."""
     try:
         cwd = os.getcwd()
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def place_of_driver(preload: tuple[str, ...]) -> dict[str, Any]:
 
 
 def take_place(place: dict[str, Any], prefix: str) -> None:
-    """In a new worker of a session that is not its driver's own: be where the driver is, and import what it wants to be there.
+    """Enter the driver's working directory and import its `preload`, in a new worker of a session that is not its driver's own.
 
     `prefix` is that of the session's interpreter.
     """
@@ -133,10 +133,10 @@ def take_place(place: dict[str, Any], prefix: str) -> None:
     importlib.invalidate_caches()
     try:
         os.chdir(place["cwd"])
-    except OSError as error:  # it may be gone by the time that a detached actor is restarted
+    except OSError as error:  # the directory may be gone when a detached actor is restarted
         sys.stderr.write(f"the driver's working directory {place['cwd']!r} cannot be entered: {error.strerror}\n")
     for module in place["preload"]:
         try:
             importlib.import_module(module)
-        except Exception as error:  # whatever the module raises: workers do without it
+        except Exception as error:  # any exception of the module: workers do without it
             sys.stderr.write(f"preload: module {module!r} could not be imported: {type(error).__name__}: {error}\n")

@@ -1,6 +1,6 @@
-"""The session's table of small values: what `mray.experimental.internal_kv` reads and writes.
+"""The session's table of small values, for `mray.experimental.internal_kv`.
 
-In the node, whose one thread answers each request whole: that makes every operation atomic. The table lives as long as the session.
+In the node, whose one thread answers one request after the other: so every operation is atomic. The table lives as long as the session.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class KeyValues:
         self._values: dict[_Key, bytes] = {}
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all values."""
         self._values.clear()
 
     def answer(self, verb: str, namespace: bytes | None, key: bytes, *rest: Any) -> Any:
-        """What a process asks for; ValueError for a verb that does not exist."""
+        """Carry out a request and return its result; ValueError for a verb that does not exist."""
         values = self._values
         if verb == "get":
             return values.get((namespace, key))
@@ -41,7 +41,7 @@ class KeyValues:
             return len(gone)
         if verb == "keys":
             return self._with_prefix(namespace, key)
-        raise ValueError(f"the table of values knows no {verb!r}")
+        raise ValueError(f"the table of values has no operation {verb!r}")
 
     def _with_prefix(self, namespace: bytes | None, prefix: bytes) -> list[bytes]:
         return [key for space, key in self._values if space == namespace and key.startswith(prefix)]

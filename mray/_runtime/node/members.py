@@ -10,7 +10,7 @@ from mray._ipc.table import LENT, ROW_WORDS, SessionTable
 
 
 class Members:
-    """Who has joined. A process has its connection until it hangs up, and its row until it is forgotten."""
+    """Processes that have joined. A process has its connection until it hangs up, and its row until it is forgotten."""
 
     def __init__(self, table: SessionTable) -> None:
         self.table = table
@@ -22,7 +22,7 @@ class Members:
         table.set_rows_in_use(1)
 
     def join(self, process: str, connection: Connection) -> int:
-        """A process has come: the row that it writes to from now on."""
+        """Add a process; returns the row that it writes to from now on."""
         self.connections[process] = connection
         row = self._free.pop() if self._free else self._rows
         if row == self._rows:
@@ -32,7 +32,7 @@ class Members:
         return row
 
     def forget(self, process: str) -> None:
-        """A process is gone and writes no more: its row is free, if it had one."""
+        """Free the row, if it had one, of a process that has ended and writes no more."""
         row = self._row_of.pop(process, None)
         if row is not None:
             self.table.clear(row)
@@ -52,5 +52,5 @@ class Members:
         return self.table.total(column, self._rows)
 
     def is_lending(self, process: str) -> bool:
-        """Whether others hold objects of this process."""
+        """Whether other processes hold objects of this process."""
         return bool(self.word(process, LENT))

@@ -1,20 +1,21 @@
 """The memory monitor: ends the right worker before the kernel ends the wrong one.
 
-In the node, on its one thread, by a timer. Above the threshold it first has everybody give back what is only kept for reuse; if that
-does not help, it ends whom `mray._scheduler.memory` chooses, tells those who waited (`OutOfMemoryError`), and looks again when the dead
-are gone.
+In the node, on its one thread, by a timer. Above the threshold it first asks all processes to give back segments that they only keep for
+reuse; if that does not help, it ends the workers that `mray._scheduler.memory` chooses, so that waiting callers get `OutOfMemoryError`,
+and looks again when the workers are gone.
 
     timer --> used > threshold? --> pooled segments? --> TRIM_NOW
                                      none, or asked --> choose --> MemoryRanLow --> scheduler --> SIGKILL, causes
 
-How soon it looks again follows from how far the limit is: memory cannot fill up faster than the cores can touch it. So a machine with
-memory to spare is asked every few seconds, and one that is near its limit every 250 ms; where memory is seen to fill up so fast that the
-limit would come sooner, half-way there.
+The pause between two looks follows from how far the limit is: memory cannot fill up faster than the cores can touch it. So a machine with
+memory to spare is looked at every few seconds, and one that is near its limit every 250 ms; where memory is seen to fill up faster, in
+half the time that is left.
 
-Where the end of all workers together would not do, somebody else has the memory. It still ends one after the other, as Ray does, but the
-slower the more were ended in vain: an actor that may be restarted without end would be ended and started again without a pause.
+Where the end of all workers together would not suffice, other programs have the memory. The monitor still ends one worker after the other,
+as Ray does, but more slowly the more were ended in vain: an actor that may be restarted without end would be ended and started again
+without a pause.
 
-Rejected: the kernel's pressure stall information as the trigger. It tells of stalls, and without swap there are none until the very end;
+Rejected: the kernel's pressure stall information as the trigger. It measures stalls, and without swap there are none until the very end;
 and it is missing in many containers.
 """
 
@@ -37,16 +38,16 @@ from mray._scheduler.scheduler import Scheduler
 _BYTES_PER_CORE = 4 << 30
 #: The longest time between two looks, as a multiple of the usual one.
 _SLOWEST = 16
-#: The shortest while memory fills up, and the longest while it is too full, in seconds.
-_HASTE = 0.01
+#: The shortest pause while memory fills up, and the longest while it is too full, in seconds.
+_SHORTEST = 0.01
 _URGENCY = 0.05
-#: Share of the memory that is to be free below the threshold when somebody has been ended.
+#: Share of the memory that shall be free below the threshold once workers have been ended.
 _MARGIN = 0.01
 _GIB = 1 << 30
 
 
 class MemoryMonitor:
-    """Looks at the memory of the machine from time to time."""
+    """Looks at the memory of the machine from time to time, and ends workers when it is too full."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class MemoryMonitor:
     ) -> None:
         """`options` are those of `mray._common.memory_options.monitor_options`, with ``groups``; `place` names the machine.
 
-        `trim` asks all members to give back what they keep for reuse, `tell` shows a text to all drivers, and `apply` has the
+        `trim` asks all members to give back the memory that they keep for reuse, `tell` shows a text to all drivers, and `apply` has the
         scheduler's answer to an event carried out.
         """
         self._place = place
@@ -76,32 +77,32 @@ class MemoryMonitor:
         self._period: float = options["refresh_ms"] / 1000
         self._meminfo: str = options["meminfo"]
         self._groups = options["groups"]
-        #: Workers whose end has been ordered and not been seen.
+        #: Workers that have been asked to be ended and whose end has not been seen.
         self._ending: set[str] = set()
         self._asked_to_trim = False
-        #: How many were ended since memory was too full although all together could not have sufficed, and when the next may be.
+        #: How often workers were ended in vain since memory became too full, and when the next may be ended.
         self._in_vain = 0
         self._patient_until = 0.0
         #: Bytes in use when it looked last, and when that was.
         self._before = (0, 0.0)
 
     def start(self) -> None:
-        """Begin to look, if it is wanted."""
+        """Begin to look, unless the monitor is switched off."""
         if self._period > 0:
             self._reactor.call_later(self._period, self._look)
 
     def gone(self, process: str) -> None:
-        """A worker is dead."""
+        """Take note of the end of a worker."""
         self._ending.discard(process)
 
     def _look(self) -> None:
         try:
             usage = read_usage(self._meminfo, self._groups)
         except (OSError, ValueError):
-            usage = Usage(0, 1)  # nothing to go by, at this moment
+            usage = Usage(0, 1)  # the kernel gives no figures at this moment
         limit = int(usage.total * self._threshold)
         if usage.used > limit:
-            self._run_background_reader(usage, limit)
+            self._free_memory(usage, limit)
             pause = min(self._period, _URGENCY)
         else:
             self._asked_to_trim = False
@@ -116,10 +117,10 @@ class MemoryMonitor:
         pause = min(max(period, room / (_BYTES_PER_CORE * usable_cores())), period * _SLOWEST)
         growth = used - used_before
         if then and growth > 0:
-            pause = min(pause, max(_HASTE, room / growth * (now - then) / 2))
+            pause = min(pause, max(_SHORTEST, room / growth * (now - then) / 2))
         return pause
 
-    def _run_background_reader(self, usage: Usage, limit: int) -> None:
+    def _free_memory(self, usage: Usage, limit: int) -> None:
         if self._ending:
             return
         if not self._asked_to_trim and self._members.total(POOLED):

@@ -1,4 +1,4 @@
-"""How much memory is in use, of how much: from ``/proc`` and the limits of the control group, as the kernel's own OOM killer will judge.
+"""Memory in use and in all: from ``/proc`` and the limits of the control group, as the kernel's own OOM killer will judge.
 
 In the node. Memory that the kernel can take back at once (the page cache) does not count as used; shared memory does.
 """
@@ -21,7 +21,7 @@ Group = tuple[int, str]
 
 
 class Usage:
-    """Bytes in use of bytes that there are."""
+    """Bytes in use, and bytes in all."""
 
     __slots__ = ("total", "used")
 
@@ -35,7 +35,7 @@ class Usage:
 
 
 def read_usage(meminfo: str, groups: Iterable[Group]) -> Usage:
-    """Of the machine or of the control group, whichever is nearer to its end. OSError, ValueError when the machine's cannot be read."""
+    """Of the machine or of a control group, the one with the larger share in use. OSError, ValueError when the machine's cannot be read."""
     found = _of_machine(meminfo)
     for version, directory in groups:
         group = _of_group(version, directory, found.total)
@@ -55,12 +55,12 @@ def _of_machine(meminfo: str) -> Usage:
                 available = int(rest.split()[0]) * 1024
                 break
     if total < 0 or available < 0:
-        raise ValueError(f"{meminfo} does not tell MemTotal and MemAvailable")
+        raise ValueError(f"{meminfo} has no lines MemTotal and MemAvailable")
     return Usage(total - available, total)
 
 
 def _of_group(version: int, directory: str, most: int) -> Usage | None:
-    """None when the group's limit is no limit below `most`, or it does not tell."""
+    """Of a control group; None when it has no limit below `most`, or its figures cannot be read."""
     in_use, limit, cache = _FILES[version]
     try:
         with open(os.path.join(directory, limit), "rb") as file:
@@ -83,13 +83,13 @@ class Process:
 
     def __init__(self, pid: int, session: int, held: int) -> None:
         self.pid = pid
-        #: The kernel's session: of a worker and all that it has started, the worker's pid.
+        #: The kernel's session id: for a worker and all processes that it has started, the worker's pid.
         self.session = session
         self.held = held
 
 
 def processes() -> list[Process]:
-    """All that there are now. Pages that a process shares with others (objects, libraries) do not count."""
+    """All processes of the machine. Pages that a process shares with others (objects, libraries) do not count."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -105,7 +105,7 @@ def processes() -> list[Process]:
 
 
 def largest(found: Sequence[Process], count: int = 10) -> str:
-    """A table of those that hold most."""
+    """A table of the processes with most memory."""
     lines = ["PID\tMEM(GB)\tCOMMAND"]
     for process in sorted(found, key=lambda process: -process.held)[:count]:
         try:

@@ -11,8 +11,8 @@ profilers.
                     ◀──messages──  │  ◀─instructions─┘
                                    └── Supervisor ── zygote, workers' pipes and ends
 
-A private session ends when its driver says so or is dead (its pidfd and its socket tell), a persistent one with SIGTERM, which is what
-`mray stop` sends; the node then ends everything below it and removes the session's names. If it dies itself, the kernel ends the workers
+A private session ends when its driver sends SHUTDOWN or is dead (its pidfd and its socket tell), a persistent one with SIGTERM, which
+`mray stop` sends; the node then ends all processes below it and removes the session's names. If it dies itself, the kernel ends the workers
 and the zygote removes the names.
 """
 
@@ -38,7 +38,7 @@ from mray._common.protocol import MESSAGES, misfit
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, peer_pid
-from mray._ipc.faults import fault, fault_text, word_name
+from mray._ipc.faults import fault, fault_text, message_name
 from mray._ipc.limits import advice, is_exhausted
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import hold, is_published, keep_young, remove_session, segment_prefix, session_of, unlink_owned, withdraw
@@ -65,21 +65,21 @@ from mray._scheduler.scheduler import Scheduler
 if TYPE_CHECKING:
     from mray._runtime.node.graceful_kill import GracefulKill
 
-#: How long the creation of an actor may be under way in another socket when somebody asks for it, in seconds.
+#: How long the creation of an actor may be under way in another socket when a process asks for the actor, in seconds.
 _CREATION_GRACE = 1.0
 #: How long leases that are idle may be on their way back, in seconds.
 _PLACE_GRACE = 0.2
-#: Unsent bytes of output for a driver that does not read; what comes above them stays in the log files only.
+#: Unsent bytes of output for a driver that does not read; output above them stays in the log files only.
 _OUTPUT_BACKLOG = 8 << 20
-#: How often the session's files are touched, in seconds: whoever removes what is old waits for a day at least.
-_YOUTH = 3600.0
-#: How long TRIM waits for others to give memory back, in seconds, and how often it looks.
+#: How often the session's files are touched, in seconds: programs that remove old files wait for a day at least.
+_TOUCH_SECONDS = 3600.0
+#: How long TRIM waits for other processes to give memory back, in seconds, and how often it looks.
 _TRIM_WAIT = 0.1
 _TRIM_LOOK = 0.005
-#: Descriptors that it keeps for the ends of others and its own (see `mray._ipc.limits.above_limit`).
+#: Descriptors that it keeps for ends of connections that it makes (see `mray._ipc.limits.above_limit`).
 _RESERVE = 16
 #: How long the driver gets to take the last output, in seconds.
-_LAST_WORDS = 2.0
+_DRAIN_SECONDS = 2.0
 
 
 class Node:
@@ -93,37 +93,37 @@ class Node:
         table_name = f"{segment_prefix(self._session)}table-{new_nonce():x}"
         self._members = Members(SessionTable.create(table_name))
         default = environment_of(options["env"], ())
-        # Where its processes may run: workers inherit it.
+        # The cores that its processes may run on: workers inherit them.
         cpus = sorted(os.sched_getaffinity(0))
         self._scheduler = Scheduler(
             options["resources"], options["gpus"], default, _new_process, lambda: read_topology(options["gpus"], cpus)
         )
         self._introducer = Introducer(self.reactor, self._meet)
         self._supervisor = Supervisor(
-            self.reactor, session_dir, options, lifeline, lock, self._introducer.new_line, self._worker_died, self._printed
+            self.reactor, session_dir, options, lifeline, lock, self._introducer.new_connection, self._worker_died, self._printed
         )
         self._stray_workers = StrayWorkers(self.reactor, self._supervisor, table_name)
         self._supervisor.on_refused = self._worker_refused
         self.jobs = Jobs()
-        #: Of a session that has one driver, which it ends with.
+        #: The job of a private session, which ends with its driver.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._key_values = KeyValues()
         self._waits = UnmetWaits(self.reactor, self._scheduler, self._tell)
-        #: Where workers are to write something before they end.
+        #: Only where workers write their measured lines before they end.
         self._graceful_kill = self._new_graceful_kill() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._graceful_kill is None else self._graceful_kill.kill
         self._held_output: list[tuple[Any, ...]] = []
-        #: The user is told when so many bytes have gone to disk.
+        #: The user gets a message when so many bytes have gone to disk.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
-        #: What is shown of the last workers that died.
-        self._graves = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
-        #: Of workers that have left in order their last calls: lists of pid, name, and a call as workers note it (`Done`).
+        #: Rows of the last workers that died, for listings.
+        self._dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
+        #: The last calls of workers that have left in order: lists of pid, name, and a call as workers record it (`Done`).
         self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
-        #: Why the session ends, once it does.
+        #: The reason for which the session ends, once it does.
         self.ending: str | None = None
-        #: Why it ends, if the node is at fault.
+        #: The node's own failure for which it ends, if that is the reason.
         self._failure: Exception | None = None
-        self._confessed, self._driver_refused = "", False
+        self._told_failure, self._driver_refused = "", False
         self.reactor.on_fault = self._fail
         self._facts: dict[str, Any] = {
             **options["facts"],
@@ -164,12 +164,12 @@ class Node:
             self._scheduler,
             self._members,
             self.jobs,
-            self._graves,
+            self._dead_workers,
             self._last_calls,
             lambda: self._supervisor.zygote_pid,
             type(self).serve.__code__,
         )
-        self._words: dict[int, Callable[..., events.Event]] = {**EVENT_OF, m.EXITING: self._worker_leaves}
+        self._event_makers: dict[int, Callable[..., events.Event]] = {**EVENT_OF, m.EXITING: self._worker_leaves}
 
     def _new_graceful_kill(self) -> GracefulKill:
         from mray._runtime.node.graceful_kill import GracefulKill  # noqa: PLC0415  (on the way to the first answer of a session)
@@ -184,7 +184,7 @@ class Node:
         self._supervisor.adopt_zygote(zygote_pid, zygote)
         self._memory.start()
         self._hold = hold(self._session_dir)
-        self.reactor.call_later(_YOUTH, self._stay_young)
+        self.reactor.call_later(_TOUCH_SECONDS, self._touch_files)
         if self._only_job is not None and self._options["job"]["eager_install"]:
             self._apply(events.PrestartAllowed(self._only_job.id))
         while self.ending is None:
@@ -195,16 +195,16 @@ class Node:
                 raise failure
 
     def _watch_driver(self, pid: int) -> None:
-        """The process that has started this one: the driver, or `mray start`, which goes when others can find the session."""
+        """Watch the process that has started this one: the driver, or `mray start`, which ends once drivers can find the session."""
         pidfd = int(self._options.get("driver_pidfd", -1))
-        if pidfd >= 0:  # this one was started by another, which is not to be watched (see `mray._runtime.processes.template`)
+        if pidfd >= 0:  # this node was forked by a template, which is not watched (see `mray._runtime.processes.template`)
             self.reactor.add_fd(pidfd, lambda _events: self._starter_died(pidfd))
             return
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
             pidfd = -1
-        # Once it is dead its children have another parent; from then on its pid may be somebody else's.
+        # Once it is dead its children have another parent; from then on its pid may belong to another process.
         if os.getppid() != pid:
             self._starter_died(pidfd)
         elif pidfd >= 0:
@@ -224,9 +224,9 @@ class Node:
         if self.ending is None:
             self.ending = why
 
-    def _stay_young(self) -> None:
+    def _touch_files(self) -> None:
         keep_young(self._session_dir)
-        self.reactor.call_later(_YOUTH, self._stay_young)
+        self.reactor.call_later(_TOUCH_SECONDS, self._touch_files)
 
     # ------------------------------------------------------------------------------------ connections
     def _meet(self, sock: socket.socket) -> Connection:
@@ -234,7 +234,7 @@ class Node:
 
     # ------------------------------------------------------------------------------------ messages
     def _heard(self, connection: Connection, message: Message) -> None:
-        """One message. A broken one ends the conversation of who sent it, and nobody else's."""
+        """Handle one message. An invalid one ends the connection of its sender, and no other."""
         try:
             wrong = misfit(message)
             if wrong:
@@ -249,20 +249,20 @@ class Node:
             else:
                 self._understand(connection, message)
         except Exception as error:
-            sys.stderr.write(f"{connection!r} said {reprlib.repr(message)}\n")
+            sys.stderr.write(f"{connection!r} sent {reprlib.repr(message)}\n")
             sys.excepthook(*sys.exc_info())
             self._end_for(connection, message, error)
 
     def _end_for(self, connection: Connection, message: Message, error: Exception) -> None:
-        """End what one message belongs to: a query, the conversation, or where the scheduler's books may be half written the session."""
-        what = f"The handler of {word_name(message[0])} from {connection!r}"
+        """End the query or the connection that one message belongs to, or the session where the scheduler's state may be half changed."""
+        what = f"The handler of {message_name(message[0])} from {connection!r}"
         if not isinstance(error, ProtocolViolationError):
             if message[0] == m.QUERY:
                 return connection.send((m.ANSWER, message[1], False, fault_text(what, error)))
-            if connection.process in self._members.connections and message[0] in self._words:
+            if connection.process in self._members.connections and message[0] in self._event_makers:
                 return self._fail(what, error)
         if connection.role == m.ROLE_DRIVER and self.jobs.of_driver(connection) is None:
-            # It was not admitted: nobody will hear of its end.
+            # It was not admitted: its end concerns no other process.
             self._members.connections.pop(connection.process, None)
             self._forget_process(connection.process)
         connection.give_up(message, error)
@@ -270,14 +270,14 @@ class Node:
         return connection.hang_up()
 
     def _fail(self, what: str, error: Exception) -> None:
-        """The node has failed at what no message asked for, or at its books: the session ends, soon."""
+        """End the session, soon: the node has failed in a timer or a callback, or while it changed the scheduler's state."""
         self._failure = self._failure or fault(what, error)
 
     def _understand(self, connection: Connection, message: Message) -> None:
         code = message[0]
         if (connection.role, m.ROLE_NODE) not in MESSAGES[code].ways:
-            raise ProtocolViolationError(f"a {connection.role} does not say {word_name(code)} to the node")
-        make_event = self._words.get(code)
+            raise ProtocolViolationError(f"a {connection.role} must not send {message_name(code)} to the node")
+        make_event = self._event_makers.get(code)
         if make_event is not None:
             self._apply(make_event(connection.process, *message[1:]))
         elif code == m.QUERY:
@@ -291,7 +291,7 @@ class Node:
         elif code == m.RESET and self._only_job is not None and connection is self._only_job.connection:
             self._session_reset.begin(self._only_job, connection)
         elif code != m.HELLO:
-            raise ProtocolViolationError(f"no message of ours: {code}")
+            raise ProtocolViolationError(f"message {code} is not for the node")
 
     def _begin(self, connection: Connection, code: int, *fields: Any) -> None:
         if code == m.HELLO:
@@ -301,7 +301,7 @@ class Node:
         else:
             raise ProtocolViolationError("the first message must be HELLO")
 
-    def _hello(self, connection: Connection, role: str, process: str, pid: int, wishes: dict[str, Any] | None = None) -> None:
+    def _hello(self, connection: Connection, role: str, process: str, pid: int, job_spec: dict[str, Any] | None = None) -> None:
         if role == m.ROLE_OBSERVER:
             connection.role, connection.pid = role, pid
             return
@@ -309,7 +309,7 @@ class Node:
             known = self._supervisor.expects(process, pid) and connection.facts.get("worker", process) == process
         else:
             only = self._only_job
-            known = role == m.ROLE_DRIVER and (wishes is not None if only is None else only.connection is None)
+            known = role == m.ROLE_DRIVER and (job_spec is not None if only is None else only.connection is None)
         if not known or process in self._members.connections or not process.isalnum():
             raise ProtocolViolationError(f"no process of this session: {role} {process}")
         try:
@@ -322,7 +322,10 @@ class Node:
         # POINT member known
         row = self._members.join(process, connection)
         self._supervisor.joined(process, pid)
-        job = self._admit(connection, wishes) if role == m.ROLE_DRIVER else self.jobs.by_id[job_of(self._supervisor.workers[process].work)]
+        if role == m.ROLE_DRIVER:
+            job = self._admit(connection, job_spec)
+        else:
+            job = self.jobs.by_id[job_of(self._supervisor.workers[process].work)]
         with contextlib.ExitStack() as stack:
             facts = {**self._facts, **job.facts, "process": process, "row": row}
             fds = [stack.enter_context(each).fileno() for each in channels]
@@ -331,9 +334,9 @@ class Node:
             try:
                 connection.send_with((m.WELCOME, facts), [table.fd, *fds])
             except OSError as error:
-                if is_exhausted(error):  # else it has died since
+                if is_exhausted(error):  # else the process has died since
                     self._refuse(connection, process, error)
-                    if role == m.ROLE_WORKER:  # it will end, as one that has never been there
+                    if role == m.ROLE_WORKER:  # it ends, as one that has never joined
                         connection.close()
                         return
         if role == m.ROLE_DRIVER:
@@ -343,8 +346,8 @@ class Node:
             connection.flush()
         # POINT member welcomed
         self._apply(events.MemberJoined(process, pid, job.id))
-        if role == m.ROLE_DRIVER and wishes is not None and wishes["eager_install"]:
-            self._apply(events.PrestartAllowed(job.id, wishes["env"]))
+        if role == m.ROLE_DRIVER and job_spec is not None and job_spec["eager_install"]:
+            self._apply(events.PrestartAllowed(job.id, job_spec["env"]))
 
     @staticmethod
     def _refuse(connection: Connection, process: str, error: OSError) -> None:
@@ -352,23 +355,23 @@ class Node:
         connection.send((m.REFUSED, error.errno or errno.EMFILE, text))
 
     # ------------------------------------------------------------------------------------ drivers
-    def _admit(self, connection: Connection, wishes: dict[str, Any] | None) -> Job:
-        """A driver has come; to a persistent session with a job of its own."""
+    def _admit(self, connection: Connection, job_spec: dict[str, Any] | None) -> Job:
+        """The job of a driver that has joined: its own in a persistent session, else the only one."""
         job = self._only_job
         if job is None:
-            assert wishes is not None
-            job = self.jobs.admit(wishes, connection.pid, connection.process)
-            with contextlib.suppress(OSError):  # it is dead already, and its socket will say so
-                # A child that it forks may hold its socket open for longer than it lives.
+            assert job_spec is not None
+            job = self.jobs.admit(job_spec, connection.pid, connection.process)
+            with contextlib.suppress(OSError):  # the driver is dead already, and its socket hangs up
+                # A child that the driver forks may hold its socket open for longer than the driver lives.
                 job.pidfd = os.pidfd_open(peer_pid(connection.socket))
                 self.reactor.add_fd(job.pidfd, lambda _events: self._driver_gone(job))
-        elif job.process:  # of before it began anew; it writes to its row no more
+        elif job.process:  # the driver's name before a reset; it writes to that row no more
             self._forget_process(job.process)
         job.process, job.connection = connection.process, connection
         return job
 
     def _driver_leaves(self, connection: Connection) -> None:
-        """SHUTDOWN: its work ends, and with a private session everything."""
+        """SHUTDOWN: end the driver's work, and a private session."""
         job = self.jobs.of_driver(connection)
         if self._only_job is not None:
             self.finish("shutdown")
@@ -377,7 +380,7 @@ class Node:
             self._end_job(job)
 
     def _driver_gone(self, job: Job) -> None:
-        """The driver of one job among several has hung up or is dead."""
+        """End the job of a driver that has hung up or is dead, one among several."""
         connection = job.connection
         if connection is None:
             return
@@ -394,7 +397,7 @@ class Node:
         self._look_at(job)
 
     def _end_job(self, job: Job) -> None:
-        """Nobody wants anything more of it, its detached actors apart."""
+        """End all work of a job but its detached actors."""
         job.ended = time.time()
         self._members.connections.pop(job.process, None)
         cause = Cause(m.CAUSE_CRASH, f"the driver of job {job.id}", job.pid, processes.status_of_dead(job.pid))
@@ -402,13 +405,13 @@ class Node:
         self._look_at(job)
 
     def _look_at(self, job: Job) -> None:
-        """Whether anything of a job that has ended still runs."""
+        """Tell the driver of a job that has ended, and forget the job, once none of its work runs any more."""
         if not job.ended:
             return
-        works = {worker.work for worker in self._supervisor.workers.values() if job_of(worker.work) == job.id}
-        if job.leaving and job.connection is not None and job.id not in works:
+        running = {worker.work for worker in self._supervisor.workers.values() if job_of(worker.work) == job.id}
+        if job.leaving and job.connection is not None and job.id not in running:
             job.connection.send((m.LEFT,))
-        if job.connection is None and not works and not self._scheduler.roots.of_job(job.id):
+        if job.connection is None and not running and not self._scheduler.roots.of_job(job.id):
             self.jobs.forget(job)
 
     def _query(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:
@@ -426,9 +429,9 @@ class Node:
                 connection.send((m.ANSWER, request, False, f"listing {what!r}: {error}"))
 
     def _look_on(self, connection: Connection, code: int, *fields: Any) -> None:
-        """An observer asks; it can do nothing else."""
+        """Answer an observer, which may send nothing but queries."""
         if code != m.QUERY:
-            raise ProtocolViolationError("an observer may only ask")
+            raise ProtocolViolationError("an observer may only send queries")
         request, what, _arguments = fields
         connection.send((m.ANSWER, request, True, snapshot.answer(self._view, what)))
 
@@ -442,7 +445,7 @@ class Node:
                 connection.send((m.TRIM_NOW,))
 
     def _answer_trimmed(self, connection: Connection, request: int, left: float) -> None:
-        """Answer when nobody else keeps memory for reuse any more, or has had time enough."""
+        """Answer when no other process keeps memory for reuse any more, or after `left` seconds."""
         own = self._members.word(connection.process, POOLED)
         if left <= 0 or self._members.total(POOLED) <= own:
             connection.send((m.ANSWER, request, True, None))
@@ -450,7 +453,7 @@ class Node:
             self.reactor.call_later(_TRIM_LOOK, lambda: self._answer_trimmed(connection, request, left - _TRIM_LOOK))
 
     def _spilled(self) -> None:
-        """An object went to disk: tell the user, once and at each doubling."""
+        """Tell the user that an object went to disk, once and at each doubling."""
         if not self._tell_spilled_at:
             return
         spilled = self._members.total(SPILLED_EVER)
@@ -475,12 +478,12 @@ class Node:
         self._memory.gone(process)
         connection = self._members.connections.get(process)
         if connection is not None:
-            connection.read_rest()  # it may have said why it leaves
+            connection.read_rest()  # its last message may give the reason
             connection.close()
             self._members.connections.pop(process, None)
         # POINT death heard
         self._forget_process(process)
-        self._graves.append(snapshot.grave(self._scheduler.workers.workers.get(process), process, pid, status))
+        self._dead_workers.append(snapshot.dead_worker(self._scheduler.workers.workers.get(process), process, pid, status))
         left, status = self._stray_workers.explain(process, pid, status, last_lines)
         if left is not None:
             self._apply(left)
@@ -505,16 +508,16 @@ class Node:
         self._session_reset.worker_gone(process)
 
     def _forget_process(self, process: str) -> None:
-        """What a process that is gone has had: its row, its channels, its objects."""
+        """Free the row, the channels and the objects of a process that has ended."""
         self._members.forget(process)
         self._introducer.forget(process)
         # POINT channels closed
-        # Its objects died with it; what it produced for others carries their names.
+        # Its objects died with it; segments that it produced for other owners carry their names.
         unlink_owned(self._session_dir, process)
 
     # ------------------------------------------------------------------------------------ instructions
     def _apply(self, event: events.Event) -> None:
-        if self._failure is not None:  # the books are not to be trusted, and nobody is told anything more by them
+        if self._failure is not None:  # the scheduler's state may be half changed: no instruction of it is carried out
             return
         for instruction in self._scheduler.handle(event):
             # POINT instruction due
@@ -542,18 +545,18 @@ class Node:
             self.reactor.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))
 
     def _forget_the_dead(self) -> None:
-        """Another client of the same driver comes: it is not to see what was before."""
+        """Drop records of the time before a session reset: the driver's next client must not see them."""
         self._key_values.clear()
-        self._graves.clear()
+        self._dead_workers.clear()
         self._last_calls.clear()
 
     # ------------------------------------------------------------------------------------ output
     def _tell(self, text: str, work: str = "") -> None:
-        """Show a text of the node's own to the drivers of some work; of nobody's to all."""
+        """Show a text of the node's own to the driver of some work, or without `work` to all drivers."""
         self._printed(work, 0, 2, "mray", text)
 
     def _printed(self, work: str, pid: int, stream: int, name: str, text: str) -> None:
-        """Lines of a worker for the screen of its job's driver; of nobody's work for all."""
+        """Show lines of a worker to its job's driver, or without `work` to all drivers."""
         message = (m.OUTPUT, pid, stream, name, text)
         only = self._only_job
         if only is not None and only.connection is None:
@@ -577,25 +580,25 @@ class Node:
         self.reactor.post_later(driver)
 
     # ------------------------------------------------------------------------------------ ending
-    def confess(self, error: BaseException) -> None:
-        """The node is at fault: show the user the end of its log, which is about to go."""
+    def tell_failure(self, error: BaseException) -> None:
+        """Show the user the node's own failure and the end of its log, which is about to be removed."""
         with open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
             text = log.read()[-4000:]
         self._tell(f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
-        self._confessed = f"the node is at fault: {error}"
+        self._told_failure = f"the node is at fault: {error}"
         self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        deadline, job = time.monotonic() + _LAST_WORDS, self._only_job  # whose driver may not have come yet: it is told as it does
+        deadline, job = time.monotonic() + _DRAIN_SECONDS, self._only_job  # its driver may not have joined yet: it gets the text then
         while job is not None and job.connection is None and not self._driver_refused and time.monotonic() < deadline:
             self.reactor.run_once(deadline - time.monotonic())
 
     def end(self) -> None:
-        """End every process of the session, say the last words, remove every name."""
+        """End every process of the session, send the last output and the reason, remove every name."""
         # POINT session ending
         withdraw(self._session_dir)
-        if self._only_job is None or self._confessed:  # else its driver has asked for it, or is gone
+        if self._only_job is None or self._told_failure:  # else its driver has asked for the end, or is gone
             for job in self.jobs.there():
                 assert job.connection is not None
-                job.connection.send((m.ENDING, self._confessed or self.ending or ""))
+                job.connection.send((m.ENDING, self._told_failure or self.ending or ""))
         if self._graceful_kill is not None:
             self._graceful_kill.end_all()
         self._supervisor.end_all()
@@ -605,7 +608,7 @@ class Node:
             self._tell(f"the profiles of this session are in {kept}\n")
         for job in self.jobs.there():
             assert job.connection is not None
-            job.connection.drain(_LAST_WORDS)
+            job.connection.drain(_DRAIN_SECONDS)
 
 
 def _new_process() -> str:
@@ -628,9 +631,9 @@ def run(
         signal.signal(signal.SIGTERM, lambda *_args: node.finish("it was stopped (SIGTERM to its node)"))
     try:
         node.serve(socket.socket(fileno=listener), zygote_pid, zygote)
-    except BaseException as error:  # the session ends in order even when the node is at fault
+    except BaseException as error:  # the session ends in order even when the node has failed
         sys.excepthook(*sys.exc_info())
-        node.confess(error)
+        node.tell_failure(error)
         code = 1
     node.end()
     return code

@@ -1,20 +1,20 @@
-"""A session that begins anew for the driver whose own it is: what tests that share one do between each other.
+"""The reset of a private session: its driver gets it as new, as tests that share a session do between each other.
 
 In the node, on its one thread.
 
 ::
 
-    driver (`mray._runtime.session.session.Session.renew`)               node
+    driver (`mray._runtime.session.session.Session.reset`)               node
     gives back idle leases, RESET ────────────────────────────▶  ends all of its work (`mray._scheduler.session_reset`)
-    reads until it is hung up on  ◀─── hang-up, no word ───────  once the last process that had to go is dead
-    closes its client, makes another, HELLO ──────────────────▶  WELCOME, as to a driver that has come for the first time
+    reads until the node hangs up  ◀─── hang-up, no message ───  once the last process that had to go is dead
+    closes its client, makes another, HELLO ──────────────────▶  WELCOME, as to a driver that joins for the first time
 
-For the node a driver has died and another one has come, except that session, zygote and idle workers stay: whatever is under way finds its
-end as it does when a driver dies, and nothing of it can reach the new client. What the driver itself still holds, refs and handles, is the
-old client's, whose end says why.
+For the node a driver has died and another one has joined, except that session, zygote and idle workers stay: all pending work ends as it
+does when a driver dies, and no message of it can reach the new client. Refs and handles that the driver still holds belong to the old
+client, and raise errors that name the reset.
 
-Rejected: a client that clears its own tables. It would have to know every place where something of before may still be, now and
-whenever a feature is added; a new client is empty by construction.
+Rejected: a client that clears its own tables. It would have to know every place that may still hold something from before the reset, now
+and whenever a feature is added; a new client is empty by construction.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from mray._scheduler.scheduler import Scheduler
 from mray._scheduler.session_reset import leaving
 
 #: How long the driver gets to take the last output, in seconds.
-_LAST_WORDS = 2.0
+_DRAIN_SECONDS = 2.0
 
 
 class SessionReset:
-    """One at a time."""
+    """The reset that is under way, one at a time."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class SessionReset:
         forget: Callable[[], None],
         prestarts: bool,
     ) -> None:
-        """`apply` has the scheduler's answer to an event carried out; `forget` drops what the node keeps of workers that have died, and
-        `prestarts` says whether workers are started before anybody asks for them.
+        """`apply` has the scheduler's answer to an event carried out; `forget` drops the node's records of workers that have died, and
+        `prestarts` says whether workers are started before a task needs them.
         """
         self._session_dir = session_dir
         self._reactor = reactor
@@ -66,7 +66,7 @@ class SessionReset:
         self._going: set[str] = set()
 
     def begin(self, job: Job, connection: Connection) -> None:
-        """RESET: the driver at the other end of this connection wants nothing any more."""
+        """RESET: end all work of the driver at the other end of this connection."""
         del self._members.connections[connection.process]
         self._apply(DriverReset(connection.process, frozenset(filter(self._owns, self._supervisor.workers))))
         self._job, self._going = job, leaving(self._scheduler)
@@ -77,25 +77,25 @@ class SessionReset:
         return process in self._members and (self._members.is_lending(process) or bool(objects_of(self._session_dir, process)))
 
     def worker_gone(self, process: str) -> None:
-        """A worker is dead, and the scheduler knows."""
+        """Take note of a dead worker; the scheduler knows already."""
         if self._job is not None:
             self._going.discard(process)
             self._look()
 
     def _look(self) -> None:
-        """Hang up once nothing of before is left: from then on the driver may come again."""
+        """Hang up once every process that had to end is dead: from then on the driver may join again."""
         job = self._job
         if job is None or self._going:
             return
         self._job = None
-        self._supervisor.take_output()  # of workers that stay: the next client is not to show it
+        self._supervisor.take_output()  # of workers that stay: the next client must not show it
         self._forget()
-        self._scheduler.actors.forget_graves()
+        self._scheduler.actors.forget_dead()
         connection, job.connection = job.connection, None
         if connection is not None:
             self._reactor.flush()
-            connection.drain(_LAST_WORDS)
+            connection.drain(_DRAIN_SECONDS)
             connection.close()
-        # Now and no sooner: the processes that end need the cores.
+        # Not sooner: the processes that end need the cores.
         if self._prestarts:
             self._apply(PrestartAllowed(job.id))

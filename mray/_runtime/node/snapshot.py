@@ -1,6 +1,6 @@
-"""What the node knows of its session, as rows of builtin values, when an observer asks.
+"""The state of the node's session as rows of builtin values, for observers.
 
-In the node, on its one thread: one walk over the scheduler's records per question, nothing between questions but what is kept of the dead.
+In the node, on its one thread: one walk over the scheduler's records per query, and between queries nothing but records of dead workers.
 The rows are raw; names and meanings for users are those of the records in `mray.util.state.common`.
 """
 
@@ -25,28 +25,28 @@ from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
 from mray._scheduler.resources import FREE, to_quantities
 from mray._scheduler.scheduler import Scheduler
 
-#: What an observer may ask the node.
+#: Queries that an observer may send to the node.
 QUERIES = ("snapshot", "stacks", "last calls", "object counts")
 
 
 class View(NamedTuple):
-    """What an observer may see of a node."""
+    """The parts of a node that answers are made from."""
 
     facts: Mapping[str, Any]
     scheduler: Scheduler
     members: Members
     jobs: Jobs
-    #: What is shown of the last workers that died.
-    graves: History
-    #: Of workers that have left in order their last calls: lists of pid, name, and a call as workers note it (`Done`).
+    #: Rows of the last workers that died.
+    dead_workers: History
+    #: The last calls of workers that have left in order: lists of pid, name, and a call as workers record it (`Done`).
     last_calls: History
     zygote_pid: Callable[[], int]
-    #: Where the node's own frames begin.
+    #: The code of the node's main loop: frames above it are not shown in stacks.
     serving: CodeType
 
 
 def answer(view: View, what: str) -> Any:
-    """The answer to a question of an observer; ProtocolViolationError for one that is none."""
+    """The answer to a query of an observer; ProtocolViolationError for one that does not exist."""
     if what == "snapshot":
         return snapshot(view)
     if what == "last calls":
@@ -88,7 +88,7 @@ def describe_node(facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
 
 
 def snapshot(view: View) -> dict[str, Any]:
-    """Everything at this moment."""
+    """All rows of this moment."""
     scheduler, facts = view.scheduler, view.facts
     jobs = view.jobs.listing()
     first = jobs[0] if jobs and not facts["persistent"] else None
@@ -102,7 +102,7 @@ def snapshot(view: View) -> dict[str, Any]:
         "spilled_bytes": view.members.total(SPILLED_EVER),
         "spilled_objects": view.members.total(SPILLED_OBJECTS),
         "node_pid": os.getpid(),
-        #: Of the only driver; 0 when there may be many.
+        #: Of the only driver; 0 in a persistent session.
         "driver_pid": first["pid"] if first is not None else 0,
         "zygote_pid": view.zygote_pid(),
         "resources": scheduler.pool.quantities(),
@@ -110,7 +110,7 @@ def snapshot(view: View) -> dict[str, Any]:
         "gpus": [str(gpu) for gpu in scheduler.pool.gpu_ids],
         "actors": scheduler.actors.listing(dead=True),
         "workers": [_worker(worker) for worker in scheduler.workers.workers.values()],
-        "dead_workers": list(view.graves),
+        "dead_workers": list(view.dead_workers),
         "leases": [_lease(lease) for lease in scheduler.leases.values()],
         "demands": [_demand(tenant) for tenant in scheduler.queue.waiting()],
         "placement_groups": scheduler.groups.listing(),
@@ -119,7 +119,7 @@ def snapshot(view: View) -> dict[str, Any]:
 
 
 def _processes(members: Members) -> Iterable[dict[str, Any]]:
-    """Those that have joined, and what the session's table says of them."""
+    """Processes that have joined, with their counters in the session's table."""
     for process, connection in members.connections.items():
         yield {
             "process": process,
@@ -148,8 +148,8 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
     }
 
 
-def grave(worker: WorkerRecord | None, process: str, pid: int, status: int | None) -> dict[str, Any]:
-    """What is kept of a worker that has just died."""
+def dead_worker(worker: WorkerRecord | None, process: str, pid: int, status: int | None) -> dict[str, Any]:
+    """The row that is kept of a worker that has just died."""
     intended = worker.intended if worker is not None else None
     return {"process": process, "pid": pid, "status": status, "cause": list(intended) if intended is not None else None, "end": time.time()}
 

@@ -1,8 +1,8 @@
-"""Workers that lose their way: whose end an exit status does not explain, or that have hung up and do not end.
+"""Stray workers: their end is not explained by an exit status, or they have hung up and do not end.
 
-In the node, on its one thread. A worker tells when code of the user's begins that need not return, such as a setup hook, and when it
-has. One that hangs up is about to end, unless it has executed another program in its place, or its program has closed its descriptors;
-then the node ends it, and says why: the SIGKILL is its own.
+In the node, on its one thread. A worker sends SETTING_UP when code of the user's begins that need not return, such as a setup hook, and
+when it has returned. A worker that hangs up is about to end, unless it has executed another program in its place, or its program has closed
+its descriptors; then the node ends it, and reports the reason instead of its own SIGKILL.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from mray._runtime.processes.supervisor import Supervisor
 from mray._scheduler import events
 from mray.exceptions import describe_status
 
-#: How long a worker that has hung up may take to end, in seconds: it may still be running exit handlers. Whoever has executed another
-#: program never will: when that is looked at.
+#: Seconds that a worker which has hung up may take to end: it may still be running exit handlers. One that has executed another program
+#: never ends: after `_EXEC_LOOK` seconds the node looks for that.
 _EXIT_GRACE = 5.0
 _EXEC_LOOK = 0.1
 #: How much of a command line an error shows.
@@ -23,14 +23,14 @@ _SHOWN = 200
 
 
 class StrayWorkers:
-    """What the node knows of them."""
+    """All workers that may be stray."""
 
     def __init__(self, reactor: Reactor, supervisor: Supervisor, table: str) -> None:
         """`table` names memory that every worker has mapped, and no other program."""
         self._reactor = reactor
         self._supervisor = supervisor
         self._table = table
-        #: What user code of its environment a worker runs before it serves; and how those have gone astray that are ended for it.
+        #: Worker to the user code of its environment that it runs before it serves; and to the reason for which the node ended it.
         self._setting_up: dict[str, str] = {}
         self._ended: dict[str, str] = {}
 
@@ -39,7 +39,7 @@ class StrayWorkers:
         self._setting_up[process] = what
 
     def hung_up(self, process: str, pid: int) -> None:
-        """Its end is near; if it does not come, the worker has lost its way."""
+        """Look after a worker that has hung up: if it does not end soon, it is stray."""
         self._reactor.call_later(_EXEC_LOOK, lambda: self._look_after(process, pid))
 
     def _look_after(self, process: str, pid: int) -> None:
@@ -58,7 +58,7 @@ class StrayWorkers:
             self._supervisor.kill(process)
 
     def explain(self, process: str, pid: int, status: int | None, last_lines: bytes) -> tuple[events.WorkerLeft | None, int | None]:
-        """Of a worker that is dead: what its exit status does not tell, if anything, and the status, unless that is our doing."""
+        """The cause of a worker's end, None where its exit status is enough; and that status, None where the node has killed it."""
         setting_up, astray = self._setting_up.pop(process, ""), self._ended.pop(process, "")
         left = None
         if setting_up and (astray or (status or 0) >= 0):  # (a signal may come from elsewhere: another attempt may do better)

@@ -1,7 +1,8 @@
-"""What waits in vain is told to the user, once: the clock around `mray._scheduler.waits`.
+"""Messages to the user about requests that wait for resources in vain, one for each kind: the clock around `mray._scheduler.waits`.
 
-In the node. A look is due only while something waits for resources: at the first, and again every so many seconds until all that waits is
-told. Who is at the head of its class in two looks has waited for so long, and is told, unless its like has been before.
+In the node. It looks only while a request waits for resources: when the first does, and again every so many seconds until all waiting
+requests were reported. A request that is at the head of its class in two looks has waited for so long, and is reported unless one with the
+same label and amounts was before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from mray._ipc.reactor import Reactor
 from mray._scheduler.records import Tenant
 from mray._scheduler.scheduler import Scheduler
 
-#: How many are remembered as told, the last ones.
+#: Reported requests that are remembered, the last ones.
 _MOST_TOLD = 1000
 
 
@@ -27,19 +28,19 @@ class UnmetWaits:
         self._scheduler = scheduler
         self._tell = tell
         self._seconds = settings.WARN_WAITING.get()
-        #: Whether there is nothing to do when something waits: it is off, or a look is due.
+        #: Whether there is nothing to do when a request begins to wait: messages are off, or a look is due.
         self.attended = self._seconds <= 0
-        #: At the heads of their classes at the last look.
+        #: Requests that were at the heads of their classes at the last look.
         self._seen: list[Tenant] = []
-        #: What has been told: label and amounts.
+        #: Label and amounts of requests that were reported.
         self._told: dict[tuple[object, ...], None] = {}
 
     def begin(self) -> None:
-        """Something waits."""
+        """Begin to look: a request waits for resources."""
         self.attended = True
         self._look()
 
-    @above_limit()  # what is imported at the first look is a file
+    @above_limit()  # an import at the first look opens a file
     def _look(self) -> None:
         from mray._scheduler.waits import root_of_waiting, sentence, waits  # noqa: PLC0415  (not on the way to the first answer of a session)
 

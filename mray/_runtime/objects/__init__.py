@@ -1,6 +1,16 @@
 """The values of a process, and those that it borrows.
 
-`owner` writes values into segments and knows who has a claim on them; `borrowing` is the protocol between an owner and the processes that
-hold its refs; `unheard_errors` tells of errors that nobody has asked for. Tensors that stay where they were made: `tensor_transport`
-between any two processes, `device_loans` for memory of GPUs, `registered_transports` for those that a program brings along.
+`owner` writes values into segments and frees them; `borrowing` is the protocol between an owner and the processes that hold its refs;
+`unheard_errors` logs errors that the program never reads. Tensors that stay where they were made: `tensor_transport` between any two
+processes, `device_loans` for memory of GPUs, `registered_transports` for transports that a program registers itself.
+
+====================  ====================================================================================================
+owner                 the process that made a ref: it keeps the value, or knows its segment, until the last ref is gone
+borrower              a process that holds a ref of another process's object; its end returns all that it has borrowed
+entry                 a process's record of one object: its value or segment, its waiters
+pin                   refs inside a reply, kept by its worker until the receiver has borrowed them
+token                 keeps the handles of one actor alive in a process, as a ref does an object
+holder                the process that keeps the tensors of an object with form TENSORS; not always its owner
+lease, loan           tensors that a holder has lent to a receiver, and takes back when the receiver's last view is gone
+====================  ====================================================================================================
 """

@@ -1,11 +1,11 @@
-"""Borrowing: how processes that hold a ref of somebody else's object keep it alive, and get its value.
+"""Borrowing: how processes that hold a ref of another process's object keep it alive, and get its value.
 
 Both sides, in every client. The owner keeps for each connection the entries that the process at its other end has borrowed; the
-end of that process returns them all. A borrower says BORROW when it first meets a ref and RELEASE when its last use is gone.
+end of that process returns them all. A borrower sends BORROW when it first meets a ref and RELEASE when its last use is gone.
 
-A borrow must reach the owner before whoever passed the ref on lets it go. Over one connection order sees to that: a worker that meets a
-ref of its caller's says BORROW on the connection on which it will reply. For refs of a third process the owner acknowledges, and the
-reply (or the UNPIN) waits for the acknowledgement.
+A borrow must reach the owner before the process that passed the ref on lets it go. Over one connection the order of messages is enough: a
+worker that meets a ref of its caller's sends BORROW on the connection on which it will reply. For refs of a third process the owner
+acknowledges, and the reply (or the UNPIN) waits for the acknowledgement.
 
 Actor handles are borrowed from the node by the same rule (ACTOR_HOLD, ACTOR_DROP).
 """
@@ -36,14 +36,14 @@ Names = list[tuple[bytes, str]]
 
 
 def is_lost(entry: Entry) -> bool:
-    """Whether a value lay in a segment that is not there any more, nor mapped in this process."""
+    """Whether a value lay in a segment that is neither there any more nor mapped in this process."""
     if entry.form != m.SEGMENT or is_there(entry.payload[0]):
         return False
     return entry.mapping is None or entry.mapping() is None
 
 
 class ActorToken:
-    """As long as one lives, this process holds handles of the actor."""
+    """Lives as long as this process holds handles of the actor."""
 
     __slots__ = ("__weakref__", "actor_id", "guard")
 
@@ -53,7 +53,7 @@ class ActorToken:
 
 
 class Borrowing:
-    """The ownership protocol of one process. Methods want the client's lock unless they say otherwise."""
+    """The ownership protocol of one process. Methods need the client's lock unless they take it themselves."""
 
     def __init__(self, owner: Owner, drop_actor: Callable[[bytes], None]) -> None:
         self._owner = owner
@@ -62,23 +62,23 @@ class Borrowing:
         #: Borrowed objects by id.
         self._borrowed: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         self._tokens: weakref.WeakValueDictionary[bytes, ActorToken] = weakref.WeakValueDictionary()
-        #: What processes have of ours whose connection has broken although they live: borrows and pins, by process.
+        #: Borrows and pins of processes that live although their connection has broken, by process.
         self._kept: dict[str, tuple[dict[bytes, Any], dict[bytes, Any]]] = {}
         #: Actors the node counts this process as a holder of.
         self._held: set[bytes] = set()
         self._numbers = 0
         #: Refs and tokens pickled by plain pickle.
         self._out_of_band: list[Any] = []
-        #: What to do when a numbered BORROW or ACTOR_HOLD is acknowledged, with the process that has to.
+        #: Callbacks for the acknowledgement of a numbered BORROW or ACTOR_HOLD, with the process that sends it.
         self._acks: dict[int, tuple[str, Callable[[], None] | None]] = {}
         #: The connection of the caller whose arguments this process is unpickling, and on which it will reply: a BORROW on it needs no
         #: acknowledgement. (Two processes that call each other at the same moment have two connections.)
         self.caller: Connection | None = None
         #: Acknowledgements that a reply has to wait for.
         self.unacknowledged = 0
-        #: How often an owner that was asked has said that a value is not there yet.
+        #: How often an owner has answered that a value is not there yet.
         self.absences = 0
-        self.words: dict[int, Callable[..., None]] = {
+        self.handlers: dict[int, Callable[..., None]] = {
             m.BORROW: self._on_borrow,
             m.BORROWED: lambda _c, number: self.acknowledged(number),
             m.RELEASE: self._on_release,
@@ -97,7 +97,7 @@ class Borrowing:
             return ObjectRef(object_id, self.entry_of(object_id, owner))
 
     def entry_of(self, object_id: bytes, owner: str, then: Callable[[], None] | None = None) -> Entry:
-        """The entry of an object, borrowed if it is new here; `then` is called when the owner knows (at once if it knew)."""
+        """The entry of an object, borrowed if it is new here; `then` is called once the owner has counted it (at once if it had)."""
         own = self._owner
         if owner == own.process:
             entry = own.exported.get(object_id)
@@ -153,7 +153,7 @@ class Borrowing:
         return self._numbers
 
     def acknowledged(self, number: int) -> None:
-        """The owner counts this process among the borrowers."""
+        """Call back: the owner has counted this process among the borrowers."""
         ack = self._acks.pop(number, None)
         if ack is None:
             return
@@ -192,7 +192,7 @@ class Borrowing:
         return self.adopt(names, lambda: connection.send((m.UNPIN, task_id)))
 
     def fetch(self, entry: Entry, asks: bool = False) -> None:
-        """Ask the owner for the value, if nobody has yet, and with `asks` whether it is there (`absences`).
+        """Ask the owner for the value, if it was not asked yet, and with `asks` whether it is there (`absences`).
 
         OSError when this process may open no more files: it may try again.
         """
@@ -206,7 +206,7 @@ class Borrowing:
         connection.send((m.FETCH, entry.object_id, True) if asks else (m.FETCH, entry.object_id))
 
     def revive(self, entry: Entry) -> None:
-        """The value is about to be used: if it is lost, have it made again, if that can be, and be pending until it is."""
+        """Have a lost value made again before it is used, if that can be; the entry is pending until it is."""
         if (entry.recipe is None and entry.owner is None) or not is_lost(entry):
             return
         if entry.owner is None:
@@ -217,7 +217,7 @@ class Borrowing:
             self.fetch(entry)
 
     def revive_all(self, entries: Iterable[Entry]) -> None:
-        """As `revive`, of those that lie in segments. Takes the lock itself."""
+        """As `revive`, for entries in segments. Takes the lock itself."""
         for entry in [entry for entry in entries if entry.form == m.SEGMENT]:
             with self._owner.lock:
                 self.revive(entry)
@@ -235,7 +235,7 @@ class Borrowing:
         entry.complete(form, payload, refs)
 
     def _object_failed(self, _peer: Connection, _failure: Exception, payload: bytes, object_id: bytes, *_fields: Any) -> None:
-        """The value of a borrowed object has come, and could not be taken: it is this error."""
+        """Make this error the value of a borrowed object: its handler has failed."""
         entry = self._borrowed.get(object_id)
         if entry is not None:
             entry.complete(m.FAILED, payload)
@@ -246,8 +246,8 @@ class Borrowing:
 
     # ------------------------------------------------------------------------------------ as owner
     def note(self, ref: ObjectRef) -> str:
-        """A ref is being pickled in this thread: its owner. Outside of calls and values nobody will say when the copy is gone, so it
-        stays pinned.
+        """Record a ref that is being pickled in this thread; returns its owner. Outside of calls and values no message will report the end
+        of the copy, so the ref stays pinned.
         """
         if is_noting():
             note_ref(ref)
@@ -261,7 +261,7 @@ class Borrowing:
         return self.export(ref)
 
     def note_handle(self, actor_id: bytes, token: ActorToken | None) -> None:
-        """An actor handle is being pickled in this thread."""
+        """Record an actor handle that is being pickled in this thread."""
         if token is None:
             token = self.token(actor_id)
         if is_noting():
@@ -275,7 +275,7 @@ class Borrowing:
             raise ValueError(f"Ray object whose owner is unknown: {ref}: {why_unknown(ref._entry)}.")
 
     def export(self, ref: ObjectRef) -> str:
-        """Be ready for others to ask for the object; returns its owner."""
+        """Let other processes ask for the object; returns its owner."""
         entry = ref._entry
         self.check(ref)
         if entry.owner is None:
@@ -284,7 +284,7 @@ class Borrowing:
         return str(entry.owner)
 
     def names_of(self, refs: list[Any]) -> Names:
-        """What a message says of the refs and handle tokens inside a value."""
+        """The names of the refs and handle tokens inside a value, for a message."""
         names = []
         for ref in refs:
             if type(ref) is ObjectRef:
@@ -309,7 +309,7 @@ class Borrowing:
             connection.send((m.BORROWED, number))
 
     def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
-        """The process at the other end borrows this object of ours as from now; it is about to be told (`borrowed`)."""
+        """Count the process at the other end as a borrower of this object; a message is about to tell it (`borrowed`)."""
         self._owner.exported[object_id] = entry
         self._on_borrow(connection, 0, [object_id])
 
@@ -326,7 +326,7 @@ class Borrowing:
                 self._count_lent(-1)
 
     def _count_lent(self, change: int) -> None:
-        """Others hold more or less objects of this process: the session's table tells the node."""
+        """Publish, in the session's table, that other processes hold more or fewer objects of this one."""
         table = self._owner.reactor.table
         if table is not None:
             table.words[self._owner.facts["row"] * ROW_WORDS + LENT] += change
@@ -364,7 +364,7 @@ class Borrowing:
 
     # ------------------------------------------------------------------------------------ actor handles
     def token(self, actor_id: bytes, then: Callable[[], None] | None = None, *, held: bool = False) -> ActorToken:
-        """What keeps an actor alive for this process; `held`: the node counts this process already (it creates the actor)."""
+        """The token that keeps an actor alive for this process; `held`: the node counts this process already (it creates the actor)."""
         token = self._tokens.get(actor_id)
         if token is None:
             own = self._owner
@@ -396,8 +396,8 @@ class Borrowing:
 
     # ------------------------------------------------------------------------------------ ends
     def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
-        """The process at the other end has died: its borrows return, what it owned is lost. (Or it lives, and cannot be had: for this
-        error. Then it still has what it has borrowed.)
+        """Return the borrows of a process that has died, and fail entries that it owned. (With an error it lives and cannot be reached; it
+        keeps its borrows then.)
         """
         borrows = connection.facts.pop("borrows", {})
         pins = connection.facts.pop("pins", {})
@@ -412,19 +412,19 @@ class Borrowing:
         for entry in list(self._borrowed.values()):
             if entry.owner == process and entry.form is None:
                 if error is not None:
-                    self._borrowed.pop(entry.object_id, None)  # a ref that comes later asks again
+                    self._borrowed.pop(entry.object_id, None)  # a ref that comes later borrows again
                 entry.complete(m.FAILED, pickle_error(error or owner_error(process, entry.object_id)))
         for number in [number for number, (who, _then) in self._acks.items() if who == process]:
             self.acknowledged(number)
 
     def peer_again(self, connection: Connection) -> None:
-        """Another connection to a process, which may have borrowed over one that has broken."""
+        """Move the borrows of a process to its new connection; the old one may have broken."""
         kept = self._kept.pop(connection.process, None)
         if kept is not None:
             connection.facts["borrows"], connection.facts["pins"] = kept
 
     def process_gone(self, process: str) -> None:
-        """It is dead; whether there was a connection to it or not."""
+        """Drop the borrows of a dead process, whether there was a connection to it or not."""
         kept = self._kept.pop(process, None)
         if kept is not None:
             self._return(kept[0])
@@ -435,7 +435,7 @@ class Borrowing:
             self._owner.segments.expose(entry.payload[0] for entry, _count in borrows.values() if entry.form == m.SEGMENT)
 
     def fail_all(self, error: BaseException) -> None:
-        """Nothing borrowed will be answered any more."""
+        """Fail all borrowed entries that have no value."""
         payload = pickle_error(error)
         for entry in list(self._borrowed.values()):
             entry.complete(m.FAILED, payload)

@@ -8,8 +8,8 @@ In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, wi
     on_done: the stream waits for the event,    <- TENSORS_DONE ---- the last view dies: an event marks the receiver's stream
              and the memory is used again
 
-A holder queues its copies on the stream that was current when the method returned. So they come after what made the tensor and before what
-the method's thread does on that stream from then on, and nobody on the host waits.
+A holder queues its copies on the stream that was current when the method returned. So they come after the kernels that made the tensor and
+before later work of the method's thread on that stream, and no thread of the host waits.
 
 A loan belongs to the connection that it was made on: its end is the end of the loan, on both sides.
 """
@@ -33,7 +33,7 @@ from mray._ipc.connection import Connection
 if TYPE_CHECKING:
     from mray._ipc.reactor import Reactor
 
-#: Loans that a receiver keeps of one holder; it copies what comes beyond.
+#: Loans that a receiver keeps of one holder; it copies further tensors.
 MOST_KEPT = 1024
 
 
@@ -51,7 +51,7 @@ def streams_of(tensors: Sequence[Any]) -> dict[int, int]:
 
 
 def on_streams(streams: dict[int, int]) -> ExitStack:
-    """While entered, these are this thread's current streams of the devices, by index."""
+    """Make these the current streams of this thread while entered, by index of the device."""
     stack = ExitStack()
     found = platform()
     for index, stream in streams.items():
@@ -61,7 +61,7 @@ def on_streams(streams: dict[int, int]) -> ExitStack:
 
 
 def with_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, making tensors in memory that others can open, so that they are lent as they lie."""
+    """The method, made to allocate tensors in memory that other processes can open, so that they are lent without a copy."""
     found = platform()
     if found is None:
         return method
@@ -74,23 +74,23 @@ def with_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def device_index(tensor: Any) -> int:
-    """Which device of the platform a tensor is on."""
+    """The index of a tensor's device."""
     device = tensor.device
     return device if isinstance(device, int) else int(device.index)
 
 
 class UnreachableError(RuntimeError):
-    """No device of this process reaches a tensor's memory."""
+    """Raised when no device of this process reaches a tensor's memory."""
 
 
 class _Loans:
-    """What the process at the other end of a connection has been lent: (use, shipment, who is told of its end) by lease."""
+    """The loans of the process at the other end of a connection: lease to (use, shipment, callback for its end)."""
 
     __slots__ = ("events", "lent", "spare")
 
     def __init__(self) -> None:
         self.lent: dict[int, tuple[int, Shipment, Callable[[int], None]]] = {}
-        #: Numbers of leases that have ended. They are used again, for the receiver keeps an event for each.
+        #: Numbers of leases that have ended. They are used again, because the receiver keeps an event for each.
         self.spare: list[int] = []
         #: The receiver's events by handle and own device.
         self.events: dict[tuple[bytes, int], Event] = {}
@@ -105,13 +105,13 @@ class _Loans:
             key = (handle, shipment.device.index)
             event = self.events.get(key)
             if event is None:
-                with contextlib.suppress(RuntimeError):  # the receiver has died meanwhile, and its work with it
+                with contextlib.suppress(RuntimeError):  # the receiver has died meanwhile, and its work has ended
                     event = self.events[key] = shipment.device.open_event(handle)
         shipment.end([] if event is None else [event])
         as_they_lie(-1)
 
     def end_all(self) -> None:
-        """The receiver is dead, and what it had queued with it."""
+        """End all loans of a dead receiver, whose queued work has ended too."""
         for event in self.events.values():
             event.forsake()
         for lease in list(self.lent):
@@ -122,22 +122,22 @@ class _Loans:
 
 
 def _ignore(_change: int) -> None:
-    """Copies are nobody's."""
+    """Do nothing: copies are not counted."""
 
 
 class DeviceLoans:
-    """Both sides, of one process."""
+    """The loans of one process, as holder and as receiver."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        #: Guards departures and loans: fetches are answered by whoever reads, receivers let go in other messages.
+        #: Guards departures and loans: the thread that reads answers fetches, and other messages end loans.
         self._lock = threading.RLock()
         self._departures: Departures | None = None
         self._uses = 0
-        #: Those of the fetch that is being answered.
+        #: The shipments of the fetch that is being answered.
         self._loading: list[tuple[Shipment, int, int]] = []
         self._loans: _Loans | None = None
-        #: One receiver at a time unpickles: arrivals are put together in one place.
+        #: One thread at a time unpickles: arrivals are put together in one place.
         self._bringing = threading.RLock()
         self._arrivals: list[Arrivals] = []
 
@@ -147,7 +147,7 @@ class DeviceLoans:
     ) -> tuple[list[DepartureFacts], list[tuple[int, int]]]:
         """The facts of each tensor for the receiver at the other end, and (lease, use) of each device.
 
-        `as_they_lie` is told by how much the loans have changed that lend tensors without a copy: here, and when one of them ends.
+        `as_they_lie` is called with the change of the number of loans without a copy: here, and when one of them ends.
 
         Raises DeviceOutOfMemoryError, RuntimeError for a tensor that requires grad.
         """
@@ -221,7 +221,7 @@ class DeviceLoans:
             self.refuse(connection, [lease for lease in leases if lease[0] not in brought])
 
     def refuse(self, connection: Connection, leases: Sequence[tuple[int, int]]) -> None:
-        """Let go of what nobody here has looked at."""
+        """End loans of tensors that this process has not opened."""
         for lease, use in leases:
             self._release(connection, lease, use, b"")
 

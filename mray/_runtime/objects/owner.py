@@ -1,9 +1,9 @@
-"""The objects that this process owns: their entries, and where their values lie.
+"""The objects that this process owns: their entries, and the places of their values.
 
 In every client. A large value goes into shared memory while there is room, else to disk, in the thread that wants it stored.
 
-    room in memory? --no--> others keep segments for reuse that would make room? --no--> a file
-         |                              | yes: the node has them let go
+    room in memory? --no--> would segments that other processes keep for reuse make room? --no--> a file
+         |                              | yes: the node has them freed
          v                              v
       segment <-------------------------+
 """
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 #: Above this many bytes a value goes into a segment instead of a message.
 INLINE_BYTES = 100 * 1024
-#: Seconds in which the end of a session is found out by far.
-_NEWS_SECONDS = 10.0
+#: Seconds that suffice by far for the end of a session to be noticed.
+_REPORT_SECONDS = 10.0
 
 
 class Owner(Endpoint):
@@ -47,9 +47,9 @@ class Owner(Endpoint):
 
     def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
         super().__init__(session_dir, process, role, reactor)
-        #: The class of this session's entries: by it a ref that outlived its session is known.
+        #: The class of this session's entries: entries of other sessions have another one.
         self.entry: type[Entry] = type("Entry", (Entry,), {})
-        #: Objects of this process whose refs have been pickled: others may ask for them.
+        #: Objects of this process whose refs have been pickled: other processes may ask for them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         self.segments = OwnSegments(self)
 
@@ -96,7 +96,7 @@ class Owner(Endpoint):
         """
         payload = self._find_room(value, owner)
         # POINT value stored
-        # Whoever dies from here on is forgotten when this process hears of it; who has died before would never free it.
+        # An owner that dies from here on is handled when this process learns of it; one that died before would never free it.
         if has_ended(owner) and not self._is_there(owner):
             self.store.forget_owner(owner)
         return payload
@@ -121,24 +121,24 @@ class Owner(Endpoint):
         return payload
 
     def missing_error(self, owner: str | None, place: str, object_id: bytes | None) -> BaseException:
-        """What reading a value raises that is not where it was: its owner's end has taken it along, or somebody else has.
+        """The error of reading a value that is not where it was: it was freed at its owner's end, or another program has removed it.
 
-        A value outlives the process that made it, so only the latter is a matter of making it again
-        (`mray._runtime.client.reconstruction`), which could not be or came to this.
+        A value outlives the process that made it, so only a removed one can be made again (`mray._runtime.client.reconstruction`), which
+        was not possible or has failed.
         """
         if owner is not None and owner != self.process and not self._is_there(owner):
             connection = self.peers.get(owner)
-            if connection is not None and not has_ended(owner):  # the node's word, which says more, is still under way
+            if connection is not None and not has_ended(owner):  # the node's message, with the cause, is still under way
                 note_end(owner, "", connection.pid)
             return owner_error(owner, object_id)
-        if self.node.is_cut():  # with whose session all memory goes: how it has ended is being found out
-            self.reactor.wait_until(lambda: self.fatal is not None, _NEWS_SECONDS)
+        if self.node.is_cut():  # the memory ends with the session; this process is about to learn how that has ended
+            self.reactor.wait_until(lambda: self.fatal is not None, _REPORT_SECONDS)
             if self.fatal is not None:
                 return self.fatal
         return removed_error(place, object_id)
 
     def _is_there(self, process: str) -> bool:
-        """Whether a process is alive: the node forgets a dead one before it takes away what that owned. So it is while the node is dead."""
+        """Whether a process is alive: the node drops a dead one before it frees that one's objects. True while the node is dead."""
         return self.node.is_cut() or self.introductions.know(process)
 
     # ------------------------------------------------------------------------------------ ends
@@ -161,31 +161,31 @@ class Owner(Endpoint):
 
 
 class OwnSegments:
-    """The segments of values that this process owns, whoever has made them."""
+    """The segments of values that this process owns; any process may have made them."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        #: Names of those that others have made and that this process knows of.
+        #: Names of segments that other processes have made and that this process knows.
         self._claimed: set[str] = set()
-        #: Those that a process held which has died: it may have passed their memory on (`mray._ipc.slots`), to whom nobody knows now.
+        #: Segments that a dead process held: it may have passed their memory on to further processes (`mray._ipc.slots`).
         self._exposed: set[str] = set()
 
     def claim(self, payload: tuple[str, int, str]) -> None:
-        """A value has come from its producer."""
+        """Claim the segment of a value that has come from its producer."""
         if payload[2] != self._owner.process:
             self._claimed.add(payload[0])
 
     def guard(self, payload: tuple[str, int, str]) -> Guard:
-        """What frees the segment of a value when it ends."""
+        """The guard that frees the segment of a value when it ends."""
         self.claim(payload)
         return Guard(self._owner.reactor.defer, self.free, payload[0], payload[2])
 
     def expose(self, names: Iterable[str]) -> None:
-        """A process has died that held them: their memory is not used again, so that it lives as long as whoever has mapped it."""
+        """Never use these segments again: a process that held them has died, and others may have their memory mapped."""
         self._exposed.update(names)
 
     def free(self, name: str, producer: str) -> None:
-        """The value in a segment is needed no more (called by the reactor)."""
+        """Free the segment of a value that is needed no more (called by the reactor)."""
         owner = self._owner
         again = name not in self._exposed
         self._exposed.discard(name)
@@ -204,7 +204,7 @@ class OwnSegments:
             owner.reactor.post_later(connection)
 
     def discard_unclaimed(self, producer: str) -> None:
-        """A process has died and all it had said is read: remove what it was making for this one. Without the lock: it may take long."""
+        """Remove segments that a dead process was making for this one; all its messages were read. Without the lock: it may take long."""
         names = objects_of(self._owner.session_dir, self._owner.process, producer)
         with self._owner.lock:
             unclaimed = [name for name in names if name not in self._claimed]

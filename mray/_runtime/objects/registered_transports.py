@@ -1,7 +1,7 @@
 """Transports of tensors that a program has registered itself (`mray._api.tensor_transport_manager`).
 
-In every client. The process that registers a transport sends its class along with each call and each value that needs it, so that actors
-know it however old they are.
+In every client. The process that registers a transport sends its class with each call and each value that needs it, so that actors that
+were started before know it too.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any
 
 from mray._common.tensor_transports import TensorTransport, add_tensor_transport, tensor_transport
 
-#: What says on the wire which transport is meant: its name; of a program's own, also its pickle.
-Word = Any
+#: A transport as messages name it: its name; for one of the program's own, also its pickled class.
+Encoded = Any
 
 _pickles: dict[str, bytes] = {}
 _managers: dict[str, Any] = {}
 
 
 def forget_pickles() -> None:
-    """A session begins, which takes code as it is when it is first needed in it."""
+    """Forget pickled classes: a session that begins takes code as it is when it is first needed."""
     _pickles.clear()
 
 
-def word_of(transport: TensorTransport) -> Word:
-    """What the other processes are told."""
+def encode_transport(transport: TensorTransport) -> Encoded:
+    """A transport as messages name it."""
     if transport.custom is None:
         return transport.name
     pickled = _pickles.get(transport.name)
@@ -35,13 +35,13 @@ def word_of(transport: TensorTransport) -> Word:
     return transport.name, pickled
 
 
-def transport_of(word: Word) -> TensorTransport:
-    """The transport that is meant; from now on this process knows it."""
-    if isinstance(word, str):
-        transport = tensor_transport(word)
-        assert transport is not None, "the ordinary way has no word"
+def decode_transport(encoded: Encoded) -> TensorTransport:
+    """The transport that a message names; from now on this process knows it."""
+    if isinstance(encoded, str):
+        transport = tensor_transport(encoded)
+        assert transport is not None, "object transfer is not encoded"
         return transport
-    name, pickled = word
+    name, pickled = encoded
     try:
         found = tensor_transport(name)
     except ValueError:
@@ -53,9 +53,9 @@ def transport_of(word: Word) -> TensorTransport:
     return found
 
 
-def name_of(word: Word) -> str:
+def encoded_name(encoded: Encoded) -> str:
     """For people."""
-    return str(word if isinstance(word, str) else word[0])
+    return str(encoded if isinstance(encoded, str) else encoded[0])
 
 
 def manager_of(transport: TensorTransport) -> Any:
@@ -68,7 +68,7 @@ def manager_of(transport: TensorTransport) -> Any:
 
 
 class Prepared:
-    """Tensors that an own transport of the holder's has made ready."""
+    """Tensors that a transport of the program's own has prepared in the holder."""
 
     def __init__(self, transport: TensorTransport, object_id: bytes, tensors: list[Any]) -> None:
         self._manager = manager_of(transport)
@@ -81,19 +81,19 @@ class Prepared:
             raise ValueError(f"Tensor transport backend {transport.name} does not support tensor transfer on device {device}.")
 
     def pickled(self) -> bytes:
-        """What receivers need."""
+        """The transport's own facts for receivers, pickled."""
         import cloudpickle  # noqa: PLC0415  (its class may be of ``__main__``)
 
         return cloudpickle.dumps(self._metadata)  # type: ignore[no-any-return]
 
     def end(self) -> None:
-        """The last ref is gone."""
+        """Let the transport free the tensors: the last ref is gone."""
         self._manager.garbage_collect(self._object_id, self._metadata, self._tensors)
 
 
-def receive(word: Word, object_id: bytes, pickled: bytes, *, for_get: bool, timeout: float | None = None) -> list[Any]:
-    """Get tensors by a transport of the program's own. TimeoutError, and whatever it raises."""
-    transport = transport_of(word)
+def receive(encoded: Encoded, object_id: bytes, pickled: bytes, *, for_get: bool, timeout: float | None = None) -> list[Any]:
+    """Get tensors by a transport of the program's own. TimeoutError, and the transport's own errors."""
+    transport = decode_transport(encoded)
     manager = manager_of(transport)
     metadata = pickle.loads(pickled)
     ends = manager.get_communicator_metadata(None, None, transport.name)

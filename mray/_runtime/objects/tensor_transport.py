@@ -1,8 +1,8 @@
-"""Tensors that stay with the process that made them until somebody needs them: ``@mray.method(tensor_transport=...)``.
+"""Tensors that stay with the process that made them until a reader needs them: ``@mray.method(tensor_transport=...)``.
 
 In every client; as holder and as receiver::
 
-    holder (an actor, or who put the value)              owner of the ref                  receiver (another actor, a get)
+    holder (an actor, or the process that put it)        owner of the ref                  receiver (another actor, a get)
     freeze: the tensors in `_held`, by object id ------> REPLY with form TENSORS
             the rest of the value, pickled                 payload, below ---- argument --> begin
     _on_fetch <------------------------------------------------------------ TENSORS_FETCH --+
@@ -10,18 +10,18 @@ In every client; as holder and as receiver::
     the lease ends <------------------------------------------------------------- RELEASE --+ when the last view is gone
     _drop <----------------------------- TENSORS_FREE ---+ when the last ref is gone
 
-A payload of form TENSORS is ``(holder's process, its actor, class and pid, transport, what a transport of the program's own says of the
-tensors, form, payload of the rest)``. In the holder itself the tensors are found by reference, and nothing is copied.
+A payload of form TENSORS is ``(holder's process, its actor, class and pid, transport, facts of a transport of the program's own, form,
+payload of the rest)``. In the holder itself the tensors are found by reference, and nothing is copied.
 
-What is lent is an object that the holder owns and the receiver borrows (`mray._runtime.objects.borrowing`), so the end of either process
-ends the lease. Tensors of the CPU lie in a segment that the receiver maps copy-on-write; receivers that fetch while the segment is lent
-share it, unless the tensors have been written to meanwhile. Tensors of devices: see `mray._runtime.objects.device_loans`.
+A loan is an object that the holder owns and the receiver borrows (`mray._runtime.objects.borrowing`), so the end of either process ends
+it. Tensors of the CPU lie in a segment that the receiver maps copy-on-write; receivers that fetch while the segment is lent share it,
+unless the tensors have been written to meanwhile. Tensors of devices: see `mray._runtime.objects.device_loans`.
 
-A tensor is not copied before somebody fetches it: who writes to it before its refs are gone changes what later receivers get
-(`wait_tensor_freed` waits for that). The holder answers in its reading thread, also while its main thread is busy.
+A tensor is not copied before a receiver fetches it: code that writes to it before its refs are gone changes the tensors of later receivers
+(`wait_tensor_freed` waits until they are gone). The holder answers in its reading thread, also while its main thread is busy.
 
-Rejected: sending tensors ahead when the ref is passed on, as Ray does. The owner would have to tell two processes to meet, and who meets a
-dead one waits; here only one waits, and the kernel tells it.
+Rejected: sending tensors ahead when the ref is passed on, as Ray does. The owner would have to introduce two processes, and each would wait
+for a dead one; here only the receiver waits, and the kernel tells it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,15 @@ from mray._runtime.connections.deaths import lost_error, owner_error, tensors_er
 from mray._runtime.connections.requests import Answer
 from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of, with_outputs
 from mray._runtime.objects.owner import INLINE_BYTES
-from mray._runtime.objects.registered_transports import Prepared, Word, forget_pickles, name_of, receive, transport_of, word_of
+from mray._runtime.objects.registered_transports import (
+    Encoded,
+    Prepared,
+    decode_transport,
+    encode_transport,
+    encoded_name,
+    forget_pickles,
+    receive,
+)
 from mray.exceptions import GetTimeoutError, OwnerDiedError
 
 if TYPE_CHECKING:
@@ -57,27 +65,27 @@ if TYPE_CHECKING:
 
 #: Objects that are fetched for calls that have not begun.
 MOST_AHEAD = 8
-#: Seconds in which the end of a process is known to others.
+#: Seconds in which other processes learn of the end of a process.
 _GRACE = 1.0
-#: Beside the forms of messages: what came in a segment, which is mapped already.
+#: A form beside those of messages: a value in a segment that is mapped already.
 _MAPPED = -1
 
 
 class Held:
-    """The tensors of one object, kept here."""
+    """The tensors of one object in their holder."""
 
     __slots__ = ("busy", "copy", "dropped", "prepared", "streams", "tensors")
 
     def __init__(self, tensors: list[Any], transport: TensorTransport, prepared: Prepared | None) -> None:
         self.tensors = tensors
-        #: What a transport of the program's own has made of them.
+        #: The tensors as a transport of the program's own has prepared them.
         self.prepared = prepared
         #: The devices' streams that they were made on.
         self.streams = streams_of(tensors) if transport.on_device else {}
         #: Copies being made at this moment, and loans of the tensors as they lie.
         self.busy = 0
         self.dropped = False
-        #: The copy that is lent to somebody, its lease, and the tensors' versions when it was made.
+        #: The copy that is lent to receivers, its lease, and the tensors' versions when it was made.
         self.copy: tuple[weakref.ref[Entry], bytes, tuple[int, ...]] | None = None
 
 
@@ -102,24 +110,24 @@ class Fetch:
 
 
 class TensorStore:
-    """What a process keeps for others, and how it gets what others keep. Methods take the client's lock themselves, or say so."""
+    """The tensors that a process holds for others, and its fetches of others' tensors. Methods take the client's lock unless noted."""
 
     def __init__(self, owner: Owner, borrowing: Borrowing, end_of: Callable[[bytes, str, str], BaseException | None]) -> None:
-        """`end_of`: given an actor's id, class and process, why that has ended; None when the actor goes on in another one."""
+        """`end_of` makes the error of an actor's process that has ended, from id, class and process; None if the actor lives in another."""
         self._owner = owner
         self._borrowing = borrowing
         self._end_of = end_of
         if owner.role == m.ROLE_DRIVER:
             forget_pickles()
         self._held: dict[bytes, Held] = {}
-        #: How many objects have a tensor, by its `id`; all of them are alive.
+        #: The number of objects that have a tensor, by its `id`; all of them are alive.
         self._objects: dict[int, int] = {}
         self._loans = DeviceLoans(owner.reactor)
-        #: What calls that wait for their turn will need, by object id, the longest waiting first.
+        #: Fetches for queued calls, by object id, the longest waiting first.
         self._ahead: dict[bytes, Fetch] = {}
-        #: Whether calls with such arguments come at all.
+        #: Whether there have been calls with such arguments.
         self.looks_ahead = False
-        self.words: dict[int, Callable[..., None]] = {
+        self.handlers: dict[int, Callable[..., None]] = {
             m.TENSORS_FETCH: self._on_fetch,
             m.TENSORS_BROUGHT: self._on_brought,
             m.TENSORS_FREE: self._on_free,
@@ -129,15 +137,15 @@ class TensorStore:
 
     # ------------------------------------------------------------------------------------ as holder
     def freeze(
-        self, value: Any, word: Word, object_id: bytes, owner: str, caller: Connection | None, actor: tuple[bytes, str]
+        self, value: Any, encoded: Encoded, object_id: bytes, owner: str, caller: Connection | None, actor: tuple[bytes, str]
     ) -> tuple[int, Any, list[Any] | None]:
-        """As `Owner.freeze`, the tensors stay here. `caller`: whose end frees them; `actor`: id and class, b""
+        """As `Owner.freeze`, but the tensors stay here. The end of `caller` frees them; `actor`: id and class, b""
         if none.
 
         Raises ValueError when the transport does not carry tensors of their device.
         """
         own = self._owner
-        transport = transport_of(word)
+        transport = decode_transport(encoded)
         tensors: list[Any] = []
         packed = serialize(value, leave=tensors, leave_type=transport.data_type)
         if transport.custom is None:
@@ -153,19 +161,19 @@ class TensorStore:
             if caller is not None:
                 caller.facts.setdefault("tensors", set()).add(object_id)
         said = b"" if prepared is None else prepared.pickled()
-        payload = (own.process, actor[0], actor[1], os.getpid(), word, said, form, rest)
+        payload = (own.process, actor[0], actor[1], os.getpid(), encoded, said, form, rest)
         return m.TENSORS, payload, packed.refs
 
     @staticmethod
-    def in_place(method: Callable[..., Any], word: Word) -> Callable[..., Any]:
-        """The method, making its tensors where others can open them, if this transport keeps them on their device."""
-        return with_outputs(method) if transport_of(word).on_device else method
+    def in_place(method: Callable[..., Any], encoded: Encoded) -> Callable[..., Any]:
+        """The method, made to allocate tensors where other processes can open them, if this transport keeps them on their device."""
+        return with_outputs(method) if decode_transport(encoded).on_device else method
 
     def put(self, value: Any, transport: TensorTransport, actor: tuple[bytes, str]) -> ObjectRef:
         """Own a value whose tensors stay in this process."""
         own = self._owner
         object_id = new_object_id()
-        form, payload, refs = self.freeze(value, word_of(transport), object_id, own.process, None, actor)
+        form, payload, refs = self.freeze(value, encode_transport(transport), object_id, own.process, None, actor)
         entry = own.entry()
         entry.transport = transport.name
         self.own(entry, object_id, form, payload, None)
@@ -230,7 +238,7 @@ class TensorStore:
                 connection.send((m.TENSORS_BROUGHT, number, m.PICKLED, facts, leases))
 
     def _lend(self, held: Held) -> tuple[int, Any, Entry | None, bytes]:
-        """A copy of the tensors for somebody: what is said of it, the object that it is, and its id."""
+        """A copy of the tensors for a receiver: (form, payload, entry, lease)."""
         own = self._owner
         versions = _versions(held.tensors)
         if held.copy is not None:
@@ -263,17 +271,17 @@ class TensorStore:
             self.drop(object_id)
 
     def peer_gone(self, connection: Connection) -> None:
-        """The process at the other end has died, and with it the refs of what was kept for it. Client's lock held."""
+        """Drop the tensors that were held for a process that has died. Client's lock held."""
         for object_id in connection.facts.pop("tensors", ()):
             self.drop(object_id)
         self._loans.peer_gone(connection)
 
     def close(self) -> None:
-        """The session is over."""
+        """Drop all tensors: the session is over."""
         self._loans.close()
 
     def drop(self, object_id: bytes) -> None:
-        """Nobody asks for the tensors of this object any more. Client's lock held."""
+        """Drop the tensors of an object whose last ref is gone. Client's lock held."""
         held = self._held.pop(object_id, None)
         if held is not None:
             held.dropped = True
@@ -295,7 +303,7 @@ class TensorStore:
 
     # ------------------------------------------------------------------------------------ as owner
     def own(self, entry: Entry, object_id: bytes, form: int, payload: Any, keep: Any) -> None:
-        """This process owns the object: the holder may let go of the tensors with the entry. `keep` (the holder's handle) lives as long."""
+        """Have the holder free the tensors when this entry of the owner's ends. `keep` (the holder's handle) lives as long."""
         if form == m.TENSORS:
             if payload[6] == m.SEGMENT:
                 self._owner.segments.claim(payload[7])
@@ -306,7 +314,7 @@ class TensorStore:
     def transport_of(self, ref: ObjectRef) -> str | None:
         """The transport of a ref whose tensors stay with their maker; None for any other."""
         entry = ref._entry
-        return name_of(entry.payload[4]) if entry.form == m.TENSORS else entry.transport if entry.form is None else None
+        return encoded_name(entry.payload[4]) if entry.form == m.TENSORS else entry.transport if entry.form is None else None
 
     def set_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
         """See `mray._api.backend.Backend.set_tensor_target`."""
@@ -350,7 +358,7 @@ class TensorStore:
         return fetch
 
     def _discard(self, answer: Answer) -> None:
-        """In finalizers: nobody wants the answer to a fetch."""
+        """Drop the answer to a fetch that is not needed any more; called by finalizers."""
 
         def discard() -> None:
             with self._owner.lock:
@@ -362,7 +370,7 @@ class TensorStore:
         self._owner.reactor.defer(discard)
 
     def look_ahead(self, arguments: Sequence[tuple[Any, ...]]) -> None:
-        """A call with these arguments is going to run: have their tensors come meanwhile."""
+        """Fetch the tensors of these arguments already: a call with them is going to run."""
         for value in arguments:
             if value[0] == m.TENSORS and value[2] not in self._ahead and type(value[1][4]) is str:
                 self.looks_ahead = True
@@ -371,13 +379,13 @@ class TensorStore:
                 self._ahead[value[2]] = self.begin(value[2], value[1])
 
     def look_back(self, arguments: Sequence[tuple[Any, ...]] | None) -> None:
-        """A call with these arguments is not going to run."""
+        """Drop the fetches for these arguments: the call with them is not going to run."""
         for value in arguments or ():
             if value[0] == m.TENSORS:
                 self._ahead.pop(value[2], None)
 
     def tensors_of(self, fetch: Fetch, timeout: float | None = None) -> list[Any]:
-        """Wait for the tensors, `timeout` seconds at most: GetTimeoutError. Raises what the holder answered, or who of it died."""
+        """Wait for the tensors, `timeout` seconds at most: GetTimeoutError. Raises the holder's error, or that of its death."""
         if fetch.tensors is None:
             fetch.tensors = self._receive(fetch, timeout)
         return fetch.tensors
@@ -418,7 +426,7 @@ class TensorStore:
         raise self._who_died(fetch)
 
     def _bring(self, fetch: Fetch, connection: Connection, facts: list[DepartureFacts], leases: list[tuple[int, int]]) -> list[Any]:
-        """What was lent in device memory; through host memory if it cannot be reached and the transport leaves it open."""
+        """Tensors lent in device memory; through host memory if they cannot be reached and the transport allows it."""
         try:
             return self._loans.bring(connection, facts, leases)
         except UnreachableError as error:
@@ -441,10 +449,10 @@ class TensorStore:
             if not own.requests.settle(number, (form, payload, lease), None):
                 self._loans.refuse(connection, lease)
             return
-        # From here on the lease ends with the entry, also if nobody waits for it any more.
+        # From here on the lease ends with the entry, also if no thread waits for it any more.
         entry = self._borrowing.borrowed(connection, lease, form, payload) if lease else None
         if form == m.SEGMENT and payload[1] > 0 and entry is not None:
-            # The name goes when the lender dies, and whoever wants the value may be busy for long. Where there is none, `read` knows why.
+            # The name is removed when the lender dies, and the waiting thread may be busy for long. `read` explains a missing one.
             with contextlib.suppress(FileNotFoundError):
                 form, payload = _MAPPED, mapped(payload, entry)
         own.requests.settle(number, (form, payload, entry), None)
@@ -488,9 +496,9 @@ class TensorStore:
         return self._together(fetch, tensors, entry)
 
     def values(self, refs: Sequence[ObjectRef], value_of: Callable[[Entry], Any], timeout: float | None, through_host: bool) -> list[Any]:
-        """The values of refs that are ready, some of which have their tensors elsewhere. ValueError for those that `get` may not bring.
+        """The values of refs that are ready, some with tensors elsewhere. ValueError for tensors that `get` may not fetch.
 
-        With a `timeout` of 0 it is waited all the same: what is ready can be got.
+        With a `timeout` of 0 it still waits for tensors: a ref that is ready has its value.
         """
         deadline = None if not timeout or timeout < 0 else monotonic() + timeout
         fetches: dict[bytes, Fetch] = {}
@@ -516,7 +524,7 @@ class TensorStore:
         return found
 
     def _check_get(self, entry: Entry, through_host: bool) -> None:
-        transport = transport_of(entry.payload[4])
+        transport = decode_transport(entry.payload[4])
         if through_host or transport.one_sided or entry.payload[0] == self._owner.process:
             return
         raise ValueError(
@@ -526,7 +534,7 @@ class TensorStore:
 
     @staticmethod
     def _together(fetch: Fetch, tensors: list[Any], entry: Entry | None) -> Any:
-        """The value, of its tensors and the rest."""
+        """The value, made of its tensors and the rest."""
         form, rest = fetch.payload[6:8]
         with _bringing(tensors):
             if form != m.SEGMENT:
@@ -540,7 +548,7 @@ class TensorStore:
 
 @contextlib.contextmanager
 def _bringing(tensors: list[Any]) -> Iterator[None]:
-    """While entered, this thread unpickles tensors that were left out as those of the list."""
+    """While entered, this thread unpickles placeholders of tensors as the tensors of the list."""
     outer = carriers.bring
     carriers.bring = tensors.__getitem__
     try:
@@ -550,7 +558,7 @@ def _bringing(tensors: list[Any]) -> Iterator[None]:
 
 
 def _versions(tensors: list[Any]) -> tuple[int, ...] | None:
-    """How often each tensor has been written to, as torch counts; None if it does not."""
+    """How often each tensor has been written to, by torch's count; None without one."""
     try:
         return tuple(tensor._version for tensor in tensors)
     except (AttributeError, RuntimeError):

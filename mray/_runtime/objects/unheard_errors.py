@@ -1,11 +1,11 @@
-"""The error of a call is told in a line on stderr when its last ref goes and nobody has asked for it.
+"""Errors of calls that the program never reads: logged in a line on stderr when the last ref is gone.
 
-In every client, for what it owns. A program that calls and goes on would otherwise not learn that its functions raise.
+In every client, for objects that it owns. A program that calls and goes on would otherwise not learn that its functions raise.
 
-    reply FAILED ─▶ entry.guard = _Unheard ──┬─ get, wait, await, an argument, a borrower asks: heard, nothing is told
-                                             └─ the last ref goes: it is announced (`mray._runtime.client.announcements`)
+    reply FAILED ─▶ entry.guard = _Unheard ──┬─ get, wait, await, an argument, a borrower asks: heard, nothing is logged
+                                             └─ the last ref is gone: it is logged (`mray._runtime.client.announcements`)
 
-Errors of user code only: who cancels or kills knows, and deaths have lines of their own.
+Errors of user code only: a program knows of its own cancels and kills, and deaths have lines of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mray._objects.remote_error import TASK_ERROR, text_of
 
 
 class _Unheard:
-    """Tells of an error when it dies, unless it was heard."""
+    """Logs an error when it dies, unless it was heard."""
 
     __slots__ = ("_defer", "_tell", "heard", "payload")
 
@@ -36,17 +36,17 @@ class _Unheard:
 
 
 class UnheardErrors:
-    """Notes which errors nobody has asked for."""
+    """The errors of a process that the program has not read yet."""
 
     def __init__(self, defer: Callable[[Callable[[], None]], None], announce: Callable[[Callable[[], None]], None]) -> None:
         self._defer = defer
         self._announce = announce
         self._is_told = not settings.IGNORE_UNHANDLED_ERRORS.get()
-        #: Whether there has been one: before, nobody need look for them.
+        #: Whether there has been one: before, `hear` need not be called.
         self.any = False
 
     def come(self, entry: Entry, payload: bytes) -> None:
-        """A call's error is about to complete this entry. Client's lock held."""
+        """Guard the entry of a call's error, which is about to complete it. Client's lock held."""
         if self._is_told and entry.guard is None:
             self.any = True
             entry.guard = _Unheard(self._defer, self._tell, payload)
@@ -59,13 +59,13 @@ class UnheardErrors:
 
 
 def hear(entry: Entry) -> None:
-    """Somebody has asked for what is in this entry. Any thread."""
+    """Mark the error in this entry as heard: the program has read it. Any thread."""
     guard = entry.guard
     if type(guard) is _Unheard:
         guard.heard = True
 
 
 def _text_of(payload: bytes) -> str:
-    """What an error of user code says; "" for any other. The user's own error is not unpickled for it."""
+    """The text of an error of user code; "" for any other. The user's own error is not unpickled for it."""
     text = text_of(payload)
     return text.removeprefix(TASK_ERROR) if text.startswith(TASK_ERROR) else ""

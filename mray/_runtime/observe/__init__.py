@@ -1,5 +1,12 @@
-"""Looking on from outside.
+"""Queries of a session's state, from any process of its user.
 
-`observer` asks the processes of a session, `process_snapshot` is what one of them answers. `stack_signal` gets the stacks of a process that
-cannot answer.
+`observer` asks the processes of a session, and `process_snapshot` makes the answer of a driver or worker. `stack_signal` gets the stacks of
+a process that cannot answer.
+
+====================  ====================================================================================================
+observer              a process that asks, over connections of its own; no member of the session
+section               one part of an answer ("calls", "objects", "stacks" ...), a list of rows or the reason why there are none
+row                   a dict of builtin values about one call, object, actor or worker
+snapshot              all sections of one process at one moment
+====================  ====================================================================================================
 """

@@ -1,13 +1,13 @@
-"""Looking on at a session from any process of its user: a command, or a process of the session itself.
+"""Queries of a session's state from any process of its user: a command, or a process of the session itself.
 
-    observer ──HELLO as observer, QUERY──▶ node          what `mray._runtime.node.snapshot` tells
+    observer ──HELLO as observer, QUERY──▶ node          answered by `mray._runtime.node.snapshot`
              ──PASS_ON──▶ node ──the connection──▶ driver, workers
-             ──ASK──▶ driver, workers                    what `mray._runtime.observe.process_snapshot` tells
+             ──ASK──▶ driver, workers                    answered by `mray._runtime.observe.process_snapshot`
              (its own process is asked directly)
 
-The node is found by the name of its socket; in a process of the session without one. Plain sockets and one loop: an observer is no member
-of the session, gets no row in its table, and nobody waits for it. All peers are asked at once; one that does not answer in time (stopped,
-or its interpreter is held by C code) costs its own rows only. Thread-safe: every question has its own sockets.
+The node is found by the name of its socket, or in this process without one. Plain sockets and one loop: an observer is no member
+of the session, gets no row in its table, and no process waits for it. All peers are asked at once; one that does not answer in time (it is
+stopped, or its interpreter is held by C code) costs its own rows only. Thread-safe: every question has its own sockets.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _LEAST_WAIT = 0.001
 Answers = dict[str, tuple[bool, Any]]
 
 
-#: Nodes that are in this process, and so are asked without a socket: by the directory of their session, what answers.
+#: Nodes that are in this process, and so are asked without a socket: the directory of the session to the function that answers.
 own_nodes: dict[str, Callable[[str], Any]] = {}
 
 
 class SessionGoneError(Exception):
-    """The session has ended, or never was."""
+    """The session has ended, or never existed."""
 
 
 # ---------------------------------------------------------------------------------------------- finding
@@ -60,13 +60,13 @@ def parent_of(temp_dir: str | None) -> str:
 
 
 def session_parents() -> list[str]:
-    """The directories under which sessions of this user may have theirs: that of `MRAY_TMPDIR` alone where it is set."""
+    """The directories that may have session directories of this user: that of `MRAY_TMPDIR` alone where it is set."""
     base = settings.TMPDIR.get()
     return list(dict.fromkeys(map(parent_of, (base,) if base else (None, "/tmp"))))
 
 
 def is_private(path: str) -> bool:
-    """Whether this is a directory of our user that nobody else may enter. Any other may be a trap: nothing in it is looked at."""
+    """Whether this is a directory of our user that no other user may enter. Any other may be a trap: nothing in it is opened."""
     try:
         facts = os.lstat(path)
     except OSError:
@@ -77,8 +77,8 @@ def is_private(path: str) -> bool:
 def sessions() -> list[str]:
     """Directories of the sessions of this user that are alive, the oldest first.
 
-    Sessions with a `_temp_dir` of their own are not among them; whoever knows their directory may name it. Nor are those of one process,
-    where nobody else is answered.
+    Sessions with a `_temp_dir` of their own are not among them; their directory has to be named. Nor are sessions of one process, which
+    answer no other process.
     """
     return [directory for directory, alive in all_sessions() if alive and not os.path.basename(directory).startswith(LOCAL)]
 
@@ -96,7 +96,7 @@ def all_sessions() -> list[tuple[str, bool]]:
 
 
 def is_alive(directory: str) -> bool:
-    """Whether somebody of the session holds its lock; of one that has one process, whether that is there."""
+    """Whether a process of the session holds its lock; of a session of one process, whether that process lives."""
     if (name := os.path.basename(directory)).startswith(LOCAL):
         return not local_is_dead(name)
     try:
@@ -104,7 +104,7 @@ def is_alive(directory: str) -> bool:
     except OSError:
         return lives_unlocked(directory)
     try:
-        # Shared, so that two who look at the same time do not take each other for the session.
+        # Shared, so that two observers at the same time do not take each other for the session.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
@@ -130,7 +130,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
     except OSError as error:
         if is_exhausted(error):
             if error.strerror != os.strerror(error.errno or 0):
-                raise  # the node's own words, of its own want
+                raise  # the node's own text about descriptors that it lacks
             raise exhausted(error, f"The node of {directory} could not be asked.") from None
         raise SessionGoneError(_no_answer(directory, error)) from None
     with sock:
@@ -154,7 +154,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
             try:
                 reader.feed(data)
             except ValueError as error:
-                raise SessionGoneError(f"the node of {directory} answers what makes no sense: {error}") from None
+                raise SessionGoneError(f"the node of {directory} has sent an invalid answer: {error}") from None
     if reader.message[0] == m.REFUSED:
         raise OSError(*reader.message[1:])
     _code, _number, ok, value = reader.message
@@ -164,7 +164,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
 
 
 def ask_processes(directory: str, processes: Iterable[str], sections: list[str], timeout: float) -> dict[str, Answers | str]:
-    """What each process answers, or in words why it does not. Waits `timeout` seconds at most."""
+    """Process -> its answers, or a text about why there are none. Waits `timeout` seconds at most."""
     told: dict[str, Answers | str] = {}
     deadline = monotonic() + timeout
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
@@ -203,7 +203,7 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                         selector.modify(key.fileobj, selectors.EVENT_READ, (process, reader))
                         reader.feed(rest)
                 except ValueError as error:
-                    told[process] = f"answers what makes no sense: {error}"
+                    told[process] = f"has sent an invalid answer: {error}"
                     selector.unregister(key.fileobj)
                     continue
                 if reader.message is not None:
@@ -220,7 +220,7 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
 
 
 def _connect(directory: str, timeout: float) -> socket.socket:
-    """A connection to the node of a session. TimeoutError when a process of the session waits for it for longer."""
+    """A connection to the node of a session. TimeoutError when this process is of the session and waits for longer."""
     client = client_here(directory)
     return connect(os.path.join(directory, NODE_SOCKET)) if client is None else client.connect(NODE, timeout)
 
@@ -234,17 +234,17 @@ def _no_answer(directory: str, error: OSError) -> str:
 
 
 class _Reader:
-    """Puts one frame together: an answer with this code, or REFUSED; who has failed at the question has refused it."""
+    """Puts one frame together: an answer with this code, or REFUSED; FAULT, from a process that failed at the question, becomes REFUSED."""
 
     def __init__(self, code: int) -> None:
         self._code = code
         self._bytes = bytearray()
         self.message: tuple[Any, ...] | None = None
-        #: What stands behind it.
+        #: The bytes behind it.
         self.rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Some more of it; ValueError if it is no such answer."""
+        """Add some bytes; ValueError if it is no such answer."""
         self._bytes += data
         if len(self._bytes) > 4:
             if self._bytes[4] not in MESSAGE_STARTS:
@@ -254,7 +254,7 @@ class _Reader:
                 message = decode_message(bytes(self._bytes[4:end]))
                 if message[0] == m.FAULT and not misfit(message):
                     message = (m.REFUSED, errno.EIO, message[1])
-                wrong = misfit(message) or ("" if message[0] in (self._code, m.REFUSED) else f"word {message[0]} is no answer")
+                wrong = misfit(message) or ("" if message[0] in (self._code, m.REFUSED) else f"message {message[0]} is no answer")
                 if wrong:
                     raise ValueError(wrong)
                 self.message, self.rest = message, bytes(self._bytes[end:])

@@ -1,8 +1,8 @@
-"""What a driver or worker knows, as rows of builtin values, when an observer asks: calls, objects, stacks, who waits for what.
+"""The state of a driver or worker as rows of builtin values, for observers: calls, objects, stacks, and waits of threads.
 
-In every client, in its reading thread, so that a process answers while its main thread computes. Nothing is noted down for it on the way
-of a call: pending calls stand in the queues anyway, refs are found among the objects that the garbage collector knows, and what a thread
-waits for is read from its stack.
+In every client, in its reading thread, so that a process answers while its main thread computes. No call records anything for it: pending
+calls are in the queues anyway, refs are found among the objects that the garbage collector knows, and the objects that a thread waits for
+are read from its stack.
 
     observer ──ASK (number, sections)──▶ client ──TOLD (number, section -> (ok, rows))──▶ observer
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: Rows of a section at most; the rest is counted.
 MOST_ROWS = 10_000
-#: Objects that a thread's wait is said to be for, at most.
+#: Objects that the row of a thread's wait names, at most.
 MOST_AWAITED = 8
 
 # Where a call is, in Ray's words.
@@ -55,7 +55,7 @@ def listen(client: Client) -> None:
 
     def on_ask(connection: Connection, number: int, sections: list[str]) -> None:
         if not connection.role:
-            # It joins nothing, and nobody misses it.
+            # An observer joins no session, and its end concerns no process.
             connection.role, connection.on_hangup = m.ROLE_OBSERVER, _nothing
         connection.send((m.TOLD, number, answer(client, sections)))
 
@@ -160,7 +160,7 @@ def _call(client: Client, call: Call, state: str, process: str) -> dict[str, Any
 
 # ----------------------------------------------------------------------------------------------- objects
 def _objects(client: Client) -> dict[str, Any]:
-    """Objects that this process holds refs of, once each."""
+    """One row for each object that this process holds refs of."""
     in_values: set[int] = set()
     in_calls: set[int] = set()
     refs: dict[bytes, list[ObjectRef]] = {}
@@ -190,7 +190,7 @@ def _objects(client: Client) -> dict[str, Any]:
 
 
 def _handle(client: Client, actor_id: bytes) -> dict[str, Any]:
-    """An actor handle, as an object: what the constructor's call would have returned."""
+    """An actor handle as the row of an object, the one that the constructor's call would have returned."""
     object_id = b"\xff" * 8 + actor_id + FIRST
     return {
         "object_id": object_id,
@@ -233,13 +233,13 @@ def _object(client: Client, object_id: bytes, entry: Entry, kind: str) -> dict[s
 
 
 def _living(kind: type[Any]) -> Iterator[Any]:
-    """Every object of a class. (What was alive when a program called `gc.freeze` is not seen.)"""
+    """Every object of a class. (Objects that were alive when a program called `gc.freeze` are not found.)"""
     return (thing for thing in gc.get_objects() if type(thing) is kind)
 
 
 # ------------------------------------------------------------------------------------ stacks and waiting
 def _stacks(_client: Client) -> list[tuple[str, str]]:
-    """(name, stack) of every Python thread, innermost frame last; of the one that answers, what it did before."""
+    """(name, stack) of every Python thread, innermost frame last; of the one that answers, the stack that it reads messages from."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks = []
     for ident, innermost in sys._current_frames().items():
@@ -252,7 +252,7 @@ def _stacks(_client: Client) -> list[tuple[str, str]]:
 
 
 def _above_the_question(frame: FrameType) -> FrameType:
-    """The frame from which the reading thread was called to answer."""
+    """The frame of the reading thread that called the handler of ASK."""
     found: FrameType | None = frame
     while found is not None:
         if found.f_code.co_name == "run_once" and found.f_globals.get("__name__") == "mray._ipc.reactor":
@@ -262,7 +262,7 @@ def _above_the_question(frame: FrameType) -> FrameType:
 
 
 def _waits(client: Client) -> list[dict[str, Any]]:
-    """What the threads of this process wait for: for each one that waits for objects, the calls or processes that owe them."""
+    """For each thread of this process that waits for objects: the calls or processes that they come from."""
     codes = _waiting_codes(client)
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
@@ -272,7 +272,7 @@ def _waits(client: Client) -> list[dict[str, Any]]:
             if frame.f_code in codes and frame.f_locals.get("self") is client:
                 entries = frame.f_locals.get("entries") or ()
                 pending = [entry for entry in tuple(entries) if entry.form is None]
-                found.append({"thread": names.get(ident, ""), "count": len(pending), "on": [_debt(e) for e in pending[:MOST_AWAITED]]})
+                found.append({"thread": names.get(ident, ""), "count": len(pending), "on": [_source_of(e) for e in pending[:MOST_AWAITED]]})
                 break
             frame = frame.f_back
     return found
@@ -282,8 +282,8 @@ def _waiting_codes(client: Client) -> tuple[CodeType, ...]:
     return type(client)._await_all.__code__, type(client).wait.__code__
 
 
-def _debt(entry: Entry) -> dict[str, Any]:
-    """Who owes the value of an entry."""
+def _source_of(entry: Entry) -> dict[str, Any]:
+    """The call or the process that the value of an entry comes from."""
     call: Call | None = entry.task
     if call is None:
         return {"task": "", "actor_id": b"", "process": entry.owner or "", "object_id": entry.object_id}

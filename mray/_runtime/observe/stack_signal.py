@@ -1,6 +1,6 @@
 """Stacks of a worker that cannot answer, because C code holds its interpreter: it writes them in a handler that needs no interpreter.
 
-    whoever asks                                   a worker
+        the asking process                             a worker
                                                    listen: a file of its own, faulthandler on a real-time signal
     ask: empty the file, send the signal  ------>  all stacks into the file, whatever its threads are doing
     read the file                         <------
@@ -26,7 +26,7 @@ def _path(session_dir: str, pid: int) -> str:
 
 
 def listen(session_dir: str) -> None:
-    """Main thread of a worker: answer from now on, until the process ends. Not where there can be no file, the directory being gone."""
+    """Answer from now on, until the process ends; main thread of a worker. Does nothing where the session's directory is gone."""
     try:
         fd = os.open(_path(session_dir, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -35,7 +35,7 @@ def listen(session_dir: str) -> None:
 
 
 def ask(session_dir: str, pid: int, patience: float) -> str:
-    """The stacks of all threads of a worker, or "" when it does not listen, or says nothing within so many seconds: it is stopped."""
+    """The stacks of all threads of a worker; "" when it does not listen, or writes nothing within so many seconds (it is stopped)."""
     path = _path(session_dir, pid)
     try:
         os.truncate(path, 0)

@@ -1,8 +1,8 @@
-"""The program that a driver finds itself in: whether mray can work inside of it, and with which interpreter its processes start.
+"""The program that a driver runs in: whether mray can work inside of it, and with which interpreter its processes start.
 
 In the driver, before anything is started. Mostly the program is ``python`` itself, which costs a look at two files. It may be another that
-has Python inside (uWSGI, Blender, a frozen application): run with our arguments, such a program would do whatever it does, begin a session
-of its own, and so on without end. So what is started is a Python of the same version, or nothing.
+has Python inside (uWSGI, Blender, a frozen application): run with our arguments, such a program would run its own code, begin a session
+of its own, and so on without end. So a Python of the same version is started, or none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Iterator
 
 from mray.exceptions import RaySystemError
 
-#: What an interpreter is called.
+#: Names of interpreters.
 _PYTHON = re.compile(r"(python|pypy)[\w.-]*")
-#: What one says of itself; it is given so many seconds.
+#: Makes an interpreter print its version and kind; it is given so many seconds.
 _ASKED = "import sys; print(*sys.version_info[:2], sys.implementation.name)"
 _PATIENCE = 10.0
-#: Libraries that put their own in the place of parts of the standard library: the module that knows it, whom to ask, for what, and how it
-#: leaves them alone.
+#: Libraries that replace parts of the standard library: the module that knows, its function, the parts to ask it about, and the call that
+#: patches all other parts.
 _GREEN = (
     (
         ("gevent.monkey", "is_module_patched", ("threading", "socket", "select", "queue")),
@@ -38,8 +38,8 @@ def check_host() -> None:
         taken = [part for part in parts if asked is not None and asked(part)]
         if taken:
             raise RaySystemError(
-                f"{module.partition('.')[0]} has put its own in the place of Python's {', '.join(taken)} (monkey patching), with which "
-                f"mray's threads and sockets do not work. Patch the rest alone, as {instead} does, or use mray in a process of its own."
+                f"{module.partition('.')[0]} has replaced Python's {', '.join(taken)} (monkey patching), and with its own "
+                f"mray's threads and sockets do not work. Patch the other modules only, as {instead} does, or use mray in another process."
             )
 
 
@@ -79,7 +79,7 @@ def _is_this(program: str) -> bool:
 
 
 def _candidates(program: str) -> Iterator[str]:
-    """What may be a true interpreter; frozen applications bring one of their own, if any."""
+    """Paths that may be interpreters; frozen applications bring one of their own, if any."""
     yield program
     names = ("python{}.{}".format(*sys.version_info[:2]), "python3", "python")
     for folder in dict.fromkeys((sys.exec_prefix, sys.prefix, sys.base_exec_prefix, sys.base_prefix)):

@@ -1,14 +1,14 @@
-"""The interpreters that workers wait for: virtual environments that are built while the node goes on.
+"""Interpreters that workers wait for: virtual environments that are built while the node goes on.
 
 In the node, on its one thread, for the supervisor.
 
 ::
 
-    worker wants an interpreter ── its folder is complete ───────────────────────────────▶ worker is started
+        worker needs an interpreter ── its folder is complete ───────────────────────────────▶ worker is started
       └─ no ──exec──▶ builder (`mray._runtime.environment.package_builder`), one for a folder ── 0 ──▶ all that wait are started
                         └── another code, or out of time: all that wait are refused with the end of the builder's log
 
-A builder is a child of the node with the session's lifeline, and so is gone when the node is.
+A builder is a child of the node with the session's lifeline, and so ends with the node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mray._scheduler.policy import PRIVATE_VARIABLES
 #: The end of a builder's log that an error shows, in lines and bytes.
 _TAIL_LINES = 40
 _TAIL_BYTES = 8192
-#: Seconds that a builder gets to remove what it has made.
+#: Seconds that a builder gets to remove its files.
 _END_SECONDS = 5.0
 
 
@@ -66,7 +66,7 @@ class Interpreters:
     def when_ready(
         self, recipe: dict[str, Any] | None, environment: dict[str, str], ready: Callable[[], None], refuse: Callable[[str], None]
     ) -> None:
-        """Call `ready` once the interpreter is there, at once if it is; or `refuse` with a text, later."""
+        """Call `ready` once the interpreter exists, at once if it does; or `refuse` with a text, later."""
         if recipe is None or is_complete(recipe["folder"]):
             ready()
             return
@@ -103,7 +103,7 @@ class Interpreters:
             self._reactor.call_later(_END_SECONDS, lambda: processes.kill(pid) if self._by_pid.get(pid) is build else None)
 
     def child_ended(self, pid: int, status: int) -> bool:
-        """A child of the node has ended. Returns whether it was a builder."""
+        """Handle the end of a child of the node. Returns whether it was a builder."""
         build = self._by_pid.pop(pid, None)
         if build is None:
             return False

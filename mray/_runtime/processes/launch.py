@@ -1,7 +1,7 @@
 """How a process of a session is started by exec: the command line, and the options, which lie in the session's directory.
 
-Who starts the node, or a template, has just written them. The node has the file open from then on and passes it on to what it starts, for
-which the directory need not be there any more.
+The process that starts the node, or a template, has just written them. The node has the file open from then on and passes the descriptor
+on to the processes that it starts, which so need no directory.
 
 Driver (the node) and node (a new zygote, workers with an interpreter of their own). Small on purpose: it is on the way to the first fork.
 
@@ -25,19 +25,19 @@ from mray.exceptions import RaySystemError
 
 #: File with the options of the session, in its directory.
 OPTIONS = "options"
-#: Where a process finds it open that the node starts.
+#: The descriptor of that file in processes that the node starts.
 _OPTIONS_FD = 6
 #: Carries the variables of a worker that is started by exec (they are in its environment too, expanded).
 WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
 #: Names a worker's process id for everything that its wrapper starts.
 PROCESS_VARIABLE = "MRAY_WORKER_PROCESS"
-#: Where a wrapped worker opens its lifeline: the descriptors of a wrapper need not reach what it starts.
+#: The path by which a wrapped worker opens its lifeline: descriptors of a wrapper need not reach the processes that it starts.
 LIFELINE_VARIABLE = "MRAY_WORKER_LIFELINE"
-#: What a builder of packages is to build.
+#: The recipe of a builder of packages.
 RECIPE_VARIABLE = "MRAY_WORKER_RECIPE"
 #: In a worker with an interpreter of its own: the driver's interpreter and folders of packages.
 BASE_VARIABLE = "MRAY_WORKER_BASE"
-#: Lies in the folder of a virtual environment once all is installed.
+#: File in the folder of a virtual environment once all packages are installed.
 COMPLETE = "complete.json"
 #: Bytes of the largest packet between node and zygote (SPAWN, with the environment of a worker).
 PACKET = 256 * 1024
@@ -70,7 +70,7 @@ main(sys.argv[1], sys.argv[2], sys.argv[3], options)
 
 
 def write_options(session_dir: str, options: dict[str, Any]) -> None:
-    """Leave the options for every process of the session; builtin values only."""
+    """Write the options for every process of the session; builtin values only."""
     options["package"] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     options["path"] = _absolute(sys.path)
     options["parts"] = parts_of_path(options["path"])
@@ -82,7 +82,7 @@ def write_options(session_dir: str, options: dict[str, Any]) -> None:
 
 
 def _absolute(path: list[str]) -> list[str]:
-    """Where modules are looked for, also by processes that work elsewhere. In a folder that is gone there are none."""
+    """Absolute paths of ``sys.path``, for processes with another working directory; without the relative ones if this one is gone."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -91,9 +91,9 @@ def _absolute(path: list[str]) -> list[str]:
 
 
 def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """This process's ``sys.path`` in three: what goes before the standard library, that library, what comes behind it.
+    """This process's ``sys.path`` in three parts: before the standard library, that library, and behind it.
 
-    In another interpreter, which has a library and packages of its own, these stand between the first part and the last.
+    In another interpreter its own library and packages stand between the first part and the last.
     """
     library = os.path.dirname(os.__file__)
     libraries = (library, os.path.join(library, "lib-dynload"))
@@ -107,7 +107,7 @@ def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:
 class Wrapper(NamedTuple):
     """A program that a worker is started under."""
 
-    #: Its output lies in this folder of the session's ``logs``.
+    #: The folder of the session's ``logs`` for its output.
     folder: str
     #: A module that our interpreter runs, and that runs the worker inside its own process: it takes the worker's arguments alone.
     inside: bool
@@ -120,7 +120,7 @@ class Wrapper(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Wrapper:
-        """What `encode` made; ValueError if it is damaged."""
+        """The record that `encode` made; ValueError if it is damaged."""
         return cls(*from_text("of a wrapper", text, (str, bool, tuple)))
 
     def wrap(self, arguments: list[str], output_dir: str) -> list[str]:
@@ -129,17 +129,17 @@ class Wrapper(NamedTuple):
         rest = arguments[1:] if self.inside else arguments
         if not any("{pid}" in part for part in command):
             return [*command, *rest]
-        # Only the process itself knows its pid, and a shell keeps it when it becomes something else.
+        # Only the process itself knows its pid, and a shell keeps its pid over exec.
         words = ["$$".join(map(shlex.quote, part.split("{pid}"))) for part in command]
         return ["/bin/sh", "-c", f'exec {" ".join(words)} "$@"', "sh", *rest]
 
 
 class Interpreter(NamedTuple):
-    """What a worker is started with instead of the session's own interpreter."""
+    """The interpreter of a worker that does not run the session's own."""
 
-    #: Words that start it.
+    #: The command line that starts it.
     command: tuple[str, ...]
-    #: What must be there first (see `mray._runtime.environment.packages.recipe_of`), or None.
+    #: The packages that are installed first (see `mray._runtime.environment.packages.recipe_of`), or None.
     recipe: dict[str, Any] | None
     #: The driver's interpreter and folders of packages: children of the worker build on them, not on the worker's own.
     base: tuple[str, tuple[str, ...]]
@@ -150,11 +150,11 @@ class Interpreter(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Interpreter:
-        """What `encode` made; ValueError if it is damaged."""
+        """The record that `encode` made; ValueError if it is damaged."""
         return cls(*from_text("of an interpreter", text, (tuple, object, tuple)))
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """What a worker has in its environment because of its interpreter, which has `own` already."""
+        """Variables of a worker that follow from its interpreter; `own` are the ones that it has already."""
         variables = {BASE_VARIABLE: to_text(self.base)}
         if self.recipe is not None:
             programs = os.path.dirname(self.command[0])
@@ -174,7 +174,7 @@ def launch(
 ) -> int:
     """Start an interpreter (ours, if no other is named) that runs `mray._backends.entry.main`; returns its pid.
 
-    `options`: the open file, if it is not to be looked for in the session's directory.
+    `options`: the open file; without it the process opens the one in the session's directory.
     """
     interpreter = interpreter or sys.executable
     if not interpreter:
@@ -209,8 +209,8 @@ def launch_wrapped(
 
 
 def _flags(interpreter: str) -> tuple[str, ...]:
-    """Of the interpreter. Where its folder is gone, Python 3.13.0 fails while it says that a module lacks a name: unless it need not look
-    whether something in that folder stands in the module's place.
+    """Flags of the interpreter. In a working directory that is gone, Python 3.13.0 fails as it makes the message that a module lacks a
+    name, because it looks there for a file that shadows the module: ``-P`` keeps it from looking.
     """
     flags = _site_flags(interpreter)
     try:
@@ -221,7 +221,7 @@ def _flags(interpreter: str) -> tuple[str, ...]:
 
 
 def _site_flags(interpreter: str) -> tuple[str, ...]:
-    """What the driver, and so this process, was told of folders with packages: each process hands it on to those that it starts.
+    """The flags of this process about folders with packages: each process passes the driver's on to the processes that it starts.
 
     An interpreter of the worker's own needs the packages that lie beside it, which ``-S`` would hide.
     """
@@ -230,7 +230,7 @@ def _site_flags(interpreter: str) -> tuple[str, ...]:
 
 
 def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[str], options: str) -> list[str]:
-    # The last argument is room for the title that `ps` is to show.
+    # The last argument is room for the title that `ps` shows.
     return [*interpreter, "-c", _CODE, role, session_dir, process, options, " " * TITLE_ROOM]
 
 
@@ -240,11 +240,11 @@ def is_complete(folder: str) -> bool:
         maker = os.stat(os.path.join(folder, COMPLETE)).st_uid
     except OSError:
         return False
-    return maker in (os.getuid(), 0)  # what another user has put there is not run
+    return maker in (os.getuid(), 0)  # files of another user are not run
 
 
 def new_channel() -> tuple[socket.socket, socket.socket]:
-    """The two ends of the conversation between node and zygote."""
+    """The two ends of the connection between node and zygote."""
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in pair:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * PACKET)

@@ -1,7 +1,7 @@
-"""How many objects a process has: it shows that something is kept which nobody needs, where the memory in use says little.
+"""Numbers of objects in a process: they show that unused objects are kept, where the memory in use says little.
 
-In any process, when an observer asks. Counted is what the garbage collector walks, by class. What is kept on purpose for listings is
-invisible to it (`mray._common.history`), so between two moments at which a process has the same to do all numbers are about equal.
+In any process, when an observer asks. Counted are the objects that the garbage collector walks, by class. Records kept on purpose for
+listings are invisible to it (`mray._common.history`), so at two moments with the same work pending all numbers are about equal.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import gc
 from collections import Counter, deque
 from typing import Any
 
-#: What lies in these is counted, too: numbers and texts are no business of the collector's, but the tables that hold them are.
+#: The items of these are counted, too: the collector does not walk numbers and texts, but it walks the tables that hold them.
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, tuple, deque)
 
-#: Name under which that stands.
+#: The name of that count.
 ITEMS = "items of containers"
 
 
@@ -22,7 +22,7 @@ def count_objects() -> dict[str, int]:
     gc.collect()
     counts: Counter[str] = Counter()
     for thing in gc.get_objects():
-        kind = type(thing)  # `isinstance` would ask the object, which may say anything
+        kind = type(thing)  # `isinstance` would ask the object, which may answer anything
         counts[f"{kind.__module__}.{kind.__qualname__}"] += 1
         for base in _CONTAINERS:
             if issubclass(kind, base):

@@ -1,7 +1,7 @@
-"""The node's hold on processes: starts workers, hears what they print, learns how each one ended.
+"""The node's supervision of processes: starts workers, reads their output, learns how each one ended.
 
 In the node, on its one thread. Workers are children of the zygote, which reports their ends; if the zygote dies, they become children
-of the node, which reaps them itself and starts a new zygote. So do the children of dead workers: what a dead worker left behind is ended.
+of the node, which reaps them itself and starts a new zygote. So do the children of dead workers, which the node ends.
 
 ::
 
@@ -9,8 +9,8 @@ of the node, which reaps them itself and starts a new zygote. So do the children
        └─(needs its own interpreter)──exec──▶ ┘
        └─(a profiler)── see `mray._runtime.processes.wrapped`
 
-What workers print goes to a file for each stream and on to `on_output`; the end of it is kept for the error of those who wait for a
-worker that crashes.
+The output of a worker goes to a file for each stream and on to `on_output`; the end of it is kept for the errors of calls to a worker
+that crashes.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAP
 
 #: Zygotes that may die in a row without having forked a worker.
 _ZYGOTE_ATTEMPTS = 3
-#: How often a worker is started again for which there was no process or descriptor, and the first pause; each is twice as long.
+#: How often a worker is started again after a lack of processes or descriptors, and the first pause; each is twice as long.
 _START_ATTEMPTS = 5
 _FIRST_PAUSE = 0.05
 _READ_BYTES = 64 * 1024
-#: The beginning of a line is shown when nothing has followed it for so long, or when it has been held back for so long, in seconds.
+#: Seconds after which the beginning of a line is shown: since its last output, and since it has been held back.
 _SILENCE = 0.2
 _LONGEST_HOLD = 0.8
 #: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
@@ -67,13 +67,13 @@ class Supervisor:
         options: dict[str, Any],
         lifeline: tuple[int, int],
         lock: int,
-        new_line: Callable[[str], socket.socket],
+        new_connection: Callable[[str], socket.socket],
         on_died: Callable[[str, str, int, int | None, bytes], None],
         on_output: Callable[[str, int, int, str, str], None],
     ) -> None:
-        """`new_line` connects the node with a process that is to be started, and returns its end.
+        """`new_connection` makes a connection of the node to a process that is to be started, and returns that process's end.
 
-        `on_died` is told process, work, pid, status (None: unknown) and last lines; `on_output` work, pid, stream, name, whole lines.
+        `on_died` gets process, work, pid, status (None: unknown) and last lines; `on_output` work, pid, stream, name, whole lines.
         """
         self._reactor = reactor
         self._session_dir = session_dir
@@ -81,31 +81,31 @@ class Supervisor:
         #: Reading end (for workers) and writing end (ours alone). See Note [lifeline] in `mray._ipc.process`.
         self._lifeline = lifeline
         self._lock = lock
-        self._new_line = new_line
+        self._new_connection = new_connection
         self._on_died = on_died
         self._on_output = on_output
         self._options_fd = os.open(os.path.join(session_dir, OPTIONS), os.O_RDONLY | os.O_CLOEXEC)
         self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._options_fd, self._wrapped_died, self._wrapper_finished)
         self._interpreters = Interpreters(reactor, session_dir, lifeline[0], self._options_fd)
-        #: Workers whose interpreter is not there yet, or for which there was no process.
+        #: Workers that wait for their interpreter, or for the next attempt because there was no process for them.
         self._unready: set[str] = set()
-        #: Told process, work and text of a worker that cannot be started, and need not be tried again.
+        #: Called with process, work and text of a worker that cannot be started, and is not tried again.
         self.on_refused: Callable[[str, str, str], None] = lambda _process, _work, _text: None
         self.workers: dict[str, WorkerProcess] = {}
         self._by_pid: dict[int, WorkerProcess] = {}
-        #: SPAWN packets that the zygote has not answered, and those that wait for their turn.
+        #: SPAWN packets that the zygote has not answered, and those that are not sent yet.
         self._under_way: dict[str, bytes] = {}
         self._waiting: deque[tuple[str, bytes]] = deque()
-        #: Workers of a dead zygote that it had not reported, and that others take the place of.
+        #: Pids of workers that a dead zygote had forked and not reported: they are ended, and others started in their place.
         self._disowned: set[int] = set()
-        #: Session ids of dead workers: what still runs under one is to be ended.
+        #: Session ids of dead workers: processes that still run under one are ended.
         self._dead_sids: set[int] = set()
         self._zygote: socket.socket
         self.zygote_pid = 0
         self._zygote_failures = 0
         #: How often in a row it could not even be started.
         self._zygote_starts = 0
-        #: Why no worker can be started any more.
+        #: The error for which no worker can be started any more.
         self.failure: Exception | None = None
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wake_read = wake_read
@@ -124,7 +124,7 @@ class Supervisor:
     def _start_zygote(self) -> None:
         try:
             for process in self._under_way:  # which may have been forked, and have begun to talk
-                self._renew_line(self.workers[process])
+                self._replace_connection(self.workers[process])
             ours, theirs = new_channel()
             descriptors = {0: 0, 3: theirs.fileno(), 4: self._lifeline[0], 5: self._lock}
             with theirs:
@@ -137,7 +137,7 @@ class Supervisor:
             self._send_spawn(process, packet)
 
     def _no_zygote(self, error: OSError) -> None:
-        """It could not be started: again in a while, if that may help. Until then those who wait for a worker go on waiting."""
+        """Start it again in a while, if that may help: it could not be started. Leases that wait for a worker wait on."""
         self.zygote_pid = 0
         self._zygote_starts += 1
         if not is_passing(error) or self._zygote_starts > _START_ATTEMPTS:
@@ -160,10 +160,10 @@ class Supervisor:
                     if message[0] in (SPAWNED, REAPED, NOT_SPAWNED) and (wrong := misfit(message)):
                         raise ValueError(wrong)
                 except ValueError as error:
-                    self._trouble(f"the zygote said what makes no sense, and is started anew: {error}\n")
+                    self._trouble(f"the zygote sent an invalid message, and is started anew: {error}\n")
                     message = ()
             if not message:
-                # It is dead, or about to be; its status comes with SIGCHLD.
+                # The zygote is dead, or about to be; its status comes with SIGCHLD.
                 self._reactor.remove_fd(self._zygote.fileno())
                 processes.kill(self.zygote_pid)
                 return
@@ -180,7 +180,7 @@ class Supervisor:
                 self._trouble(f"preload: module {message[1]!r} {message[2]}\n")
 
     def _zygote_ended(self, status: int) -> None:
-        self._zygote_spoke(0)  # what it had still reported
+        self._zygote_spoke(0)  # its last reports
         self._reactor.remove_fd(self._zygote.fileno())
         self._zygote.close()
         self._zygote_failures += 1
@@ -189,7 +189,7 @@ class Supervisor:
             self.zygote_pid = 0
             self.failure = RuntimeError(f"the zygote cannot start: {how} ({_ZYGOTE_ATTEMPTS} times in a row)")
             return
-        # A worker that was forked, and has neither been reported nor joined, is started again: two must not answer to one name.
+        # A worker that was forked, and has neither been reported nor joined, is started again: two must not have one name.
         for pid in processes.children():
             if self._interpreters.knows(pid):
                 continue
@@ -227,7 +227,7 @@ class Supervisor:
         self._send_waiting()
 
     def _connect(self, worker: WorkerProcess) -> None:
-        """Make what it prints to, and its connection to the node. OSError when there is no descriptor."""
+        """Make the pipes for its output, and its connection to the node. OSError when there is no descriptor."""
         for number in (1, 2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(read_end, False)
@@ -235,15 +235,15 @@ class Supervisor:
             worker.streams.append(stream)
             worker.theirs.append(write_end)
             self._reactor.add_fd(read_end, partial(self._printed, worker, stream))
-        worker.theirs.append(self._new_line(worker.process).detach())
+        worker.theirs.append(self._new_connection(worker.process).detach())
 
-    def _renew_line(self, worker: WorkerProcess) -> None:
-        line = self._new_line(worker.process).detach()
+    def _replace_connection(self, worker: WorkerProcess) -> None:
+        end = self._new_connection(worker.process).detach()
         os.close(worker.theirs[-1])
-        worker.theirs[-1] = line
+        worker.theirs[-1] = end
 
     def _not_spawned(self, process: str, text: str) -> None:
-        """The zygote could not fork."""
+        """Try again: the zygote could not fork."""
         packet = self._under_way.pop(process, None)
         worker = self.workers.get(process)
         if packet is not None and worker is not None:
@@ -255,7 +255,7 @@ class Supervisor:
         self._send_waiting()
 
     def _pause(self, worker: WorkerProcess, text: str, again: Callable[[], None]) -> None:
-        """There was no process for it, or no descriptor: do it `again` in a while. `text`: what is told if that does not help."""
+        """Do it `again` in a while: there was no process for it, or no descriptor. `text` is the reason if that does not help."""
         worker.attempts += 1
         self._unready.add(worker.process)
         if worker.attempts > _START_ATTEMPTS:
@@ -288,7 +288,7 @@ class Supervisor:
             # Else the zygote is dead, and the next one is asked again.
 
     def _exec(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
-        """Start an interpreter of its own: these variables come too late for a forked process, or it stands behind a wrapper."""
+        """Start its own interpreter: a forked process would get these variables too late, or it runs under a wrapper."""
         own = dict(environment)
         wrapper = own.pop(WRAPPER_VARIABLE, None)
         encoded = own.pop(INTERPRETER_VARIABLE, None)
@@ -371,11 +371,11 @@ class Supervisor:
         self._close_theirs(worker)
 
     def expects(self, process: str, pid: int) -> bool:
-        """Whether this is a worker of the session: its first words may be read after its end has been decided."""
+        """Whether this is a worker of the session: its first message may be read after its end has been decided."""
         return process in self.workers and pid not in self._disowned
 
     def joined(self, process: str, pid: int) -> None:
-        """A worker has joined the session, and says its pid: it may be there before the zygote says so, who may not live to say it."""
+        """Take note of a worker that has joined, and its pid: it may join before the zygote reports it, which may die before that."""
         if process in self._under_way:
             self._forked(process, pid)
         self._wrapped.joined(process, pid)
@@ -395,14 +395,14 @@ class Supervisor:
             self._wrapped.kill(process)
             return
         if worker is not None and not worker.pid and process in self._under_way:
-            self._zygote_spoke(0)  # the news of its birth is still in the other socket
-        # Its pid is its own until we are told that it was reaped.
+            self._zygote_spoke(0)  # the report that it was forked may still be in the other socket
+        # Its pid is not used again until the zygote has reported that it was reaped.
         if worker is not None and worker.pid in self._by_pid:
             processes.kill(worker.pid)
 
     # ------------------------------------------------------------------------------------ ends
     def _child_ended(self, _events: int) -> None:
-        """SIGCHLD: one of our own children. The zygote, workers of a dead zygote or with an interpreter of their own, orphans."""
+        """SIGCHLD: a child of the node has ended. The zygote, workers of a dead zygote or with their own interpreter, orphans."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         orphans = False
@@ -446,7 +446,7 @@ class Supervisor:
         self._on_died(worker.process, worker.work, pid, status, last_lines(worker.tail))
 
     def _wrapped_died(self, worker: WorkerProcess, status: int | None) -> None:
-        """Its wrapper may live on, and print."""
+        """Report the death of a wrapped worker; its wrapper may live on, and print."""
         del self.workers[worker.process]
         if worker.pid:
             self._dead_sids.add(worker.pid)
@@ -459,7 +459,7 @@ class Supervisor:
             self._drain(worker, stream)
 
     def _end_orphans(self) -> None:
-        """End the children that dead workers left behind. What such a child leaves behind is found when it is reaped."""
+        """End the children that dead workers left behind. The children of such a child are found when it is reaped."""
         left = set()
         for pid in processes.children():
             sid = _session_id(pid)
@@ -488,24 +488,24 @@ class Supervisor:
                 self._drain(worker, stream)
 
     def _read_all(self) -> None:
-        """Take what has been printed, while the reactor does not."""
+        """Take all output, while the reactor does not run."""
         for worker in [*self.workers.values(), *self._wrapped.workers()]:
             for stream in worker.streams:
                 self._read_rest(worker, stream)
 
     # ------------------------------------------------------------------------------------ output
     def take_output(self) -> None:
-        """Take what workers have printed by now: a pipe holds no more than one read takes."""
+        """Take all output of workers so far: a pipe holds no more than one read takes."""
         for worker in [*self.workers.values()]:
             for stream in worker.streams:
                 if stream.fd >= 0:
                     self._printed(worker, stream, 0)
 
     def _printed(self, worker: WorkerProcess, stream: Stream, _events: int) -> None:
-        """One read of what a worker prints."""
+        """Read a worker's output once."""
         if not worker.pid:
-            self._zygote_spoke(0)  # the news of its birth is still in the other socket
-            if stream.fd < 0:  # and that of its death
+            self._zygote_spoke(0)  # the report that it was forked may still be in the other socket
+            if stream.fd < 0:  # and the report of its end, too
                 return
         try:
             data = os.read(stream.fd, _READ_BYTES)
@@ -519,7 +519,7 @@ class Supervisor:
             self._close(worker, stream)
 
     def _hold(self, worker: WorkerProcess, stream: Stream) -> None:
-        """A line has begun: if its end does not come soon its beginning is shown without it."""
+        """Hold back the beginning of a line; it is shown without its end if that does not come soon."""
         stream.heard = monotonic()
         if not stream.held:
             stream.held = stream.heard
@@ -536,12 +536,12 @@ class Supervisor:
             self._pass_on(worker, stream, stream.splitter.piece())
 
     def _drain(self, worker: WorkerProcess, stream: Stream) -> None:
-        """The worker is dead: take what is in the pipe, and let go of it (its children may hold the other end for ever)."""
+        """Take the output of a dead worker that is in the pipe, and close it (its children may hold the other end for ever)."""
         self._read_rest(worker, stream)
         self._close(worker, stream)
 
     def _read_rest(self, worker: WorkerProcess, stream: Stream) -> None:
-        """Take what is in the pipe."""
+        """Take all output that is in the pipe."""
         while stream.fd >= 0:
             try:
                 data = os.read(stream.fd, _READ_BYTES)
@@ -581,13 +581,13 @@ class Supervisor:
         return worker.pid or self._wrapped.wrapper_of(worker.process)
 
     def _open_log(self, worker: WorkerProcess, stream: Stream) -> int:
-        """The file that keeps what a worker prints, named as Ray names it; -1 when it cannot be."""
+        """The descriptor of a worker's log file, named as Ray names it; -1 when it cannot be opened."""
         suffix = "out" if stream.number == 1 else "err"
         name = f"worker-{worker_id_of(worker.process).hex()}-{job_of(worker.work)}-{self._shown_pid(worker)}.{suffix}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
             return os.open(os.path.join(self._session_dir, "logs", name), flags, 0o600)
-        except OSError:  # a full disk, or nothing left of the directory, must not end the session
+        except OSError:  # a full disk, or a directory that was removed, must not end the session
             return -1
 
 

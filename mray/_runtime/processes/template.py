@@ -1,7 +1,7 @@
 """A process that nodes are forked from: for a driver that starts one session after the other, such as a run of tests.
 
-Most of a session's start is an interpreter that imports what node and workers need. A template has imported it, and forks each node in its
-place; the node forks its zygote, as always, with everything there.
+Most of a session's start is an interpreter that imports the modules of node and workers. A template has imported them, and forks each node
+with them; the node forks its zygote, as always.
 
 ::
 
@@ -10,13 +10,13 @@ place; the node forks its zygote, as always, with everything there.
            ◀──pid───────────────────────────────────────────────────
            ──REAP (pid)──▶ ◀──status──
 
-A session is as fresh as any other: nothing of one ever was in the template, which runs no user code and imports none (`preload` is the
-zygote's). It differs in two things. The template is the node's parent, so the node watches its driver by a pidfd that it is handed; and
+A session is as fresh as any other: no session has ever run in the template, which runs no user code and imports none (`preload` is the
+zygote's). It differs in two things. The template is the node's parent, so the node watches its driver by a pidfd that it gets; and
 the processes of all these sessions hash strings alike, since the interpreter was started once.
 
-A process inherits more than it is told: environment, where modules are looked for, limits, affinity, priority, umask. A template is used
-only while all of that is as it was when the template started (`_inherited`); where it is not, the node is started by exec as usual. It
-ends when its driver closes it or dies, and no session needs it to go on.
+A process also inherits its environment, module paths, limits, affinity, priority and umask. A template is used only while all of these are
+as they were when the template started (`_inherited`); where they are not, the node is started by exec as usual. The template ends when its
+driver closes it or dies; sessions that it has started go on.
 
 In the driver; `serve` in the template.
 """
@@ -41,25 +41,25 @@ from mray._ipc.reaper import SESSION_VARIABLE
 from mray._runtime.processes.host_program import interpreter
 from mray._runtime.processes.launch import OPTIONS, PACKET, launch, new_channel, write_options
 
-#: Descriptors of the template, and of what it forks: as those of a node that was started by exec, and the driver's pidfd.
+#: Descriptors of the template, and of nodes that it forks: as those of a node that was started by exec, and the driver's pidfd.
 TEMPLATE_DRIVER = 3
 NODE_DRIVER = 5
 _FORK, _REAP = "fork", "reap"
 #: Bytes of a session's directory, which takes the place of this many others in the environment that the kernel shows.
 _DIRECTORY_ROOM = 256
-#: Changes from test to test, and concerns nothing of ours; sessions get it all the same.
+#: Variables that change from test to test and that mray does not read; sessions get them all the same.
 _PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE})
 #: Limits, by number, that processes inherit.
 _LIMITS = range(16)
 
-#: What forks the nodes of this process's sessions, while somebody wants it.
+#: The template that forks the nodes of this process's sessions, while one is open.
 current: Template | None = None
-#: Who has forked a node, by its pid, until it is reaped.
+#: Pid of a node to the template that forked it, until it is reaped.
 _forked: dict[int, _Running] = {}
 
 
 class _Running:
-    """A template process and the driver's end of the conversation. One thread at a time."""
+    """A template process and the driver's end of its connection. One thread at a time."""
 
     def __init__(self, session_dir: str, environment: Mapping[str, str], inherited: tuple[Any, ...]) -> None:
         self.inherited = inherited
@@ -77,7 +77,7 @@ class _Running:
             theirs.close()
 
     def fork(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int:
-        """A new node's pid. OSError when the template is dead, or cannot."""
+        """Fork a node and return its pid. OSError when the template is dead, or cannot fork."""
         packet = marshal.dumps((_FORK, directory, dict(environment), os.getcwd()))
         if len(packet) > PACKET:
             raise OSError("the environment is too large")
@@ -90,7 +90,7 @@ class _Running:
             pid = self._hear()
         except OSError:
             raise
-        except BaseException:  # Ctrl-C: nobody will ask for that node
+        except BaseException:  # Ctrl-C: no caller gets that node's pid
             with contextlib.suppress(OSError):
                 processes.kill(self._hear())
             raise
@@ -123,19 +123,19 @@ class _Running:
 
 
 class Template:
-    """A driver's wish that its sessions be forked. Close it when the last one is over."""
+    """A driver's request that its sessions be forked. Close it when the last one is over."""
 
     def __init__(self) -> None:
         self._running: _Running | None = None
-        #: What a session that the template could not serve has inherited.
+        #: The inherited properties of a session that the template could not serve.
         self._missed: tuple[Any, ...] | None = None
         self._owner = os.getpid()
 
     def prepare(self, folder: str) -> None:
-        """Start the process, unless there is one that serves a session which begins now; `folder` is ours, and is there as long as it.
+        """Start the process, unless one runs that can serve a session which begins now. `folder` belongs to it, and must exist as long.
 
-        One that cannot serve it goes on, for those that come after; when the next session wants the same as this one, another takes its
-        place. OSError when none can be started.
+        A process that cannot serve it stays for later sessions; when the next session has the same properties as this one, another takes
+        its place. OSError when none can be started.
         """
         inherited = _inherited(os.environ)
         running = self._running
@@ -149,9 +149,9 @@ class Template:
             self._running = _Running(folder, os.environ, inherited)
 
     def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
-        """Fork a node: its pid. None when it is to be started by exec: nothing has happened then.
+        """Fork a node and return its pid. None when no node was forked and it is to be started by exec.
 
-        `descriptors`: what stands for its stdin and output, its listener, its lock.
+        `descriptors`: of its stdin, its output, its listener and its lock.
         """
         running = self._running
         if running is None or os.getpid() != self._owner or len(os.fsencode(directory)) > _DIRECTORY_ROOM:
@@ -177,7 +177,7 @@ def reap(pid: int) -> int | None:
 
 
 def _inherited(environment: Mapping[str, str]) -> tuple[Any, ...]:
-    """All that a process has from the one that starts it and that is not passed on for each session."""
+    """All properties that a process inherits from its parent and that are not passed on for each session."""
     with open("/proc/self/status", encoding="utf-8") as status:
         mask = next((line for line in status if line.startswith("Umask")), "")
     return (
@@ -200,8 +200,8 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
     pidfd = os.pidfd_open(parent)
     poll = select.poll()
     poll.register(driver, select.POLLIN)
-    poll.register(pidfd, select.POLLIN)  # what it forks may hold its end of the socket open for longer than it lives
-    # What lives now is never collected: a collection further down would write to, and so copy, every page.
+    poll.register(pidfd, select.POLLIN)  # nodes that it has forked may hold its end of the socket open for longer than it lives
+    # Objects that are alive now are never collected: a collection in a forked process would write to, and so copy, every page.
     gc.collect()
     gc.freeze()
     while os.getppid() == parent and all(fd != pidfd for fd, _events in poll.poll()):
@@ -232,7 +232,7 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
 
 
 def _answer(driver: socket.socket, well: bool, number: int) -> None:
-    with contextlib.suppress(OSError):  # it is dead: the next look tells
+    with contextlib.suppress(OSError):  # it is dead: the next `poll` shows it
         driver.send(marshal.dumps((well, number)))
 
 
@@ -244,7 +244,7 @@ def _reaped(pid: int) -> tuple[bool, int]:
 
 
 def _become_node(directory: str, environment: dict[str, str], folder: str, fds: list[int]) -> dict[str, Any]:
-    """What exec would have done. Returns the options of the session."""
+    """Set up descriptors, working directory and environment, as exec would have. Returns the options of the session."""
     # Through high numbers first: a source may be another one's target.
     null, log, listener, lock, driver = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds)
     for fd, target in ((null, 0), (log, 1), (log, 2), (listener, 3), (lock, 4), (driver, NODE_DRIVER)):

@@ -1,4 +1,4 @@
-"""A worker as the node's kernel side sees it: a pid, and the pipes that it prints to.
+"""A worker as a process of the kernel: a pid, and the pipes that it prints to.
 
 In the node; the records of `mray._runtime.processes.supervisor` and `mray._runtime.processes.wrapped`.
 """
@@ -9,7 +9,7 @@ from mray._ipc.output import LineSplitter
 
 
 class Stream:
-    """The reading end of what a worker prints to stdout or stderr."""
+    """The reading end of a worker's stdout or stderr."""
 
     __slots__ = ("fd", "heard", "held", "log", "number", "splitter")
 
@@ -19,27 +19,27 @@ class Stream:
         self.splitter = LineSplitter()
         #: The file that keeps a copy, opened with the first output.
         self.log = -1
-        #: When it last spoke, and since when the beginning of a line has been held back; 0.0: none is.
+        #: When the last output came, and since when the beginning of a line has been held back; 0.0: none is.
         self.heard = 0.0
         self.held = 0.0
 
 
 class WorkerProcess:
-    """A worker as the node's kernel side sees it."""
+    """A worker as a process of the kernel."""
 
     __slots__ = ("attempts", "noted", "pid", "process", "streams", "tail", "theirs", "work")
 
     def __init__(self, process: str, work: str = "") -> None:
         self.process = process
-        #: What it was started for (see `mray._scheduler.jobs`).
+        #: The name of the work that it was started for (see `mray._scheduler.jobs`).
         self.work = work
-        #: 0 until it has been forked, which has failed so often.
+        #: 0 until it has been forked; `attempts` that failed.
         self.pid = 0
         self.attempts = 0
         self.streams: list[Stream] = []
-        #: Its ends: of what it prints to stdout and stderr, of its connection to the node. Kept until it has been forked.
+        #: The worker's own ends of stdout, stderr and its connection to the node. Kept until it has been forked.
         self.theirs: list[int] = []
         #: The end of what it printed to either stream, in the order in which it was read.
         self.tail = b""
-        #: It has told the driver something, which is to hear of its end.
+        #: It has sent the driver a note, so that the driver is told of its end.
         self.noted = False

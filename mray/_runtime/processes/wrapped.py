@@ -1,4 +1,4 @@
-"""Workers that run under a profiler: their births, ends, and the time that the profiler gets to write what it has.
+"""Workers that run under a profiler: their starts, ends, and the time that the profiler gets to write its file.
 
 In the node, on its one thread, for the supervisor.
 
@@ -10,15 +10,15 @@ Note [wrapped workers]
       └──────────────── SIGCHLD: the profiler's end                     └── pidfd: the worker's end
 
 The profiler is our child, the worker is not: any number of processes may stand in between. So the worker is known by the pid that it says
-itself, its end is seen through a pidfd, and it is the worker that is killed, never the profiler: that one sees its program end, writes its
-file and ends too. Callers are told of the death at once; a profiler that is not done after MRAY_PROFILER_TIMEOUT is ended with everything
-it started, found by a variable in their environments. A profiler that ends before its worker takes it along.
+itself, its end is seen through a pidfd, and the worker is killed, never the profiler, which sees its program end, writes its
+file and ends too. Callers get the error of the death at once; a profiler that is not done after MRAY_PROFILER_TIMEOUT is ended with all
+processes that it started, found by a variable in their environments. When a profiler ends before its worker, the worker is ended too.
 
-How a worker ended is only told to its parent. We look into /proc before the parent has read it; failing that, the profiler's own exit
-code tells if it comes soon, as that of a shell does, and otherwise the death has no status.
+The kernel reports a worker's exit status to its parent only. The node looks into /proc before the parent has read it; failing that, it
+takes the profiler's own exit code if that comes soon, as a shell's is its child's, and otherwise the death has no status.
 
-What a profiler opens in the worker (a socket, a file) stays open, and descriptors of ours need not pass through it: the worker opens its
-lifeline by a path (see Note [lifeline] in `mray._ipc.process`), and comes to the node by name, as newcomers do.
+Descriptors that a profiler opens in the worker (a socket, a file) stay open, and the node's need not pass through it: the worker opens its
+lifeline by a path (see Note [lifeline] in `mray._ipc.process`), and connects to the node by name, as newcomers do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import LIFELINE_VARIABLE, PROCESS_VARIABLE, Wrapper, launch_wrapped
 from mray._runtime.processes.worker_process import WorkerProcess
 
-#: Seconds in which a wrapper's end may tell how its worker ended.
+#: Seconds in which a wrapper's exit code is taken for that of its worker.
 _STATUS_SECONDS = 0.5
 #: Exit codes that a wrapper gives for a worker that was killed by a signal start here, as with a shell.
 _SIGNALLED = 128
@@ -48,16 +48,16 @@ class _Wrapped:
 
     def __init__(self, worker: WorkerProcess, wrapper: int) -> None:
         self.worker = worker
-        #: The wrapper's pid; it is our child.
+        #: The wrapper's pid; it is a child of the node.
         self.wrapper = wrapper
         #: Watches the worker, once it has said its pid.
         self.pidfd = -1
-        #: Its death has been told.
+        #: Its death has been reported.
         self.announced = False
 
 
 class WrappedWorkers:
-    """All workers of the session that run under something else."""
+    """All workers of the session that run under a wrapper."""
 
     def __init__(
         self,
@@ -71,20 +71,20 @@ class WrappedWorkers:
         self._reactor = reactor
         self._session_dir = session_dir
         self._options = options
-        #: For the workers: the reading end, as another process of ours finds it.
+        #: The path of the lifeline's reading end, for the workers.
         self._lifeline = f"/proc/{os.getpid()}/fd/{lifeline}"
         self._on_died = on_died
-        #: The wrapper has ended too: nothing more comes out of the pipes.
+        #: Called when the wrapper has ended too, and no more output can come out of the pipes.
         self._on_finished = on_finished
         self._by_wrapper: dict[int, _Wrapped] = {}
         self._by_process: dict[str, _Wrapped] = {}
 
     def workers(self) -> list[WorkerProcess]:
-        """Those whose wrappers live."""
+        """Workers whose wrappers live."""
         return [wrapped.worker for wrapped in self._by_wrapper.values()]
 
     def start(self, worker: WorkerProcess, wrapper: Wrapper, variables: dict[str, str], null: int, interpreter: Sequence[str] = ()) -> int:
-        """Start a worker under its wrapper; the wrapper's pid. OSError when that cannot be."""
+        """Start a worker under its wrapper; returns the wrapper's pid. OSError when that fails."""
         descriptors = {0: null, 1: worker.theirs[0], 2: worker.theirs[1]}
         variables = {**variables, LIFELINE_VARIABLE: self._lifeline}
         pid = launch_wrapped(wrapper, self._session_dir, worker.process, variables, descriptors, interpreter, self._options)
@@ -93,18 +93,18 @@ class WrappedWorkers:
         return pid
 
     def joined(self, process: str, pid: int) -> None:
-        """A worker has said its pid. Nothing happens if it is not one of ours."""
+        """Watch a worker, now that it has told its pid; nothing if it has no wrapper."""
         wrapped = self._by_process.get(process)
         if wrapped is None:
             return
         wrapped.worker.pid = pid
         if pid == wrapped.wrapper:
-            return  # a profiler inside of the worker: it is our child
+            return  # a profiler inside of the worker: it is the node's child
         try:
             wrapped.pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             self._worker_ended(wrapped, 0)
-        except OSError:  # an old kernel: the wrapper's end tells
+        except OSError:  # an old kernel: the wrapper's end stands for the worker's
             pass
         else:
             self._reactor.add_fd(wrapped.pidfd, lambda events: self._worker_ended(wrapped, events))
@@ -122,7 +122,7 @@ class WrappedWorkers:
         return number in self._by_wrapper or any(number == wrapped.worker.pid for wrapped in self._by_wrapper.values())
 
     def kill(self, process: str) -> None:
-        """End the worker, and leave the wrapper to see it; before the worker has joined there is nothing to profile."""
+        """End the worker, and let the wrapper see that; end both while the worker has not joined and there is nothing to profile."""
         wrapped = self._by_process[process]
         if wrapped.worker.pid:
             processes.kill(wrapped.worker.pid)
@@ -144,7 +144,7 @@ class WrappedWorkers:
             self._end_everything(wrapped)
 
     def _end_everything(self, wrapped: _Wrapped) -> None:
-        # It is reaped only when we are told, so its pid is its own.
+        # It is reaped in `wrapper_ended` only, so its pid is not used again before.
         if wrapped.wrapper in self._by_wrapper:
             processes.kill(wrapped.wrapper)
         for pid in processes.with_variable(PROCESS_VARIABLE, wrapped.worker.process):
@@ -162,7 +162,7 @@ class WrappedWorkers:
             wrapped.pidfd = -1
 
     def wrapper_ended(self, pid: int, status: int) -> bool:
-        """A child of the node has ended. Returns whether it was a wrapper."""
+        """Handle the end of a child of the node. Returns whether it was a wrapper."""
         wrapped = self._by_wrapper.pop(pid, None)
         if wrapped is None:
             return False
@@ -178,9 +178,9 @@ class WrappedWorkers:
 
     # ------------------------------------------------------------------------------------ the end of the session
     def end_all(self, pump: Callable[[], None]) -> None:
-        """End all workers, and give their wrappers time to write. `pump` takes what they print meanwhile."""
+        """End all workers, and give their wrappers time to write. `pump` takes their output meanwhile."""
         until = monotonic() + settings.PROFILER_TIMEOUT.get()
-        # Who has not joined has nothing to write.
+        # A worker that has not joined has nothing to write.
         for process in list(self._by_process):
             self.kill(process)
         pidfds: dict[int, int] = {}

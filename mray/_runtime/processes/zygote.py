@@ -6,8 +6,8 @@
 It never runs user code (the modules that the session preloads apart), starts no thread and touches no GPU. The two talk over a
 pair of packet sockets, one marshalled tuple a packet.
 
-No exit status is ever lost: a dead child is looked at, reported, and only then reaped. If the zygote dies in between, the child goes to the
-node, which waits for it itself. When the node hangs up, the zygote ends every worker and cleans the session.
+No exit status is ever lost: a dead child's status is read, reported, and only then is the child reaped. If the zygote dies in between, the
+child becomes the node's, which reaps it. When the node hangs up, the zygote ends every worker and cleans the session.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
 from mray._runtime.processes.launch import PACKET
 
-#: Takes what a worker must know to join: ``session_dir, process, environment, options, node``. Returns its exit code.
+#: Runs a worker: takes the facts to join by, ``session_dir, process, environment, options, node``. Returns its exit code.
 WorkerMain = Callable[[dict[str, Any]], "int | None"]
 
 
@@ -64,7 +64,7 @@ class Zygote:
         speak_utf8()
         worker_main = load_worker_main()
         self._preload()
-        # What lives now is never collected: a collection in a worker would write to, and so copy, every page.
+        # Objects that are alive now are never collected: a collection in a worker would write to, and so copy, every page.
         gc.collect()
         gc.freeze()
 
@@ -92,7 +92,7 @@ class Zygote:
         for module in self._options.get("preload", ()):
             try:
                 importlib.import_module(module)
-            except BaseException as error:  # whatever the module raises, SystemExit too: workers do without it
+            except BaseException as error:  # any exception, SystemExit too: workers do without the module
                 sys.excepthook(*sys.exc_info())
                 self._tell("preload failed", module, f"could not be imported: {type(error).__name__}: {error}")
             threads, known = set(sys._current_frames()), threads
@@ -109,22 +109,22 @@ class Zygote:
             self._node_died()
 
     def _serve(self) -> dict[str, Any] | None:
-        """Take one packet. Returns what a worker starts with, in the forked worker."""
+        """Take one packet. Returns the facts that a worker starts with, in the forked worker."""
         try:
             packet, fds, cut = receive_fds(self._node, PACKET, WORKERS_ENDS)
         except ConnectionResetError:
-            packet = b""  # it died before it had read all that we said
+            packet = b""  # it died before it had read all packets
         if not packet:
             self._node_died()
         message = decode_message(packet)
         wrong = misfit(message)
         if wrong or message[0] != SPAWN:
-            raise ValueError(f"the node said what makes no sense to the zygote: {wrong or message[0]}")
+            raise ValueError(f"the node sent the zygote an invalid message: {wrong or message[0]}")
         # POINT zygote heard: message[0]
         _code, process, environment = message
         try:
             if cut:
-                raise OSError(errno.EMFILE, "")  # the kernel has kept what there was no room for
+                raise OSError(errno.EMFILE, "")  # the kernel has dropped descriptors that there was no room for
             # POINT about to fork
             pid = os.fork()
         except OSError as error:
@@ -159,7 +159,7 @@ class Zygote:
             os.waitpid(info.si_pid, 0)
 
     def _node_died(self) -> None:
-        """The kernel ends the workers when the node ends; see to it that they are gone, and that nothing of the session stays."""
+        """End the workers, as the kernel does when the node ends, and remove the session's files and memory; then end."""
         for pid in self._children:
             processes.kill(pid)
         clean_after_node(self._session_dir)
@@ -167,15 +167,15 @@ class Zygote:
 
 
 def speak_utf8() -> None:
-    """Print what the node reads, whatever the locale. Before there is a pipe in the place of a file: Python would look for its end."""
+    """Print UTF-8 for the node, in any locale. Before a pipe takes the place of a file: Python would seek to its end."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(encoding="utf-8", errors=stream.errors)  # type: ignore[union-attr]
 
 
 def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str, str]) -> None:
-    """What a new worker does first, before any user code: its own session, output, environment; tied to the node's life."""
-    with contextlib.suppress(PermissionError):  # a profiler has made it the first of its own already
+    """Set up a new worker before any user code: its kernel session, output, environment, and its lifeline to the node."""
+    with contextlib.suppress(PermissionError):  # a profiler has made it the leader of a session already
         os.setsid()
     # POINT becomes worker
     processes.die_with(lifeline)
@@ -194,12 +194,12 @@ def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
-        # A preloaded numpy has been seeded once, for all workers alike.
+        # A preloaded numpy was seeded once, with the same seed for all workers.
         numpy_random.seed()
 
 
 def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
-    """Run the worker; nothing that it raises may come back into the zygote's loop."""
+    """Run the worker; no exception of it may come back into the zygote's loop."""
     try:
         return worker_main(start) or 0
     except SystemExit as end:
@@ -212,7 +212,7 @@ def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
 def run_fresh_worker(
     lifeline: int, node: int, session_dir: str, process: str, environment: dict[str, str], options: dict[str, Any], main: WorkerMain
 ) -> int:
-    """The main function of a worker that was started by exec: its output and environment are in place already.
+    """Run a worker that was started by exec: its output and environment are in place already.
 
     `node`: its connection to the node, or -1.
     """

@@ -1,9 +1,9 @@
 """Where the persistent session of a user is found: one file, ``address``, beside the sessions of a temporary directory.
 
-Whoever starts, joins or ends one; the node too, which asks whether it is still the one that is named. The file holds the session's
-directory, its node's pid and when that process was started, so that the pid names one process for ever. It stands in the user's folder,
-which nobody else may enter, appears and goes as a whole, and counts for nothing unless somebody of the session holds its lock: a
-session that was killed, or that a reboot has ended, leaves a file that the next look takes away.
+In commands and drivers that start, join or end one; in the node, which checks whether the file still names it. The file holds the
+session's directory, its node's pid and that process's start time, so that the pid is unambiguous for ever. It lies in the user's folder,
+which no other user may enter, is written and removed as a whole, and is valid only while a process of the session holds its lock: a session
+that was killed, or that a reboot has ended, leaves a file that the next look removes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Address(NamedTuple):
     node_pid: int
     #: See `mray._ipc.process.start_of`.
     node_start: int
-    #: Of Python and of mray: a driver's must be the same.
+    #: Versions of Python and of mray: a driver's must be the same.
     versions: list[str]
 
     def node_lives(self) -> bool:
-        """Whether the node is that very process."""
+        """Whether the node's process lives."""
         return self.node_start != 0 and processes.start_of(self.node_pid) == self.node_start
 
 
 def versions() -> list[str]:
-    """Of this process's Python and mray."""
+    """The versions of this process's Python and mray."""
     return [".".join(map(str, sys.version_info[:2])), __version__]
 
 
@@ -85,13 +85,13 @@ def _read(parent: str) -> Address | None:
             os.fsencode("" if address is None else address.session_dir)
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    # A damaged file is no address, rather than one that fails whoever uses it.
+    # A damaged file is no address, rather than one that fails in its user.
     return None if address is None or [type(fact) for fact in address] != [str, int, int, list] or "\0" in address.session_dir else address
 
 
 @contextlib.contextmanager
 def only_one(parent: str) -> Iterator[None]:
-    """While a session is being started: whoever else starts one under `parent` waits. A process that dies lets go."""
+    """Held while a session is being started under `parent`: other starts wait. The end of the process releases it."""
     fd = os.open(os.path.join(parent, _STARTING), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

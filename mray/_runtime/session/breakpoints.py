@@ -1,15 +1,15 @@
-"""``breakpoint()`` in a task or an actor: the debugger of a worker, and whoever comes to use it.
+"""``breakpoint()`` in a task or an actor: the debugger of a worker, and the terminal that attaches to it.
 
 ::
 
     worker: breakpoint() ── socket <session>/debug/<pid>-<n>, its facts beside it ──┐
        │  └── note to the driver: "I wait at file:line"                            ├──▶ pdb talks over it
-       └── waits until somebody connects ◀── driver's printing thread, or `mray debug`
+       └── waits until a terminal connects ◀── driver's printing thread, or `mray debug`
 
-The session's directory is ours alone and the socket 0600: nobody else connects, and nothing listens on a network. A worker that waits is
-ended like any other one, with its node. Where nobody could come (the driver has no terminal) it does not wait: `breakpoint` raises.
+The session's directory is private and the socket 0600: no other user connects, and nothing listens on a network. A worker that waits is
+ended like any other one, with its node. Where no terminal could attach (the driver has none) it does not wait: `breakpoint` raises.
 
-The driver debugs in its own terminal while its main thread waits for a result, since nothing else reads the terminal then; its other
+The driver debugs in its own terminal while its main thread waits for a result, because no other code reads the terminal then; its other
 output is held back meanwhile.
 """
 
@@ -45,7 +45,7 @@ class Stop(NamedTuple):
     """A worker that waits at a breakpoint."""
 
     session_dir: str
-    #: Where it listens.
+    #: The socket that it listens at.
     path: str
     pid: int
     #: The task or actor, as in the prefix of its output.
@@ -59,11 +59,11 @@ class Stop(NamedTuple):
 
 # ------------------------------------------------------------------------------------------------ workers
 class Breakpoints:
-    """What ``breakpoint()`` does in a worker."""
+    """Handles ``breakpoint()`` in a worker."""
 
     def __init__(self, session_dir: str, has_terminal: bool, name: Callable[[], str]) -> None:
         self._session_dir = session_dir
-        #: Whether the driver has one.
+        #: Whether the driver has a terminal.
         self._has_terminal = has_terminal
         self._numbers = itertools.count(1)
         #: The task or actor that runs.
@@ -80,7 +80,7 @@ class Breakpoints:
         self.stop(sys._getframe(1))
 
     def stop(self, frame: FrameType) -> None:
-        """Debug `frame`, as soon as somebody comes to do it. RuntimeError where nobody could."""
+        """Debug `frame` once a terminal attaches. RuntimeError where none could."""
         mode = settings.BREAKPOINT.get()
         if mode not in _MODES:
             raise ValueError(f"MRAY_BREAKPOINT={mode!r}: expected one of {', '.join(_MODES)}")
@@ -139,13 +139,13 @@ _here: Breakpoints | None = None
 
 
 def current() -> Breakpoints | None:
-    """Those of this worker; None in a driver."""
+    """The `Breakpoints` of this worker; None in a driver."""
     return _here
 
 
 # ------------------------------------------------------------------------------------------------ visitors
 def stops(session_dir: str) -> Iterator[Stop]:
-    """The workers of a session that wait at a breakpoint and to whom nobody has come yet, the longest first."""
+    """The workers of a session that wait at a breakpoint without a terminal, the longest waiting first."""
     found = []
     folder = os.path.join(session_dir, FOLDER)
     try:
@@ -159,7 +159,7 @@ def stops(session_dir: str) -> Iterator[Stop]:
         try:
             with open(path + ".json", encoding="utf-8") as file:
                 facts = json.load(file)
-            # Of an empty text the kernel's file would be that of the whole machine.
+            # With an empty pid the kernel's file would be that of the whole machine.
             if isinstance(facts["pid"], int) and facts.pop("start") == processes.start_of(facts["pid"]):
                 found.append(Stop(session_dir=session_dir, path=path, **{**facts, "since": float(facts["since"])}))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # gone, or damaged
@@ -196,12 +196,12 @@ def attach(path: str, stdin: int = 0, stdout: int = 1) -> bool:
                 if not typed:
                     poll.unregister(stdin)
                     connection.shutdown(socket.SHUT_WR)
-                with contextlib.suppress(OSError):  # it ends: the next read tells
+                with contextlib.suppress(OSError):  # the worker has ended: the next read shows it
                     connection.sendall(typed)
 
 
 def has_terminal() -> bool:
-    """Whether this process can be talked to: somebody types and reads."""
+    """Whether stdin and stdout of this process are a terminal."""
     try:
         return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
     except ValueError:  # closed
@@ -209,7 +209,7 @@ def has_terminal() -> bool:
 
 
 class Visitor:
-    """Brings breakpoints to the driver's terminal. In its printing thread."""
+    """Attaches the driver's terminal to breakpoints. In its printing thread."""
 
     #: How often to look whether the main thread waits, while a worker does.
     LOOK_SECONDS = 0.05
@@ -220,7 +220,7 @@ class Visitor:
 
     @property
     def waits(self) -> bool:
-        """Whether there is a worker to go to."""
+        """Whether a worker waits for a terminal."""
         return bool(self._pending)
 
     def announce(self, pid: int, name: str, said: dict[str, Any]) -> None:
@@ -236,7 +236,7 @@ class Visitor:
         self.look()
 
     def look(self) -> None:
-        """Go to a worker, if this is the time. Blocks until it goes on."""
+        """Attach to a waiting worker if the main thread waits for a result. Blocks until the worker goes on."""
         while self._pending and not self._closed:
             path = self._pending[0]
             if os.path.exists(path):
@@ -246,12 +246,12 @@ class Visitor:
             del self._pending[0]
 
     def close(self) -> None:
-        """The session has ended."""
+        """Forget all stops: the session has ended."""
         self._closed = True
 
 
 def _main_thread_waits() -> bool:
-    """Whether the main thread is in a wait of ours, and so reads no terminal."""
+    """Whether the main thread waits inside mray, and so reads no terminal."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
         if frame.f_code is reactor.Reactor.wait_until.__code__:

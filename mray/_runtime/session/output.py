@@ -1,11 +1,11 @@
-"""What workers print, on the driver's own streams; and what they say beside it, about progress bars and breakpoints.
+"""The output of workers on the driver's own streams, and their notes about progress bars and breakpoints.
 
-In the driver. Whatever thread reads puts lines into a queue; one thread prints them, so that a terminal that is slow or stopped holds up
-nothing else. What comes faster than it is printed is counted and left to the log files.
+In the driver. The thread that reads puts lines into a queue; one thread prints them, so that a terminal that is slow or stopped holds up no
+other work. Lines that come faster than they are printed are counted and left to the log files.
 
-On a terminal and in a notebook each line gets the name and pid of who printed it, and equal lines of several workers (numbers apart) are
-printed once; how often they were repeated follows a few seconds later, or when the session ends. Elsewhere a program reads the lines:
-they come as they were written, each of them. Settings turn either on or off.
+On a terminal and in a notebook each line gets the name and pid of its worker, and equal lines of several workers (numbers apart) are
+printed once; the count of repetitions follows a few seconds later, or when the session ends. Elsewhere a program reads the lines: each is
+printed as it was written. Settings turn either on or off.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ class OutputPrinter:
         self._put = 0
         self._taken = 0
         self._unshown = 0
-        #: By stream: whose line has begun to be shown and has not ended, a pid and a name; and whether its beginning has a line to itself.
+        #: By stream: pid and name of the worker whose line was begun and has not ended; and whether its beginning has a line to itself.
         self._begun: dict[int, tuple[int, str, bool]] = {}
         self._visitor = Visitor()
-        # Now: the first line may come when the interpreter ends, and then no thread can be started any more.
+        # Now: the first line may come while the interpreter ends, when no thread can be started any more.
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="mray-output", daemon=True)
         self._thread.start()
 
     def on_output(self, _node: Any, pid: int, stream: int, name: str, text: str) -> None:
-        """OUTPUT: lines of one worker, the last perhaps without its end so far, or a note. Returns at once.
+        """OUTPUT: queue lines of one worker, the last perhaps without its end so far, or a note. Returns at once.
 
         Called in the reading thread, with the client's lock.
         """
@@ -87,7 +87,7 @@ class OutputPrinter:
         self._queue.put((pid, stream, name, text))
 
     def flush(self) -> None:
-        """Print what has come, say what has been counted and not yet told, and end. Blocks as long as the driver's streams do."""
+        """Print the queue and the counts of repeated lines, and end. Blocks as long as the driver's streams do."""
         self._visitor.close()
         if self._thread is not None:
             self._queue.put(None)
@@ -115,14 +115,14 @@ class OutputPrinter:
             try:
                 self._take(*output)
             except Exception:
-                # A bug of ours: it must not silence everybody.
+                # A bug of mray: it must not silence all workers.
                 logger.exception("printing failed")
             self._taken += len(output[3])
             if self._queue.empty():
                 bars.unhide()
 
     def _patience(self) -> float | None:
-        """Seconds until there is something to do even if nothing comes."""
+        """Seconds until the next action that needs no new line; None for none."""
         if self._visitor.waits:
             return self._visitor.LOOK_SECONDS
         if not self._seen:
@@ -142,7 +142,7 @@ class OutputPrinter:
         prefixed = (shown_to_person if self._prefix is None else self._prefix) or not pid
         deduplicated = shown_to_person if self._deduplicate is None else self._deduplicate
         head = "" if not prefixed else f"({name}) " if not pid else f"({name} pid={pid}) " if name else f"(pid={pid}) "
-        # Not splitlines: a carriage return, a form feed and others end no line of a program that reads this.
+        # Not splitlines: a carriage return, a form feed and others end no line for a program that reads this.
         lines = text.split("\n")
         as_written = not head and not deduplicated
         continues = self._begun.get(stream) == (pid, name, not as_written)
@@ -164,7 +164,7 @@ class OutputPrinter:
             _print(stream, "".join(f"{head}{line}\n" for line in lines))
 
     def _end_line(self, stream: int) -> None:
-        """Somebody else prints, or nobody does any more: what stands there has its line to itself."""
+        """End the line that was begun: another worker prints, or no more output comes."""
         _pid, _name, has_line = self._begun.pop(stream, (0, "", True))
         if not has_line:
             _print(stream, "\n")
@@ -192,7 +192,7 @@ class OutputPrinter:
             self._seen[key] = _Repeated(pid, stream, now)
             _print(stream, shown + "\n")
         elif seen.pids == {pid}:
-            _print(stream, shown + "\n")  # one process that repeats itself is not a crowd
+            _print(stream, shown + "\n")  # repetitions of one process are all shown
         else:
             seen.pids.add(pid)
             seen.count += 1
@@ -212,12 +212,12 @@ class OutputPrinter:
 
 
 def for_a_person(stream: TextIO | None) -> bool:
-    """Whether somebody looks at a stream of the driver: a terminal, or the output of a notebook."""
+    """Whether a person reads a stream of the driver: a terminal, or the output of a notebook."""
     if "ipykernel" in sys.modules:
         return True
     try:
         return stream is not None and stream.isatty()
-    except (ValueError, AttributeError):  # closed, or something of the user's
+    except (ValueError, AttributeError):  # closed, or an object of the user's
         return False
 
 

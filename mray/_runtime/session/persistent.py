@@ -7,15 +7,15 @@
     driver ──reads ``address``──▶ HELLO + job ──▶ node: job 02000000, its namespace, its workers
     mray stop ──SIGTERM──▶ node: tells the drivers, ends all, removes every name; SIGKILL if it does not
 
-The node watches who has started it until the session is named: a `mray start` that is killed in the middle leaves nothing. From then on
-only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote removes the names, and
-every driver is told; a driver also looks itself whether anybody was left to clean.
+The node watches the process that has started it until the session is named: a `mray start` that is killed in the middle leaves nothing.
+From then on only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote removes the names, and
+every driver gets an error; a driver also cleans itself if no zygote was left.
 
-A driver takes only its own work with it: see `mray._scheduler.jobs` for what that is. Its workers run where it runs (``sys.path``, working
-directory), in the environment variables of `mray start`.
+The end of a driver ends only its own work (`mray._scheduler.jobs`). Its workers run with its ``sys.path`` and working directory, and the
+environment variables of `mray start`.
 
-Rejected: giving all sessions the ability (a private session is nobody's business but its driver's, and needs no name), and a listener on
-the network (connect over ssh and be a driver there).
+Rejected: letting drivers join every session (a private session concerns only its driver, and needs no name), and a listener on the network
+(connect over ssh and be a driver there).
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from mray.exceptions import RaySystemError
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
 
-#: Seconds that a node may take to end all that is below it, before `stop` kills it.
+#: Seconds that a node may take to end all processes below it, before `stop` kills it.
 STOP_SECONDS = 20.0
 #: Seconds that a driver waits for a dead node to be gone.
 _GONE_SECONDS = 1.0
 #: Seconds that it waits for the zygote to have cleaned after that node, and between two looks.
 _CLEAN_SECONDS, _CLEAN_LOOK = 10.0, 0.002
-#: As long as it takes: the node answers when it is there, and when it dies its socket says so.
+#: As long as it takes: the node answers when it is there, and when it dies its socket hangs up.
 _FOR_EVER = 86_400.0
 
 _NONE_RUNS = (
@@ -71,7 +71,7 @@ _NONE_RUNS = (
 
 
 class AlreadyRunningError(RuntimeError):
-    """There is a persistent session under this temporary directory; `address` is where."""
+    """Raised when a persistent session runs already under this temporary directory: `address`."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(f"a session is running already in {address.session_dir} (node pid {address.node_pid}); end it with mray stop")
@@ -108,7 +108,7 @@ def start_persistent(options: SessionOptions) -> Address:
 
 
 def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: bool = False) -> bool:
-    """End a persistent session with every process of it; True if it did so in order.
+    """End a persistent session with every process of it; True if the node ended it in order.
 
     Blocks until nothing of it is left: SIGTERM to the node, SIGKILL after `patience` seconds or at once with `force`.
     """
@@ -176,12 +176,12 @@ def _named(address: str) -> Address:
 
 
 class JoinedSession(SessionHold):
-    """A driver's hold on a session that is not its own: it goes on when this driver leaves."""
+    """A driver's hold on a persistent session, which goes on when this driver leaves."""
 
     def __init__(self, address: Address, client: Client) -> None:
         super().__init__(address.session_dir, client)
         self._address = address
-        #: Nothing of this driver's work runs any more.
+        #: Whether none of this driver's work runs any more.
         self._left = False
         client.from_node.on({m.LEFT: self._on_left})
 
@@ -192,12 +192,12 @@ class JoinedSession(SessionHold):
         return self._left or super()._is_over()
 
     def _node_lost(self) -> BaseException | None:
-        """It has ended, in order or not; unless it lives and listens to this driver no more."""
+        """The error of a session that has ended, in order or not; None when the node lives and only this driver's connection broke."""
         if not self._holds() or self.client.node.refused:
             return None
         pid = self._address.node_pid
         status = _await_end(self._address)
-        # The zygote cleans now, or it is dying too: whoever comes last cleans.
+        # The zygote cleans now, or it is dying too: the last process cleans.
         deadline = time.monotonic() + _CLEAN_SECONDS
         while is_alive(self.directory) and time.monotonic() < deadline:
             time.sleep(_CLEAN_LOOK)
@@ -219,18 +219,18 @@ def join_session(options: SessionOptions) -> JoinedSession:
     check_preload(options)
     allow_descriptors()
     failed_calls.clear()
-    wishes = choose_job(options, place_of_driver(options.preload))
-    take_files(wishes, address.session_dir)
+    job_spec = choose_job(options, place_of_driver(options.preload))
+    take_files(job_spec, address.session_dir)
     client = Client(address.session_dir, os.urandom(8).hex(), m.ROLE_DRIVER)
     process_snapshot.listen(client)
-    client.wishes = wishes
+    client.job_spec = job_spec
     session = JoinedSession(address, client)
     try:
         client.join()
     except BaseException as error:
         client.close()
         if isinstance(error, OSError):
-            raise ConnectionError(f"the session in {address.session_dir} does not take this driver: {error}") from error
+            raise ConnectionError(f"the session in {address.session_dir} did not admit this driver: {error}") from error
         raise
     client.facts["address"] = address.session_dir
     client.reactor.guard.install()
@@ -238,7 +238,7 @@ def join_session(options: SessionOptions) -> JoinedSession:
 
 
 def _await_end(address: Address) -> int | None:
-    """Wait a moment for the node to be dead; its status if that can be known (it is nobody's child here)."""
+    """Wait a moment for the node to be dead; its status if that can be read (it is no child of this process)."""
     try:
         pidfd = os.pidfd_open(address.node_pid)
     except OSError:

@@ -1,10 +1,10 @@
 """The progress bars of a session, drawn together by its driver.
 
-In the driver, in the thread that prints what workers print and in those of the program that have bars of their own; one lock guards them
-all. A bar's state comes as a dict (`mray.experimental.tqdm_ray`). The bars of one process stand together, the processes in the order in
-which they came; each bar has a line of its own below whatever is printed.
+In the driver, in the thread that prints the output of workers and in threads of the program that have bars of their own; one lock guards
+them all. A bar's state comes as a dict (`mray.experimental.tqdm_ray`). The bars of one process stand together, the processes in the order
+of their first bars; each bar has a line of its own below all output.
 
-The drawing is tqdm's. Without that package bars are not shown, and a warning says so once.
+tqdm draws the bars. Without that package bars are not shown, and one warning is logged.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class _Bar:
 
 
 class BarBoard:
-    """All bars of the process."""
+    """All bars that this process draws."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._bars: dict[str, _Bar] = {}
-        #: Processes in the order in which they came.
+        #: Processes in the order of their first bars.
         self._processes: list[Any] = []
         self._hidden = False
         self._kind: Callable[..., Any] | None = None
@@ -91,7 +91,7 @@ class BarBoard:
             drawn.refresh()
 
     def _close(self, bar: _Bar) -> None:
-        """What it has come to stays on the screen, above the others."""
+        """Close a bar; its last state stays on the screen, above the others."""
         self._clear()
         bar.drawn.pos = 0
         bar.drawn.close()
@@ -129,7 +129,7 @@ class BarBoard:
                 bar.drawn.clear()
 
     def hide_bars(self) -> None:
-        """Take the bars off the screen: something is going to be printed."""
+        """Take the bars off the screen before other output is printed."""
         with self.lock:
             self._clear()
             self._hidden = True
@@ -143,7 +143,7 @@ class BarBoard:
                     bar.drawn.refresh()
 
     def forget(self, pid: int) -> None:
-        """A process has ended: its bars stay on the screen as they were."""
+        """Drop the bars of a process that has ended; they stay on the screen as they were."""
         with self.lock:
             for bar in [bar for bar in self._bars.values() if bar.state["pid"] == pid]:
                 self._close(bar)
@@ -151,7 +151,7 @@ class BarBoard:
                 self._processes.remove(pid)
 
     def forget_others(self) -> None:
-        """All processes but this one have ended."""
+        """Drop the bars of all processes but this one: they have ended."""
         with self.lock:
             for pid in [pid for pid in self._processes if pid != os.getpid()]:
                 self.forget(pid)
@@ -183,24 +183,24 @@ def unhide() -> None:
 
 
 def forget(pid: int) -> None:
-    """A process has ended."""
+    """`BarBoard.forget`, if there are any bars."""
     if _board is not None:
         _board.forget(pid)
 
 
 def close_others() -> None:
-    """The session has ended."""
+    """`BarBoard.forget_others`, if there are any bars: the session has ended."""
     if _board is not None:
         _board.unhide_bars()
         _board.forget_others()
 
 
 def safe_print(*values: Any, **options: Any) -> None:
-    """`print` that leaves bars whole; while there are bars, it stands in the place of `print` (see MRAY_TQDM_PATCH_PRINT)."""
+    """Print without breaking bars; while there are bars, this takes the place of `print` (see MRAY_TQDM_PATCH_PRINT)."""
     if options.get("file") not in (sys.stdout, sys.stderr, None) or _board is None:
         _print(*values, **options)
         return
-    # Others must not draw in between.
+    # Other threads must not draw in between.
     with _board.lock:
         _board.hide_bars()
         try:

@@ -14,7 +14,7 @@ _READ_BYTES = 4096
 
 
 class _Terminal:
-    """The other end as a text file. That it has gone is the end of the input, and no error of the program that is debugged."""
+    """The other end as a text file. Its end is the end of the input, and no error of the debugged program."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -33,16 +33,16 @@ class _Terminal:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: output is written at once."""
 
     def isatty(self) -> bool:
         return False
 
     def close(self) -> None:
-        """Hang up. Waits until the other end has shown everything, so that what the program prints next comes behind it."""
+        """Hang up. Waits until the other end has shown all output, so that later output of the program comes behind it."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
-            while self._connection.recv(_READ_BYTES):  # typed too late
+            while self._connection.recv(_READ_BYTES):  # input that was typed too late
                 pass
         with contextlib.suppress(OSError):
             self._lines.close()
@@ -83,7 +83,7 @@ class RemotePdb(pdb.Pdb):
     do_q = do_exit = do_quit
 
     def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
-        """Behind the user's outermost function there is nothing to debug."""
+        """Hang up when the user's outermost function returns: behind it there is nothing to debug."""
         result = super().dispatch_return(frame, arg)
         caller = frame.f_back
         if caller is None or str(caller.f_globals.get("__name__", "")).partition(".")[0] == _OURS:

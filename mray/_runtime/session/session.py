@@ -1,11 +1,11 @@
-"""A private session as its driver has it: started, joined, ended. (Of those that drivers share see `mray._runtime.session.persistent`.)
+"""A private session on its driver's side: starting, joining and ending it. (For shared ones see `mray._runtime.session.persistent`.)
 
 In the driver. `start_session` makes the session's directory and its listening socket, starts the node, and connects to it at once: the
 connection waits in the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's
-log says why.
+log has the reason.
 
-The directory is locked (flock) from before it has its name. The open file is inherited by node and zygote, so the lock is free only
-when all three are dead, and then the next `init` sweeps what is left.
+The directory is locked (flock) before it gets its name. The open file is inherited by node and zygote, so the lock is free only when all
+three are dead, and then the next `init` removes the directory.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds that the node may take to end before it is ended. It waits for nothing but the kernel, and for profilers.
+#: Seconds that the node may take to end before it is killed. It waits only for the kernel, and for profilers.
 _END_SECONDS = 20.0
-#: As many when it cannot be told that it is to end, and sees it by itself.
+#: As many when SHUTDOWN cannot be sent, and the node has to see the hang-up.
 _CUT_SECONDS = 2.0
-#: Share of the memory that objects may take by default, and of what is then left, what tasks may ask for as "memory".
+#: Share of the memory that objects may take by default, and share of the rest that tasks may ask for as "memory".
 _STORE_SHARE = 0.3
-#: Who has imported one of these means to use compiled graphs (see `mray._backends.lazy_graphs`).
+#: A driver that has imported one of these is going to use compiled graphs (see `mray._backends.lazy_graphs`).
 _SIGNS_OF_GRAPHS = ("mray.dag", "mray._graph")
 #: A place for temporary files that is on a disk everywhere.
 _ON_DISK = "/var/tmp"
@@ -75,12 +75,12 @@ class SessionHold(ABC):
         self.client = client
         self._owner = os.getpid()
         self._ended = False
-        #: Why the session ends, if the node has said so.
+        #: Why the session ends, if the node has sent that.
         self._ending = ""
         self._attach(client)
         main = sys.modules.get("__mp_main__")
         if main is not None:
-            # A spawned child of multiprocessing has the user's script by this name, which means nothing in a worker.
+            # A spawned child of multiprocessing has the user's script by this name, which workers do not have.
             import cloudpickle  # noqa: PLC0415  (10 ms, while the node starts)
 
             cloudpickle.register_pickle_by_value(main)
@@ -93,7 +93,7 @@ class SessionHold(ABC):
         self._ending = text
 
     def or_end(self, begin: Callable[[], T]) -> T:
-        """Call `begin`, which may start a thread; where there is none to be had, the session ends before the error is raised."""
+        """Call `begin`, which may start a thread; if that fails, the session ends before the error is raised."""
         try:
             return begin()
         except BaseException:
@@ -101,7 +101,7 @@ class SessionHold(ABC):
             raise
 
     def end(self) -> None:
-        """End what this driver has asked for and pass on its last output: of a session of its own every process, and nothing is left.
+        """End all work of this driver and pass on its last output; a session of its own ends with every process, and nothing is left.
 
         Blocks for milliseconds; calling twice is safe.
         """
@@ -127,12 +127,12 @@ class SessionHold(ABC):
         return not self._ended and os.getpid() == self._owner
 
     def _is_over(self) -> bool:
-        """Whether the node has done all that `end` asks of it."""
+        """Whether the node has done all that `end` waits for."""
         return self.client.node.closed
 
     @abstractmethod
     def _node_lost(self) -> BaseException | None:
-        """The node hung up. Returns what everybody who waits is told."""
+        """The error for all waiters after the node has hung up."""
 
 
 class Session(SessionHold):
@@ -142,7 +142,7 @@ class Session(SessionHold):
         super().__init__(directory, client)
         self.node_pid = node_pid
         self._lock = lock
-        #: How this process's lines are counted, and so the workers' (see `mray._runtime.processes.line_coverage`).
+        #: How the lines of this process and of its workers are measured (see `mray._runtime.processes.line_coverage`).
         self.coverage: dict[str, Any] | None = None
 
     def end(self) -> None:
@@ -161,18 +161,18 @@ class Session(SessionHold):
         if self.client.reactor.closed_descriptors.error is None:
             os.close(self._lock)
 
-    def renew(self) -> Client:
-        """End all that this driver has asked for, and return the client that begins anew in the same session, with idle workers.
+    def reset(self) -> Client:
+        """End all work of this driver, and return a new client in the same session, with idle workers.
 
         Blocks until no process and no resource of it is left: well under a millisecond when there is nothing to end. Raises when the
-        node dies meanwhile. Refs and handles of before raise errors that say so.
+        node dies meanwhile. Refs and handles from before the reset raise errors that name it.
         """
         old, sock = self.client, None
         old.on_node_lost = lambda: reset_error() if self._holds() else None
         old.entry.ended = RESET
         with old.lock:
             old.leases.give_back_idle()
-        with contextlib.suppress(OSError):  # the node has died, as we shall see
+        with contextlib.suppress(OSError):  # the node has died, which the wait below finds
             sock = old.connect(NODE)
         old.node.send((m.RESET,))
         old.reactor.wait_until(self._is_over)
@@ -193,7 +193,7 @@ class Session(SessionHold):
         return client
 
     def _node_lost(self) -> BaseException | None:
-        """Ours to clean when it did not end in order."""
+        """As `SessionHold._node_lost`; this driver cleans when the node did not end in order."""
         if not self._holds():
             return None
         status = reap_node(self.node_pid, 1.0)
@@ -227,7 +227,7 @@ def start_session(options: SessionOptions) -> Session:
     except BaseException:
         end_node(directory, lock, pid)
         raise
-    # The driver needs them for its first task; imported now, they cost nothing, because the node is not ready yet.
+    # The driver needs these for its first task; imported now they cost no time, because the node is not ready yet.
     importlib.import_module("cloudpickle")
     importlib.import_module("hashlib")
     try:
@@ -244,14 +244,14 @@ def start_session(options: SessionOptions) -> Session:
 
 
 def check_preload(options: SessionOptions) -> None:
-    """ImportError for a module that is not there."""
+    """ImportError for a module that cannot be found."""
     for module in options.preload:
         if importlib.util.find_spec(module) is None:
             raise ImportError(f"init(preload=...): there is no module named {module!r}")
 
 
 def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None = None) -> tuple[str, int, int]:
-    """Make a session's directory and start its node; the directory, the descriptor of its lock, and the node's pid.
+    """Make a session's directory and start its node; returns the directory, the descriptor of its lock, and the node's pid.
 
     The node's socket takes connections from now on; they are answered when it is there. Raises RaySystemError where the disk is full.
     """
@@ -297,7 +297,7 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
 
 
 def _disk_for(directory: str) -> str | None:
-    """Where objects go that memory has no room for, when the session's own directory is in memory itself; None: there all the same."""
+    """A directory on disk for objects that memory has no room for, when the session's own directory is in memory; else None."""
     if discovery.lies_in_memory(directory) and not discovery.lies_in_memory(_ON_DISK):
         with contextlib.suppress(OSError):
             return private_directory(os.path.join(_ON_DISK, f"mray-{os.getuid()}"))
@@ -305,7 +305,7 @@ def _disk_for(directory: str) -> str | None:
 
 
 def end_node(directory: str, lock: int, pid: int) -> str:
-    """The session could not start: end what there is of it. Returns the end of the node's log."""
+    """End the processes of a session that could not start, and remove it. Returns the end of the node's log."""
     log_text = last_lines(directory) or _complaint_of_disk(directory)
     kill(pid)
     reap_node(pid, _END_SECONDS)
@@ -315,7 +315,7 @@ def end_node(directory: str, lock: int, pid: int) -> str:
 
 
 def _complaint_of_disk(directory: str) -> str:
-    """What to say of a node that has said nothing, when it could not."""
+    """The reason of a node that could not write its log, because the disk is full; "" otherwise."""
     with contextlib.suppress(OSError):
         facts = os.statvfs(directory)
         if not facts.f_bavail or (facts.f_files and not facts.f_favail):
@@ -324,8 +324,8 @@ def _complaint_of_disk(directory: str) -> str:
 
 
 def allow_descriptors() -> None:
-    """Raise the soft limit of open files, for this process and all of the session: each actor is a connection, each view of an object
-    a mapping. RaySystemError where far too few are allowed.
+    """Raise the soft limit of open files, for this process and those that it starts: each actor is a connection, each view of an object a
+    mapping. RaySystemError where far too few are allowed.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _LEAST_DESCRIPTORS:
@@ -336,7 +336,7 @@ def allow_descriptors() -> None:
 
 
 def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict[str, Any]:
-    """What the session's processes are started with: builtin values, everything that was left open decided.
+    """The options that the session's processes are started with: builtin values, with all defaults filled in.
 
     A `persistent` session begins without a job.
     """
@@ -387,7 +387,7 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
 
 
 def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> dict[str, Any]:
-    """This driver's job, as the node wants it (see `mray._runtime.node.jobs`)."""
+    """This driver's job specification (see `mray._runtime.node.jobs`)."""
     runtime_env = reduce_environment(options.runtime_env)
     return {
         "namespace": options.namespace or settings.NAMESPACE.get() or os.urandom(16).hex(),
@@ -403,7 +403,7 @@ def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> 
 
 
 def take_files(job: dict[str, Any], directory: str) -> None:
-    """Take over into the session's directory what files the job's environment names, which may be gone when its first worker starts."""
+    """Take the files that the job's environment names over into the session's directory: they may be gone when a worker starts."""
     if "working_dir" in job["runtime_env"] or "py_modules" in job["runtime_env"]:
         job["runtime_env"] = take_over(job["runtime_env"], directory)
         job["env"] = variables_of(job["runtime_env"])
@@ -415,12 +415,12 @@ def make_directory(base: str | None) -> tuple[str, int]:
     moment = time.strftime("%Y-%m-%d_%H-%M-%S")
     name = f"session_{moment}_{os.getpid()}_{os.urandom(4).hex()}"
     reaper.sweep(parent)
-    # It gets its name when it is locked: what has the name and no lock is dead.
+    # It gets its name once it is locked: a directory with the name and without a lock belongs to a dead session.
     hidden = os.path.join(parent, "." + name)
     os.mkdir(hidden, 0o700)
     if os.lstat(hidden).st_mode & 0o700 != 0o700:
         os.rmdir(hidden)
-        raise PermissionError("the umask of this process takes its own user's rights away from what it makes: set one like 0o077")
+        raise PermissionError("the umask of this process takes its own user's rights away from new directories: set one like 0o077")
     # POINT directory made
     lock = -1
     try:
@@ -438,7 +438,7 @@ def make_directory(base: str | None) -> tuple[str, int]:
 
 
 def private_directory(path: str) -> str:
-    """Make a directory of our own, or see that it is: PermissionError when somebody else could have made it, or could replace it."""
+    """Make a private directory, or check that it is one: PermissionError when another user could have made it, or could replace it."""
     parent = os.path.dirname(path)
     os.makedirs(parent, 0o755, exist_ok=True)
     _check_way(parent)
@@ -454,7 +454,7 @@ def private_directory(path: str) -> str:
 
 
 def _check_way(path: str) -> None:
-    """PermissionError when anybody may rename what lies on the way to `path`."""
+    """PermissionError when other users may rename a directory above `path`."""
     path = os.path.realpath(path)
     while True:
         mode = os.stat(path).st_mode
@@ -469,7 +469,7 @@ def _check_way(path: str) -> None:
 
 
 def reap_node(pid: int, timeout: float) -> int | None:
-    """Wait until the node is dead (SIGKILL after `timeout` seconds) and reap it; its status if it is ours to know."""
+    """Wait until the node is dead (SIGKILL after `timeout` seconds) and reap it; its status if it can be read."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -486,7 +486,7 @@ def reap_node(pid: int, timeout: float) -> int | None:
     try:
         _pid, status = os.waitpid(pid, 0)
     except ChildProcessError:
-        return template.reap(pid)  # if none has forked it: the program ignores SIGCHLD, or waits for all its children
+        return template.reap(pid)  # a template's child; else the program ignores SIGCHLD, or waits for all its children
     return os.waitstatus_to_exitcode(status)
 
 

@@ -5,10 +5,10 @@
     CANCEL ── by task id ─────────────▶ LoopGroupExecutor: at most n coroutines in an event loop; the default group has the main thread's
 
 An async actor has loops (its sync methods run in them too), any other one has threads. Each group has an executor of its own, so that a
-group whose calls all wait holds up no other. An actor that runs one call after the other has none at all: its calls take the plain way
-through the inbox of the main thread (`mray._runtime.worker.worker`), which also serves graphs and everything else beside the groups.
+group whose calls all wait holds up no other. An actor that runs one call after the other has no group executor: its calls go
+through the inbox of the main thread (`mray._runtime.worker.worker`), which also serves graphs and all other messages.
 
-In a worker that is an actor. What a call is, and how it is answered, is the executor's; a group executor only says where and when.
+In a worker that is an actor. The executor runs and answers calls; a group executor only decides where and when.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mray._runtime.client.context import Context
     from mray._runtime.worker.executor import Executor
 
-#: Where the task id, the number of return values and the options stand in a CALL's fields.
+#: Places of the task id, the method, the number of return values and the options among a CALL's fields.
 _TASK, _METHOD, _RETURNS, _OPTIONS = 0, 1, 2, 7
 
 
@@ -54,9 +54,9 @@ class ActorProcess(Protocol):
     client: Client
     executor: Executor
     context: Context
-    #: (connection, message): what the main thread does next.
+    #: (connection, message) for the main thread, in order.
     inbox: deque[tuple[Connection, Message]]
-    #: Calls that are over, and how many there were.
+    #: Calls that are over, and the number of all.
     recent: deque[Done]
     served: int
 
@@ -69,7 +69,7 @@ class ConcurrencyGroups:
         self.client = worker.client
         self.executor = worker.executor
         self.is_async = False
-        #: None: no groups, the plain way.
+        #: None: no groups, calls go through the inbox.
         self._executors: dict[str, GroupExecutor] | None = None
         #: Calls that run, by task id. Each is changed by the thread that runs it alone.
         self.running: dict[bytes, RunningCall] = {}
@@ -81,11 +81,11 @@ class ConcurrencyGroups:
     # ------------------------------------------------------------------------------------ beginning
     @property
     def exist(self) -> bool:
-        """Whether calls run beside each other here."""
+        """Whether calls run beside each other in this actor."""
         return self._executors is not None
 
     def prepare(self, spec: dict[str, Any]) -> Callable[..., None] | None:
-        """Before the constructor runs: from now on calls go to groups, if it is such an actor. Returns what runs the constructor."""
+        """Make the groups of an actor that has any, before its constructor runs. Returns the function that runs the constructor."""
         concurrency: Concurrency | None = spec.get("concurrency")
         if concurrency is None:
             return None
@@ -113,7 +113,7 @@ class ConcurrencyGroups:
                 executors[group] = ThreadGroupExecutor(self, size, group)
         self._executors = executors
         self.executor.has_groups = True
-        # Everybody who asks what this worker does has this object.
+        # The context object is shared, so its class is changed in place.
         self.worker.context.__class__ = GroupsContext
         self.client.from_peers.replace(m.CALL, self._on_call)
         self.client.reads_always = True
@@ -123,16 +123,16 @@ class ConcurrencyGroups:
         signal.signal(signal.SIGTERM, self._on_terminate)
 
     def start_thread(self, target: Callable[[], None], name: str) -> None:
-        """A thread of a group begins."""
+        """Start a thread of a group."""
         threading.Thread(target=target, name=name, daemon=True).start()
 
     def _warn_of_get(self) -> None:
-        """Have the first `get` that really waits say that it holds up the loop."""
+        """Have the first `get` that really waits warn that it holds up the loop."""
         client: Any = self.client
         await_all = client._await_all
 
         def warn_and_await(entries: Any, timeout: float | None) -> None:
-            vars(client).pop("_await_all", None)  # another thread may have come here first
+            vars(client).pop("_await_all", None)  # another thread may have warned first
             logger.warning(
                 "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
                 "asyncio.gather if you want to yield execution to the event loop instead."
@@ -143,7 +143,7 @@ class ConcurrencyGroups:
             client._await_all = warn_and_await
 
     def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Run the constructor: of an async actor inside its loop. SIGTERM ends a process that has no actor yet as it ends any."""
+        """Run the constructor: of an async actor inside its loop. SIGTERM keeps its default action until there is an actor."""
         if self.main is None:
             constructor(*args, **kwargs)
         else:
@@ -171,7 +171,7 @@ class ConcurrencyGroups:
         executors = self._executors
         assert executors is not None
         if self._ending:
-            return  # it fails with the actor's death, which is told at once
+            return  # the call fails with the actor's death, which is reported at once
         options = fields[_OPTIONS]
         group = "" if options is None else options.get("group", "")
         group_executor = executors.get(group)
@@ -202,7 +202,7 @@ class ConcurrencyGroups:
 
     # ------------------------------------------------------------------------------------ calls run
     def begin(self, group_executor: GroupExecutor, fields: tuple[Any, ...]) -> RunningCall:
-        """A call's turn has come. The group's thread."""
+        """Record a call that begins. The group's thread."""
         task_id, method, options = fields[_TASK], fields[_METHOD], fields[_OPTIONS]
         executor = self.executor
         name = executor.actor_prefix + method
@@ -213,7 +213,7 @@ class ConcurrencyGroups:
         return running
 
     def end(self, running: RunningCall) -> None:
-        """It is answered. The group's thread."""
+        """Record a call that was answered. The group's thread."""
         worker = self.worker
         del self.running[running.task_id]
         if not self.running:
@@ -228,13 +228,13 @@ class ConcurrencyGroups:
             self.client.reactor.wake()
 
     def crash(self) -> NoReturn:
-        """A call could not be answered, and whoever waits for it has to be told of something: of the end of this process. Any thread."""
+        """End this process, so that the caller of a call that could not be answered gets an error. Any thread."""
         sys.excepthook(*sys.exc_info())
         os._exit(1)
 
     # ------------------------------------------------------------------------------------ ending
     def leave(self, kind: str, text: str) -> None:
-        """The actor ends. Nothing new begins, except what had come when its last handle went away. Any thread."""
+        """End the actor. No call begins any more, except those that had come when its last handle was dropped. Any thread."""
         self._ending = True
         self.executor.end = None
         if kind != m.CAUSE_SCOPE:
@@ -246,7 +246,7 @@ class ConcurrencyGroups:
         self.client.reactor.wake()
 
     def finish(self, kind: str) -> None:
-        """Wait for what runs and, unless the actor ends by its own wish, for what is queued. Main thread."""
+        """Wait for running calls and, unless the actor has ended itself, for queued ones. Main thread."""
         if self._executors is None:
             return
         if kind == m.CAUSE_SCOPE:
@@ -257,7 +257,7 @@ class ConcurrencyGroups:
         self._wait(lambda: not self.running)
 
     def queued(self) -> int:
-        """How many calls have come and not begun. Any thread."""
+        """The number of calls that have come and not begun. Any thread."""
         return sum(group_executor.queued for group_executor in (self._executors or {}).values())
 
     def _wait(self, done: Callable[[], bool]) -> None:
@@ -277,7 +277,7 @@ class ConcurrencyGroups:
 
 
 def _after_fork() -> None:
-    """What user code has forked ends by SIGTERM as any process does. (A handler of Python's could miss it: on its way into a sleep.)"""
+    """Give SIGTERM its default action in a process that user code has forked: a handler could miss it on its way into a sleep."""
     if isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), ConcurrencyGroups):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

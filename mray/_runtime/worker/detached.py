@@ -1,8 +1,8 @@
-"""What a detached actor is made from: all of it belongs to the actor, since its creator may be gone when it is started again.
+"""The constructor's arguments of a detached actor: they belong to the actor, since its creator may be gone when it is started again.
 
 In the creator. Refs among the constructor's arguments are replaced by their values, and arguments that are too large for a message lie in
 an object whose owner is the actor: its name carries the actor's id, the node removes it when the actor is dead for good. (It is not
-counted in `object_store_memory`, for no process has it.) The class travels as a pickle, which the node keeps with the rest of the spec.
+counted in `object_store_memory`, because no process has it.) The class travels as a pickle, which the node keeps with the rest of the spec.
 Only refs *inside* arguments stay with their owners, and raise OwnerDiedError when those are gone.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], kwargs: dict[str, Any], what: str) -> None:
-    """Pickle the constructor's arguments into the call, as the actor's own. Waits for those that are refs; raises what they raise."""
+    """Pickle the constructor's arguments into the call, as the actor's own. Waits for arguments that are refs; raises their errors."""
     refs = [value for value in (*args, *kwargs.values()) if type(value) is ObjectRef]
     values = dict(zip(map(id, refs), client.get(refs, None), strict=True))
     arguments = (
@@ -48,6 +48,6 @@ def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], k
 
 
 def discard_own(call: Call) -> None:
-    """The actor was not created."""
+    """Free the arguments: the actor was not created."""
     if call.form == m.SEGMENT:
         discard(call.payload[0])

@@ -1,7 +1,7 @@
 """The executor: the part of a worker that calls user functions.
 
-On the worker's main thread, one call at a time, in the order of arrival. Everything that touches user code is here: unpickling functions,
-classes and arguments, running them, pickling what they return, and turning what they raise into the error the caller gets.
+On the worker's main thread, one call at a time, in the order of arrival. All contact with user code is here: unpickling functions, classes
+and arguments, running them, pickling their results, and turning their exceptions into the errors that callers get.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NAMED = 1000
 
 
 class Cancelled(BaseException):
-    """Stands for how a coroutine ended that was cancelled: `error` is what came out of it."""
+    """The end of a cancelled coroutine: `error` is the exception that came out of it."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -80,15 +80,15 @@ class Executor:
         self.repr = ""
         #: The name under which the driver shows output.
         self.shown = ""
-        #: Set when the worker is to end after the current call: (cause kind, text); and with which status the process ends.
+        #: Set when the worker is to end after the current call: (cause kind, text); and the process's exit status.
         self.end: tuple[str, str] | None = None
         self.status: int | None = None
-        #: What is raised in the place of whatever a call on the main thread returns or raises, by task id: it was cancelled, or has
-        #: called `exit_actor`.
-        self.verdicts: dict[bytes | None, BaseException] = {}
-        #: Whether calls go to groups, which know the groups there are.
+        #: Task id of a call on the main thread to the exception that replaces its result or error: it was cancelled, or has called
+        #: `exit_actor`.
+        self.final_errors: dict[bytes | None, BaseException] = {}
+        #: Whether calls go to groups, whose names are checked there.
         self.has_groups = False
-        #: Called before the constructor with the actor's spec; returns what runs the constructor, if not this thread simply does.
+        #: Called before the constructor with the actor's spec; returns the function that runs it, None for a plain call in this thread.
         self.prepare: Callable[[dict[str, Any]], Callable[..., None] | None] = lambda _spec: None
         #: (task id, type, text) of the last calls that failed; for observers.
         self.failures = History(FAILURES, FAILURE_BYTES)
@@ -98,7 +98,7 @@ class Executor:
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, function_id: bytes, pickled: bytes) -> None:
-        """A function has arrived; it is unpickled when it is first called."""
+        """Keep the pickle of a function; it is unpickled at its first call."""
         if function_id not in self._functions:
             self._code[function_id] = pickled
 
@@ -193,33 +193,33 @@ class Executor:
             result = bound(*args, **kwargs)
             if type(result) is GeneratorType or (options is not None and "stream" in options):
                 result = self.producers.run(connection, task_id, num_returns, result, name, options or {})
-            if self.verdicts:
-                self._judge(task_id)
+            if self.final_errors:
+                self._raise_final(task_id)
         except BaseException as error:
             result = None
-            error = self.verdicts.pop(task_id, error)
+            error = self.final_errors.pop(task_id, error)
             self._failed(connection, task_id, num_returns, error, name, options)
         else:
             self._reply(connection, task_id, num_returns, result, name, options)
         context.task_id = None
 
     def name_of(self, task_id: bytes, function: str, options: dict[str, Any]) -> str:
-        """The name of a call: that of its function, if it was not given one. Any thread that runs calls."""
+        """The name of a call: the one among its options, else its function's. Any thread that runs calls."""
         name = options.get("name")
         if not name:
             return function
         self.named.append((task_id, function))
         return str(name)
 
-    def _judge(self, task_id: bytes) -> None:
+    def _raise_final(self, task_id: bytes) -> None:
         for name in (task_id, None):
-            if name in self.verdicts:
-                raise self.verdicts[name]
+            if name in self.final_errors:
+                raise self.final_errors[name]
 
     def cancel_running(self, task_id: bytes) -> None:
-        """A call on the main thread is cancelled: it goes on, may ask, and ends as cancelled. Reading thread."""
+        """Cancel a call on the main thread: it goes on, may ask (`is_canceled`), and ends as cancelled. Reading thread."""
         if self.context.task_id == task_id:
-            self.verdicts[task_id] = TaskCancelledError(TaskID(task_id))
+            self.final_errors[task_id] = TaskCancelledError(TaskID(task_id))
 
     def run_beside(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
         """CALL, on a thread of a group: see `mray._runtime.worker.concurrency_groups`."""
@@ -230,12 +230,12 @@ class Executor:
             result = self._bound(method, options)(*args, **kwargs)
             if type(result) is GeneratorType or (options is not None and "stream" in options):
                 result = self.producers.run(connection, task_id, num_returns, result, running.task_name, options or {})
-            if running.verdict is not None:
-                raise running.verdict
+            if running.final_error is not None:
+                raise running.final_error
             if running.canceled:
                 raise TaskCancelledError(TaskID(task_id))
         except BaseException as error:
-            final = running.verdict or (TaskCancelledError(TaskID(task_id)) if running.canceled else error)
+            final = running.final_error or (TaskCancelledError(TaskID(task_id)) if running.canceled else error)
             self._failed(connection, task_id, num_returns, final, running.task_name, options)
         else:
             self._reply(connection, task_id, num_returns, result, running.task_name, options)
@@ -252,14 +252,14 @@ class Executor:
                 result = await result
             if type(result) is GeneratorType or (options is not None and "stream" in options):
                 result = await self.producers.run_in_loop(connection, task_id, num_returns, result, running.task_name, options or {})
-            if running.verdict is not None:
-                raise running.verdict
-            if running.canceled:  # and the method would not hear of it
+            if running.final_error is not None:
+                raise running.final_error
+            if running.canceled:  # the method would not see the cancellation
                 raise TaskCancelledError(TaskID(task_id))
         except BaseException as error:
             from asyncio import CancelledError  # noqa: PLC0415  (only async actors have it loaded)
 
-            final = running.verdict or (Cancelled(error) if running.canceled or isinstance(error, CancelledError) else error)
+            final = running.final_error or (Cancelled(error) if running.canceled or isinstance(error, CancelledError) else error)
             self._failed(connection, task_id, num_returns, final, running.task_name, options)
         else:
             self._reply(connection, task_id, num_returns, result, running.task_name, options)
@@ -271,7 +271,7 @@ class Executor:
         return bound if options is None else self._adapt(bound, options)
 
     def _adapt(self, bound: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-        """The method as a call with these options wants it."""
+        """The method as a call with these options runs it."""
         if "group" in options and not (self.has_groups or is_system_group(options["group"])):
             raise no_group(options["group"], ())
         if "tensor_transport" in options:
@@ -279,7 +279,7 @@ class Executor:
         return bound
 
     def _open(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
-        """As `_unpack`, in any thread: what is borrowed meanwhile is said to be, and acknowledged."""
+        """As `_unpack`, in any thread: refs that are borrowed meanwhile are reported and acknowledged."""
         try:
             if form == m.SEGMENT:
                 args, kwargs = self._read_argument(payload[:3], payload[3], connection.process)
@@ -406,7 +406,7 @@ class Executor:
 
     @contextlib.contextmanager
     def _all_or_none(self, connection: Connection, task_id: bytes, values: Sequence[tuple[int, Any, Any]]) -> Iterator[None]:
-        """While a call's values are made for its caller: after an error nobody will ever ask for those that are there already."""
+        """Free the values that were made already when making one of a call's values fails: the caller never asks for them."""
         client = self.client
         try:
             yield
@@ -442,7 +442,7 @@ class Executor:
             return form, payload, client.borrowing.names_of(refs)
 
     def settle(self) -> None:
-        """The caller lets go of what it passed as soon as it has the reply: first be sure that the owners know of our borrows."""
+        """Wait until owners have counted our borrows: the caller lets go of refs that it passed as soon as it has the reply."""
         borrowing = self.client.borrowing
         while borrowing.unacknowledged:
             with contextlib.suppress(KeyboardInterrupt):  # it came too late to cancel the task
@@ -471,7 +471,7 @@ class Executor:
         else:
             try:
                 retried = options is not None and "retry" in options and self._is_retried(error, name, options["retry"])
-            except Exception as unclear:  # a class of the user's, which cannot be unpickled here, say: the error is its context
+            except Exception as unclear:  # an exception class of the user's that cannot be unpickled here, say: the error is its context
                 error, retried = unclear, False
             if retried:
                 self.settle()
@@ -483,13 +483,13 @@ class Executor:
         connection.post(failed_reply(task_id, num_returns, payload))
 
     def exit_by(self, error: SystemExit, name: str) -> tuple[str, str]:
-        """Code of the actor has raised this: it ends. Returns how."""
+        """Set the exit status of an actor whose code has raised SystemExit. Returns (cause kind, text)."""
         self.end = cause = cause_of(error, name)
         self.status = exit_status(error)
         return cause
 
     def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None:
-        """The error of a generator as its last item, pickled; None when it is more than an error (see `_failed`)."""
+        """The error of a generator as its last item, pickled; None when it ends more than the call (see `_failed`)."""
         if not isinstance(error, Exception) or isinstance(error, (TaskCancelledError, AsyncioActorExit)):
             return None
         if "retry" in options and self._is_retried(error, name, options["retry"]):
@@ -497,14 +497,14 @@ class Executor:
         return self._note_failure(task_id, self._wrap(error, name))
 
     def _note_failure(self, task_id: bytes, error: BaseException) -> bytes:
-        """Remember for observers that a call failed; its error, pickled."""
+        """Remember a failed call for observers; returns its error, pickled."""
         facts = failed_calls.facts(error)
         with self._noting:  # groups fail beside each other
             self.failures.append((task_id, *facts))
         return pickle_error(error)
 
     def _wrap(self, error: BaseException, name: str) -> RayTaskError:
-        """What the caller gets for an error of user code."""
+        """The error that the caller gets for an exception of user code."""
         context = self.context
         return task_error(
             name,
@@ -566,8 +566,8 @@ class Executor:
                 instance.__init__(*args, **kwargs)
             else:
                 construct(instance.__init__, args, kwargs)
-            if self.verdicts:
-                self._judge(context.task_id)
+            if self.final_errors:
+                self._raise_final(context.task_id)
             self.settle()
         except SystemExit as error:
             self.exit_by(error, name)
@@ -602,20 +602,20 @@ class Executor:
             raise dependency_error(error) from None
 
     def _show(self, name: str) -> None:
-        """From now on the driver shows output under this name: a task's, a class's, then the actor's own repr."""
+        """Have the driver show output under this name from now on: a task's, a class's, then the actor's own repr."""
         if name == self.shown:
             return
         self.shown = name
         marker = name_marker(name)
         for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
-            # Before what any code in this process, or its children, writes to the descriptor.
+            # Before any code in this process, or its children, writes to the descriptor.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
             with contextlib.suppress(OSError):
                 os.write(fd, marker)
 
     def idle_title(self) -> None:
-        """What `ps` shows between calls."""
+        """Set the title that `ps` shows between calls."""
         self._title.set(self.context.class_name or processes.IDLE_TITLE)
 
     def shut_down_instance(self) -> None:
@@ -635,7 +635,7 @@ runners.update(run.__code__ for run in (Executor.run_method, Executor.run_task, 
 
 
 def _why(error: BaseException, value: Any, what: str) -> BaseException:
-    """What a value that could not be pickled is reported with: its own error, or the path to what is in the way."""
+    """The error of a value that could not be pickled: its own, or one with the path to the part that cannot be."""
     if isinstance(error, (TypeError, pickle.PicklingError, AttributeError)):
         return serialization_error(error, value, what)
     return error
@@ -648,7 +648,7 @@ _variables_before: dict[str, str | None] = {}
 def show_devices(gpu_ids: list[Any], accelerators: dict[str, list[int]]) -> dict[str, list[str]]:
     """Make the worker's devices the only ones that their libraries see; called before user code runs.
 
-    Returns the ids of those that are no GPUs, by kind. What was set for an earlier task is taken back.
+    Returns the ids of accelerators other than GPUs, by kind. Variables that were set for an earlier task are restored.
     """
     hides = settings.ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.get()
     if (gpu_ids or hides) and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():

@@ -1,7 +1,7 @@
-"""How the process of an actor ends whose code wants it to: `exit_actor`, and `SystemExit` of any other origin.
+"""Exits of an actor that its own code causes: `exit_actor`, and `SystemExit` of any other origin.
 
-In a worker. 0 is meant, and final; anything else is a death like others, after which restarts and retries apply. Both end in order: what
-runs comes to its end, then the hooks of the user.
+In a worker. Status 0 is an intended end, and final; any other is a death, after which restarts and retries apply. Both end in order:
+running calls end, then the user's hooks run.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ class ExitActor(SystemExit):
     """Raised by `exit_actor`: the actor ends. A user's ``except SystemExit`` does not stop it."""
 
 
-#: How an actor ends that calls `exit_actor`, or whose ``__ray_terminate__`` is called.
+#: The cause of an end by `exit_actor` or ``__ray_terminate__``.
 EXITED = (m.CAUSE_EXIT, "exit_actor() was called.")
 
 
 def exit_status(error: SystemExit) -> int:
-    """The status of a process that ends with this; of larger numbers the system takes the last eight bits."""
+    """The exit status for this exception; of larger numbers the system takes the last eight bits."""
     return error.code & 0xFF if isinstance(error.code, int) else 0 if error.code is None else 1
 
 

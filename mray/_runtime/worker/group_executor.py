@@ -1,6 +1,6 @@
-"""`GroupExecutor`: where the calls of one concurrency group of an actor run, with the queue before it.
+"""`GroupExecutor`: runs the calls of one concurrency group of an actor, with a queue before it.
 
-In a worker that is an actor. `mray._runtime.worker.concurrency_groups` has them all and says which is whose; a group of threads is in
+In a worker that is an actor. `mray._runtime.worker.concurrency_groups` has them all and gives each its calls; a group of threads is in
 `mray._runtime.worker.thread_group`, one of coroutines in `mray._runtime.worker.loop_group`.
 """
 
@@ -24,7 +24,7 @@ Arrival = tuple[Connection, tuple[Any, ...]]
 
 
 class GroupsOfActor(Protocol):
-    """What the executor of a group asks of the actor."""
+    """The methods of the actor that the executor of a group uses."""
 
     client: Client
     executor: Executor
@@ -43,21 +43,21 @@ class GroupsOfActor(Protocol):
 
 
 class GroupExecutor(ABC):
-    """One group's place to run."""
+    """The executor of one group."""
 
     def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
         self._actor = actor
         #: Calls that may run at once.
         self._size = size
         self._name = name
-        #: Held while a call goes from the queue to those that run, so that whoever cancels it finds it in one of them. Never while
-        #: anything waits.
+        #: Held while a call goes from the queue to the running ones, so that a cancel finds it in one of them. Never held by a thread that
+        #: waits.
         self._lock = threading.Lock()
         self._queue: deque[Arrival] = deque()
 
     @property
     def queued(self) -> int:
-        """Calls that have come and not begun."""
+        """The number of calls that have come and not begun."""
         return len(self._queue)
 
     def take(self, task_id: bytes) -> Arrival | None:
@@ -70,13 +70,13 @@ class GroupExecutor(ABC):
         return None
 
     def drop_all(self) -> None:
-        """Forget what has not begun. Any thread."""
+        """Drop calls that have not begun. Any thread."""
         with self._lock:
             self._queue.clear()
 
     @abstractmethod
     def submit(self, arrival: Arrival) -> None:
-        """A call has come. Reading thread, the client's lock held."""
+        """Queue or begin a call. Reading thread, the client's lock held."""
 
     @abstractmethod
     def cancel(self, running: RunningCall) -> None:

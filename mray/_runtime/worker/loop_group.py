@@ -25,7 +25,7 @@ from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
 
 def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A callback or a task that nobody waits for has raised: `exit_actor` is no mistake."""
+    """Handle an exception of a callback or of a task that no code awaits: `exit_actor` is no error, all others are logged."""
     if not isinstance(context.get("exception"), AsyncioActorExit):
         loop.default_exception_handler(context)
 
@@ -38,9 +38,9 @@ class LoopGroupExecutor(GroupExecutor):
         self._loop = loop
         #: Has the loop call `begin` soon. Any thread.
         self._wake = wake
-        #: The loop itself holds its tasks weakly. With the calls that they run.
+        #: Tasks with the calls that they run. (The loop itself holds its tasks weakly.)
         self._tasks: dict[asyncio.Task[None], tuple[Connection, RunningCall, tuple[Any, ...]]] = {}
-        #: In which calls begin when another has ended, whose variables they would inherit otherwise.
+        #: The context in which calls begin: otherwise one would inherit the variables of another that has just ended.
         self._context = copy_context()
         self._thread = threading.get_ident()
         if loop is not None:
@@ -63,7 +63,7 @@ class LoopGroupExecutor(GroupExecutor):
             running.task.cancel()
 
     def begin(self) -> None:
-        """Start what has come, as far as there is room."""
+        """Start queued calls, up to the group's size."""
         queue, tasks = self._queue, self._tasks
         while queue and len(tasks) < self._size:
             with self._lock:
@@ -86,7 +86,7 @@ class LoopGroupExecutor(GroupExecutor):
             self._end(connection, running)
 
     def _not_begun(self, task: asyncio.Task[None]) -> None:
-        """A task was cancelled, by a caller or by code in this loop, before its first step: its coroutine does not hear of it."""
+        """Answer the call of a task that was cancelled before its first step: its coroutine never runs."""
         connection, running, fields = self._tasks[task]
         self._actor.refuse(connection, fields, TaskCancelledError(TaskID(running.task_id)))
         self._end(connection, running)
@@ -99,7 +99,7 @@ class LoopGroupExecutor(GroupExecutor):
         self._answered()
 
     def _answered(self) -> None:
-        """A reply has been posted. The reactor sends it with the loop's next turn."""
+        """Do nothing after a reply was posted: the reactor sends it in the loop's next iteration."""
         if self._queue:
             self._context.run(self.begin)
 

@@ -1,4 +1,4 @@
-"""Pinning a worker to CPUs while it runs a task or actor that asks for it.
+"""Pinning a worker to CPUs while it runs a task or actor with `cpu_affinity`.
 
 On the worker's main thread, between tasks. Every thread of the process is pinned, those that start later inherit it.
 """
@@ -12,10 +12,10 @@ from mray._common.log import logger
 
 
 class Pinning:
-    """Where this process may run."""
+    """The CPUs that this process may run on."""
 
     def __init__(self) -> None:
-        #: Where it might run before it was first pinned, while it is.
+        #: The CPUs it might run on before it was pinned, while it is.
         self._before: set[int] | None = None
 
     def set(self, cpus: Collection[int] | None) -> None:
@@ -32,7 +32,7 @@ class Pinning:
 def _pin(cpus: Collection[int]) -> None:
     pinned: set[str] = set()
     try:
-        # Again until nothing is new: a thread may have been started by one that was not pinned yet.
+        # Again until there is no new thread: one that was not pinned yet may have started another.
         while fresh := set(os.listdir("/proc/self/task")) - pinned:
             for thread in fresh:
                 try:

@@ -1,6 +1,6 @@
-"""`RunningCall`: a call of an actor that runs beside others, and which one the code that asks belongs to.
+"""`RunningCall`: a call of an actor that runs beside others; `current_call` is the one that the running code belongs to.
 
-In a worker. A call on the main thread needs none of this: what runs there stands in the worker's `Context`.
+In a worker. A call on the main thread needs none of this: it is described by the worker's `Context`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Done = tuple[bytes, str | None, float, float, dict[str, float] | None]
 
 
 class RunningCall:
-    """One call, from when its turn has come until it is answered."""
+    """One call, from its begin until it is answered."""
 
-    __slots__ = ("began", "canceled", "function_name", "group", "task", "task_id", "task_name", "verdict")
+    __slots__ = ("began", "canceled", "final_error", "function_name", "group", "task", "task_id", "task_name")
 
     def __init__(self, task_id: bytes, name: str, function_name: str, group: Any) -> None:
         self.task_id = task_id
@@ -28,8 +28,8 @@ class RunningCall:
         #: In an event loop: its task.
         self.task: Any = None
         self.canceled = False
-        #: What is raised in the place of whatever the method returns or raises.
-        self.verdict: BaseException | None = None
+        #: The exception that replaces the method's result or error.
+        self.final_error: BaseException | None = None
         self.began = 0.0
 
 
@@ -38,7 +38,7 @@ current_call: ContextVar[RunningCall | None] = ContextVar("mray_running_call", d
 
 
 class GroupsContext(Context):
-    """The `Context` of a worker whose calls run beside each other: what it tells of the call is of the one that asks."""
+    """The `Context` of a worker whose calls run beside each other: its fields are those of the call whose code reads them."""
 
     @property
     def task_id(self) -> bytes | None:

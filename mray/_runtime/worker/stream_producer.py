@@ -1,11 +1,11 @@
 """Producers: generators that run in a worker, and the way of their items to the caller.
 
-In the worker, in whatever thread or event loop runs the call; the other end is `mray._runtime.client.streams`. An item leaves at once,
+In the worker, in the thread or event loop that runs the call; the other end is `mray._runtime.client.streams`. An item leaves at once,
 unless it comes so soon after the last departure that several can leave together: then with a later item, when user code waits, or with the
 background reader's tick.
 
-A producer runs ahead of its reader as far as the memory of the reader's process goes, unless the caller asked for back-pressure; but what
-the kernel does not take, because nobody reads at the other end, holds it up.
+A producer runs ahead of its reader as far as the memory of the reader's process goes, unless the caller asked for back-pressure; but it
+waits while the kernel takes no more bytes, because the other end does not read.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from mray._runtime.objects.owner import INLINE_BYTES
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
 
-#: Items that follow a departure within so many seconds wait for company.
+#: Items that follow a departure within so many seconds wait for further ones.
 TOGETHER_SECONDS = 150e-6
 #: ... until there are so many items or bytes.
 TOGETHER_ITEMS = 128
 TOGETHER_BYTES = 64 * 1024
-#: How often a producer that waits in an event loop looks for what it is not told, in seconds.
+#: How often a producer that waits in an event loop looks whether the socket has room or has hung up, in seconds.
 LOOP_SECONDS = 0.02
 #: Bytes that may lie unsent before the producer waits for the reader's process to read.
 MOST_UNSENT = 1 << 20
@@ -42,7 +42,7 @@ Item = tuple[int, Any, Any]
 
 
 class Sender(Protocol):
-    """What makes messages of values (`mray._runtime.worker.executor`)."""
+    """Makes messages of values (`mray._runtime.worker.executor`)."""
 
     client: Client
 
@@ -56,7 +56,7 @@ class Sender(Protocol):
 
 
 class Producer:
-    """One generator at work. `add` and `pause` belong to the thread that runs it; the rest may be called by any."""
+    """A running generator. `add` and `pause` belong to the thread that runs it; any thread may call the other methods."""
 
     def __init__(self, executor: Sender, producers: Producers, connection: Connection, task_id: bytes, options: dict[str, Any]) -> None:
         arrived, window, taken, dropped, per_yield, together = options["stream"]
@@ -69,26 +69,26 @@ class Producer:
         self._skipped = arrived
         self._window = window
         self._per_yield = per_yield
-        #: How many items of all producers may lie unread.
+        #: The most unread items of all producers together.
         self.together = together
         self._producers = producers
-        #: Items that the caller has taken, as far as is known here.
+        #: The count of items that the caller has taken, by its last message.
         self.taken: int = taken
-        #: Nobody reads any more.
+        #: The reader has gone.
         self.stopped = dropped
         self._lock = threading.Lock()
         #: Items that have not been posted. Only `add` appends, only the holder of `_lock` removes.
         self._held: deque[Item] = deque()
         self._held_bytes = 0
-        #: Number of the first of them. Invariant: only touched under `_lock`.
+        #: The number of the first of `_held`. Invariant: only touched under `_lock`.
         self._first = arrived
         self._departed = 0.0
-        #: Called by the reading thread when the caller has said something.
-        self.on_word: Callable[[], object] | None = None
+        #: Called by the reading thread when a message of the caller has come.
+        self.on_message: Callable[[], object] | None = None
 
     # ------------------------------------------------------------------------------------ items
     def add(self, value: Any) -> None:
-        """Send a value that was yielded. Raises what `Executor.freeze` does."""
+        """Send a value that was yielded. Raises as `Executor.freeze`."""
         self._yielded = yielded = self._yielded + 1
         if yielded <= self._skipped:
             return
@@ -103,7 +103,7 @@ class Producer:
         self._hold((form, payload, refs), 0 if form == m.SEGMENT else len(payload))
 
     def put(self, value: Any) -> None:
-        """Send what was yielded: an item, or several at once. Raises ValueError when it is not so many, and as `add`."""
+        """Send one yield: an item, or several at once. ValueError for another number of items, else as `add`."""
         count = self._per_yield
         if count == 1:
             self.add(value)
@@ -116,7 +116,7 @@ class Producer:
             self.add(item)
 
     def add_failure(self, payload: bytes) -> None:
-        """The last item: the error that the generator raised, pickled."""
+        """Send the last item: the error that the generator raised, pickled."""
         self._yielded += 1
         self._hold((m.FAILED, payload, None), len(payload))
 
@@ -133,7 +133,7 @@ class Producer:
                 reactor.keep_background_ticking()
 
     def flush(self) -> None:
-        """Give what is held to the kernel."""
+        """Give all held items to the kernel."""
         with self._lock:
             held = self._held
             items = [held.popleft() for _ in range(len(held))]
@@ -158,11 +158,11 @@ class Producer:
 
     @property
     def unread(self) -> int:
-        """Items that nobody has taken."""
+        """The number of items that the caller has not taken."""
         return self._yielded - self.taken
 
     def is_unread(self) -> bool:
-        """Whether there is no use in going on."""
+        """Whether the generator need not go on: the reader or its process has gone."""
         return self.stopped or self._connection.closed
 
     def pause(self) -> None:
@@ -172,25 +172,25 @@ class Producer:
             self._reactor.wait_until(self.may_go_on)
 
     async def pause_in_loop(self) -> None:
-        """As `pause`, for a generator in an event loop; and now and then let the loop do something else."""
+        """As `pause`, for a generator in an event loop; gives other tasks of the loop a turn now and then."""
         import asyncio  # noqa: PLC0415  (only async actors have it loaded)
 
         if self._yielded % TOGETHER_ITEMS == 0:
             await asyncio.sleep(0)
         if not self.may_go_on():
             self.flush()
-            loop, word = asyncio.get_running_loop(), asyncio.Event()
-            self.on_word = lambda: loop.call_soon_threadsafe(word.set)
+            loop, wakeup = asyncio.get_running_loop(), asyncio.Event()
+            self.on_message = lambda: loop.call_soon_threadsafe(wakeup.set)
             while not self.may_go_on():
-                # No message tells that the socket has room again, or has hung up.
+                # No message comes when the socket has room again, or has hung up.
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(word.wait(), LOOP_SECONDS)
-                word.clear()
-            self.on_word = None
+                    await asyncio.wait_for(wakeup.wait(), LOOP_SECONDS)
+                wakeup.clear()
+            self.on_message = None
 
 
 class Collected(list[Item]):
-    """What a generator with a fixed number of return values has yielded, and why the rest is missing."""
+    """The values that a generator with a fixed number of return values has yielded, and why the others are missing."""
 
     failure = b""
 
@@ -201,11 +201,11 @@ class Producers:
     def __init__(self, executor: Sender) -> None:
         self._executor = executor
         self._running: dict[bytes, Producer] = {}
-        self.words: dict[int, Callable[..., None]] = {m.STREAM_TAKEN: self._on_taken, m.STREAM_STOP: self._on_stop}
+        self.handlers: dict[int, Callable[..., None]] = {m.STREAM_TAKEN: self._on_taken, m.STREAM_STOP: self._on_stop}
 
     @property
     def unread(self) -> int:
-        """Items of all generators that run which nobody has taken."""
+        """The number of items of all running generators that callers have not taken."""
         return sum(producer.unread for producer in tuple(self._running.values()))
 
     def _on_taken(self, _connection: Connection, task_id: bytes, count: int) -> None:
@@ -216,7 +216,7 @@ class Producers:
                 self._told(each)
 
     def _on_stop(self, _connection: Connection | None, task_id: bytes) -> None:
-        # One that has not begun is told again when its first items arrive.
+        # A generator that has not begun gets the message again when its first items arrive.
         producer = self._running.get(task_id)
         if producer is not None:
             producer.stopped = True
@@ -224,20 +224,20 @@ class Producers:
 
     @staticmethod
     def _told(producer: Producer) -> None:
-        on_word = producer.on_word
-        if on_word is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                on_word()
+        on_message = producer.on_message
+        if on_message is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no producer waits any more
+                on_message()
 
     def stop(self, task_id: bytes) -> None:
-        """Have a generator end at its next yield, as if nobody read it any more. Reading thread."""
+        """Have a generator end at its next yield, as if its reader had gone. Reading thread."""
         self._on_stop(None, task_id)
 
     def run(self, connection: Connection, task_id: bytes, num_returns: int, generator: Any, name: str, options: dict[str, Any]) -> Any:
-        """Run what a call has returned, a generator; user code runs in here. Returns what is to be answered.
+        """Run the generator that a call has returned; user code runs in here. Returns the value to answer the call with.
 
-        In a stream an error of the generator is its last item. What means more than an error (a cancellation, the end of the worker, an
-        attempt that is to be repeated) is raised.
+        In a stream an error of the generator is its last item. An exception that ends more than the generator (a cancellation, the end of
+        the worker, an attempt that is to be repeated) is raised.
         """
         if "stream" in options:
             self._stream(connection, task_id, generator, name, options)
@@ -300,7 +300,7 @@ class Producers:
 
     @contextlib.contextmanager
     def _producer(self, connection: Connection, task_id: bytes, name: str, options: dict[str, Any]) -> Iterator[Producer]:
-        """A producer while it runs; what ends it early becomes the last item, or is raised."""
+        """A producer while it runs; an exception becomes the last item, or is raised."""
         producer = self._running[task_id] = Producer(self._executor, self, connection, task_id, options)
         try:
             yield producer
@@ -313,12 +313,12 @@ class Producers:
             del self._running[task_id]
             producer.flush()
             if producer.together:
-                self._executor.client.reactor.wake()  # others may have waited for what this one has made
+                self._executor.client.reactor.wake()  # other producers may have waited for this one's items to be taken
 
     def _drive(self, producer: Producer, generator: Iterator[Any]) -> None:
         guard = self._executor.client.reactor.guard
         for value in generator:
-            # A cancellation must not come between an item and its being counted.
+            # A cancellation must not come between an item and its count.
             held = guard.enter()
             try:
                 producer.put(value)

@@ -2,8 +2,8 @@
 
     reading thread ── submit ──▶ queue ──▶ one of at most n threads: arguments, method, reply
 
-A thread is started when a call comes and none is idle, and is kept: what a method leaves in `threading.local` is there for the next call
-that runs on it. The thread that became idle last is woken first. Nothing is held while a method runs.
+A thread is started when a call comes and none is idle, and is kept: values that a method leaves in `threading.local` are there for the next
+call that runs on it. The thread that became idle last is woken first. No lock is held while a method runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ThreadGroupExecutor(GroupExecutor):
 
     def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
         super().__init__(actor, size, name)
-        #: A lock for each thread that has nothing to do; who releases it wakes the thread. Guarded by `_lock`, as the next is.
+        #: A lock for each idle thread; releasing it wakes the thread. Guarded by `_lock`, as the next is.
         self._idle: list[threading.Lock] = []
         self._threads = 0
 
@@ -36,21 +36,21 @@ class ThreadGroupExecutor(GroupExecutor):
         self._actor.start_thread(self._work, f"mray-{self._name}-{number}")
 
     def cancel(self, running: RunningCall) -> None:
-        """A thread cannot be interrupted: the method may ask, with `is_canceled`."""
+        """Do nothing: a thread cannot be interrupted. The method may ask, with `is_canceled`."""
 
     def _work(self) -> None:
-        bell = threading.Lock()
-        bell.acquire()
+        wakeup = threading.Lock()
+        wakeup.acquire()
         while True:
             with self._lock:
                 arrival = self._queue.popleft() if self._queue else None
                 if arrival is None:
-                    self._idle.append(bell)
+                    self._idle.append(wakeup)
                 else:
-                    # Before the lock is given up: a call is in the queue or among those that run.
+                    # Before the lock is released: a call is in the queue or among the running ones.
                     running = self._actor.begin(self, arrival[1])
             if arrival is None:
-                bell.acquire()
+                wakeup.acquire()
             else:
                 self._run(arrival, running)
 

@@ -26,7 +26,7 @@ from mray._common import messages as m
 from mray._common.ids import TaskID
 from mray._common.protocol import misfit
 from mray._ipc.connection import Connection, Message
-from mray._ipc.faults import word_name
+from mray._ipc.faults import message_name
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
@@ -40,21 +40,21 @@ from mray._runtime.worker.pinning import Pinning
 from mray._runtime.worker.running import Done, current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
-#: A call that took longer has its reply sent at once, in seconds.
+#: The reply of a call that took longer is sent at once, in seconds.
 _LONG = 100e-6
-#: Calls whose tensors are on their way while others run; where the arguments that were refs stand in a CALL.
+#: Calls whose tensors are fetched while others run; the place of arguments that were refs among a CALL's fields.
 _AHEAD = 2
 _ARGUMENTS = 7
 _CALLS = (m.CALL, m.TASK)
-#: Calls that are over and still in a timeline.
+#: Finished calls that a timeline shows.
 RECENT = 10_000
-#: How many of them are listed; and how many it tells when it leaves.
+#: How many of them are listed; and how many it sends when it leaves.
 LISTED = 1000
 LAST_TOLD = 1000
 
 
 class Service(Protocol):
-    """What runs graphs in a worker (see `mray._graph.actor.loop`)."""
+    """Runs graphs in a worker (see `mray._graph.actor.loop`)."""
 
     def handle(self, verb: str, payload: bytes, instance: Any) -> bytes: ...
 
@@ -70,7 +70,7 @@ class Service(Protocol):
 class Worker:
     """The worker's state and main loop."""
 
-    #: What it is made of; in one process, of something else.
+    #: Classes of its parts; the in-process engine has others.
     interrupts_class: type[Interrupts] = Interrupts
     executor_class: type[Executor] = Executor
     groups_class: type[ConcurrencyGroups] = ConcurrencyGroups
@@ -80,21 +80,21 @@ class Worker:
         self.context = Context()
         self.interrupts = self.interrupts_class(client, client.cancelling, self.context)
         self.executor = self.executor_class(client, self.context, self.interrupts)
-        #: Where calls run, of an actor that runs several at once; it takes CALL over then.
+        #: Runs the calls of an actor that runs several at once; it handles CALL then.
         self.groups = self.groups_class(self)
         self.executor.prepare = self.groups.prepare
         #: The thread that is in `run`.
         self._thread = 0
         #: (connection, message) in the order of arrival.
         self.inbox: deque[tuple[Connection, Message]] = deque()
-        #: Graphs of the actor that lives here; set by whoever wires the process.
+        #: Graphs of the actor that lives here; set by the module that connects the process's parts.
         self.service: Service | None = None
-        #: How many calls have been run, and the last of them: all that is noted on the way of a call for observers.
+        #: The number of calls that have been run, and the last of them: all that a call records for observers.
         self.served = 0
         self.recent: deque[Done] = deque(maxlen=RECENT)
-        #: Threads of the task that wait in `get`: while there are any, what arrives goes back to its sender.
+        #: Threads of the task that wait in `get`: while there are any, tasks that arrive go back to their sender.
         self._blocked = 0
-        #: This worker ends: it takes no more tasks.
+        #: Whether this worker ends: it takes no more tasks then.
         self._leaving = False
         self._lease_cpus = False
         self._pinning = Pinning()
@@ -106,10 +106,10 @@ class Worker:
                 m.LEASED: self._on_leased,
                 m.RECLAIM: self._on_reclaim,
                 m.CANCEL: self._on_cancel,
-                **self.executor.producers.words,
+                **self.executor.producers.handlers,
             }
         )
-        #: Whether the main thread has something else to do than graphs. (One C call: it is asked before and after each sleep.)
+        #: Whether the main thread has other work than graphs. (One C call: it is called before and after each sleep.)
         self._pending: Callable[[], object] = self.inbox.__len__
         client.from_node.on({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
         client.on_node_lost = self._node_lost
@@ -139,17 +139,17 @@ class Worker:
         inbox.append((connection, (m.CALL, *fields)))
 
     def _look_ahead(self) -> None:
-        """Have the tensors come that the next calls need."""
+        """Fetch the tensors that the next calls need."""
         for place in range(_AHEAD):
             try:
                 message = self.inbox[place][1]
-            except IndexError:  # nothing there, or the reading thread has taken it back
+            except IndexError:  # the inbox is empty, or the reading thread has taken the call back
                 return
             if message[0] == m.CALL and message[_ARGUMENTS] is not None:
                 self.client.tensors.look_ahead(message[_ARGUMENTS])
 
     def _on_task(self, connection: Connection, *fields: Any) -> None:
-        # A thread that a task has left behind may wait for ever, and keeps no other task from running.
+        # A thread that a finished task has left behind may wait for ever, and keeps no other task from running.
         if self._leaving or (self._blocked and self.context.task_id is not None):
             connection.send((m.GIVEN_BACK, [fields[0]]))
         else:
@@ -197,35 +197,35 @@ class Worker:
             self.interrupts.cancel(task_id, force, recursive)
 
     def is_cancelled(self) -> bool:
-        """Whether the call that asks was cancelled. Any thread."""
+        """Whether the call that the asking code belongs to was cancelled. Any thread."""
         running = current_call.get()
         if running is not None:
             return running.canceled
         task_id = self.context.task_id
-        return self.interrupts.is_cancelled(task_id) or isinstance(self.executor.verdicts.get(task_id), TaskCancelledError)
+        return self.interrupts.is_cancelled(task_id) or isinstance(self.executor.final_errors.get(task_id), TaskCancelledError)
 
     def exit_actor(self) -> BaseException:
-        """The code that calls wants the actor to end: nothing new begins, and what runs comes to its end. Returns what it is to raise.
+        """End the actor, for code of its own: no call begins any more, and running calls end. Returns the exception for that code to raise.
 
         Any thread.
         """
-        verdict = ExitActor()
+        final_error = ExitActor()
         if self.groups.exist:
             running = current_call.get()
-            if running is not None:  # it may be over, and this code a task that it has left behind
-                running.verdict = verdict
+            if running is not None:  # the call may be over, and this code a task that it has left behind
+                running.final_error = final_error
             self.groups.leave(*EXITED)
             if self.groups.is_async:
                 return AsyncioActorExit()
-            return SystemExit(0) if running is None else verdict
+            return SystemExit(0) if running is None else final_error
         is_main = threading.get_ident() == self._thread
         task_id = self.context.task_id
         if is_main and task_id is not None:
-            self.executor.verdicts[task_id] = verdict
-        else:  # a method in a graph, or a thread that user code has started; there SystemExit is no mistake, and nothing is printed
+            self.executor.final_errors[task_id] = final_error
+        else:  # a method in a graph, or a thread that user code has started, where SystemExit prints no traceback
             self.inbox.appendleft((self.client.node, (m.EXIT, *EXITED)))
             self.client.reactor.wake()
-        return verdict if is_main else SystemExit(0)
+        return final_error if is_main else SystemExit(0)
 
     def _node_lost(self) -> BaseException | None:
         os._exit(1)
@@ -236,12 +236,12 @@ class Worker:
         os._exit(1)
 
     def _on_broken(self, connection: Connection) -> None:
-        """Who has leased this worker hears nothing of its tasks any more; an actor is called over another connection."""
+        """End a task's worker: the lease's holder gets no more answers of it. An actor goes on, and is called over another connection."""
         if "leased" in connection.facts and self.executor.instance is None:
             self.end_with(RaySystemError(connection.refused))
 
     def end_with(self, failure: RaySystemError) -> None:
-        """End this process for a failure of its own: whoever waits for it is told of its end and of this. Any thread."""
+        """End this process for a failure of its own: waiting callers get the error of its end, with this text. Any thread."""
         text = str(failure)
         with contextlib.suppress(Exception):
             sys.stderr.write(f"{text}\n")
@@ -277,7 +277,7 @@ class Worker:
                     self.served += 1
                     note((message[1], context.task_name, began, ended, context.resources if message[0] == m.TASK else None))
                 end = executor.end
-                if end is not None:  # (a group may take it back meanwhile, and tell through the inbox)
+                if end is not None:  # (a group may reset it meanwhile, and put a message into the inbox)
                     return self._leave(*end)
                 if not inbox or ended - began > _LONG or reactor.asleep:
                     connection.flush()
@@ -287,7 +287,7 @@ class Worker:
             service = self.service
             try:
                 if service is not None:
-                    # It spins by itself. While it is busy for long the background reader reads, and `pending` tells.
+                    # It spins by itself. While it is busy for long the background reader reads, and `pending` is true.
                     service.run(self._pending)
                     if inbox:
                         continue
@@ -344,8 +344,8 @@ class Worker:
             if wrong:
                 self.client.reactor.defer(lambda: connection.refuse(wrong))
             elif not self.client.fail_message(connection, message, error):
-                # Whatever comes next relies on it.
-                self.end_with(fault_error(f"The handler of {word_name(code)}", error))
+                # Later messages rely on it.
+                self.end_with(fault_error(f"The handler of {message_name(code)}", error))
 
     def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
         context = self.context
@@ -400,7 +400,7 @@ class Worker:
         return self.executor.instance is None and self.context.task_id is not None and self._lease_cpus
 
     def _block(self) -> Callable[[], None] | None:
-        """The task is about to wait: others may have its CPUs and what queues behind it."""
+        """Give back the CPUs of a task that is about to wait, and the tasks that queue behind it."""
         if not self._lends():
             return None
         client = self.client
@@ -418,7 +418,7 @@ class Worker:
                 self.client.node.send((m.UNBLOCKED,))
 
     def _give_back_all(self) -> None:
-        """What has not started goes back to who sent it."""
+        """Give all tasks that have not started back to their senders."""
         for connection in dict.fromkeys(item[0] for item in tuple(self.inbox) if item[1][0] == m.TASK):
             taken = self._take_back(connection, len(self.inbox))
             if taken:
@@ -427,12 +427,12 @@ class Worker:
     # ------------------------------------------------------------------------------------ ending
     @property
     def name(self) -> str:
-        """What the timeline calls this process."""
+        """The name of this process in a timeline."""
         context = self.context
         return f"{context.class_name}({context.actor_id.hex()[:8]})" if context.class_name and context.actor_id else self.client.role
 
     def _leave(self, kind: str, text: str) -> None:
-        """End in order: calls that run, user hooks, everything sent, then the process."""
+        """End in order: running calls, user hooks, sending all messages, then the process."""
         client = self.client
         self.groups.finish(kind)
         with client.lock:
@@ -452,7 +452,7 @@ class Worker:
             atexit._run_exitfuncs()
         except BaseException:
             sys.excepthook(*sys.exc_info())
-        if not crashes:  # else nobody has been told of its end yet, and whoever waits for it may hold what it owns
+        if not crashes:  # else its end is not reported yet, and waiting processes may hold objects that it owns
             self._finish_own_calls()
         for connection in [*client.peers.values(), client.node]:
             connection.drain(1.0)
@@ -464,12 +464,12 @@ class Worker:
         os._exit(self._status(kind))
 
     def _status(self, kind: str) -> int:
-        """With which status the process ends, of this cause."""
+        """The exit status of the process for this cause."""
         status = self.executor.status
         return int(kind == m.CAUSE_CRASH) if status is None else status
 
     def _finish_own_calls(self) -> None:
-        """A worker at its max_calls stays until the tasks it submitted are done and what it owns is no longer borrowed."""
+        """Wait, at max_calls, until the tasks that it submitted are done and its objects are no longer borrowed."""
         client = self.client
 
         def done() -> bool:
@@ -481,7 +481,7 @@ class Worker:
 
     # ------------------------------------------------------------------------------------ observers
     def work(self) -> dict[str, Any]:
-        """What a worker does and has done. Any thread."""
+        """The running and finished calls of a worker, for observers. Any thread."""
         context, executor = self.context, self.executor
         task_id = context.task_id
         epoch = time() - perf_counter()
@@ -489,7 +489,7 @@ class Worker:
             "task_id": task_id or b"",
             "task": (context.task_name or "") if task_id is not None else "",
             "function": (context.function_name or "") if task_id is not None else "",
-            # Calls that run in groups, besides that one.
+            # Calls that run in groups, besides the first.
             "beside": list(self.groups.running),
             "actor_id": context.actor_id or b"",
             "class_name": context.class_name or "",
@@ -505,16 +505,16 @@ class Worker:
 
 
 def _flush_output() -> None:
-    """A line without an end is passed on too: the process may be killed while it has nothing to do."""
+    """Flush stdout and stderr, lines without an end too: the process may be killed while it is idle."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):  # closed by the user, or replaced by something else
+    except (OSError, ValueError, AttributeError):  # closed or replaced by the user
         pass
 
 
 def _set_threads(cpus: float, runtime_env: dict[str, Any]) -> None:
-    """OMP_NUM_THREADS follows the CPUs of the task or actor, unless the user has set it."""
+    """Set OMP_NUM_THREADS to the CPUs of the task or actor, unless the user has set it."""
     if _threads_are_users or "OMP_NUM_THREADS" in (runtime_env.get("env_vars") or {}):
         return
     os.environ["OMP_NUM_THREADS"] = str(max(1, int(cpus)))

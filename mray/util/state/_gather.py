@@ -57,7 +57,7 @@ class View:
         self.node: dict[str, Any] = ask_node(self.directory, "snapshot", self.timeout)
         self.processes: dict[str, Row] = {process["process"]: process for process in self.node["processes"]}
         #: Also of those that have ended.
-        self.pids = {grave["process"]: grave["pid"] for grave in self.node["dead_workers"]}
+        self.pids = {dead["process"]: dead["pid"] for dead in self.node["dead_workers"]}
         self.pids.update({process: row["pid"] for process, row in self.processes.items()})
         facts = self.node["facts"]
         self.node_id: str = facts["node_id"]
@@ -332,15 +332,15 @@ def workers(view: View) -> Iterator[Row]:
             "pooled_bytes": known["pooled"] if known is not None else 0,
             "spilled_bytes": known["spilled"] if known is not None else 0,
         }
-    for grave in view.node["dead_workers"]:
-        kind, text = grave["cause"] or (m.CAUSE_CRASH, "")
-        how = describe_status(grave["status"]) or ""
+    for dead in view.node["dead_workers"]:
+        kind, text = dead["cause"] or (m.CAUSE_CRASH, "")
+        how = describe_status(dead["status"]) or ""
         exit_type = "INTENDED_SYSTEM_EXIT" if text == "the worker had nothing to do" else _EXITS.get(kind, "SYSTEM_ERROR")
         yield {
-            **_worker(view, grave["process"], grave["pid"], alive=False),
+            **_worker(view, dead["process"], dead["pid"], alive=False),
             "exit_type": exit_type,
             "exit_detail": "; ".join(filter(None, (text, f"it {how}" if how else ""))),
-            "end_time_ms": int(grave["end"] * 1000),
+            "end_time_ms": int(dead["end"] * 1000),
         }
 
 

@@ -1,4 +1,4 @@
-"""The door of `mray._picture` for graphs and schedules: the `PlanArtist` of `mray._graph.depicted`.
+"""The functions of `mray._picture` for graphs and schedules: the `PlanArtist` of `mray._graph.depicted`.
 
 In the process that draws.
 """
@@ -48,7 +48,7 @@ def visualize(
     with_channels: bool = False,
     statistics: Mapping[str, Any] | None = None,
 ) -> str:
-    """What `CompiledGraph.visualize` does. `names`: the class of each actor, by the actor's id; `statistics`: what was measured.
+    """Implements `CompiledGraph.visualize`. `names`: the class of each actor, by the actor's id; `statistics`: the measures.
 
     See `mray._picture.files.draw`.
     """
@@ -61,7 +61,7 @@ def visualize(
 
 
 def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "png", view: bool = False) -> str:
-    """What `DAGNode.visualize` does. See `mray._picture.files.draw`."""
+    """Implements `DAGNode.visualize`. See `mray._picture.files.draw`."""
     figure = dag_figure(root)
     return draw(_forms(figure, lambda: figure_ascii(figure)), filename, picture_format, view)
 
@@ -93,7 +93,7 @@ def visualize_schedule(
     executions: int = 1,
     statistics: Mapping[str, Any] | None = None,
 ) -> str:
-    """What `CompiledGraph.visualize_schedule` does. See `mray._picture.files.draw`."""
+    """Implements `CompiledGraph.visualize_schedule`. See `mray._picture.files.draw`."""
     drawn = chart(plan, names, executions, measures_of(statistics or {}, call_numbers(plan.graph)))
     own: dict[str, Callable[[], str]] = {
         "ascii": lambda: f"{chart_ascii(drawn)}\n\n{operations(plan, names)}",
@@ -105,7 +105,7 @@ def visualize_schedule(
 
 
 def operations(plan: Plan, names: Mapping[str, str]) -> str:
-    """What each actor does in each execution, in order: one line per operation."""
+    """The operations of each actor in each execution, in order: one line per operation."""
     lines = []
     numbers = call_numbers(plan.graph)
     for actor, program in plan.schedule.items():

@@ -10,7 +10,7 @@ from mray._scheduler.session_reset import leaving
 from tests.unit.test_scheduler import Stage
 
 
-def renew(stage: Stage, *owners: str, process: str = "driver") -> set[str]:
+def reset(stage: Stage, *owners: str, process: str = "driver") -> set[str]:
     """As the node does it; the workers that have to go, all of which die."""
     stage(events.DriverReset(process, frozenset(owners)))
     going = leaving(stage.scheduler)
@@ -25,7 +25,7 @@ def test_an_idle_worker_stays_and_is_used_again():
     stage.ask(CPU=1)
     ((_request, lease, worker, *_rest),) = stage.grants()
     stage.give_back(lease)
-    assert renew(stage) == set()
+    assert reset(stage) == set()
     stage(events.MemberJoined("driver again", 1))
     stage.ask("driver again", CPU=1)
     ((_request, _lease, again, *_rest),) = stage.grants("driver again")
@@ -37,7 +37,7 @@ def test_a_worker_that_owns_objects_goes():
     stage.ask(CPU=1)
     ((_request, lease, worker, *_rest),) = stage.grants()
     stage.give_back(lease)
-    assert renew(stage, worker) == {worker}
+    assert reset(stage, worker) == {worker}
 
 
 def test_what_runs_and_what_waits_ends_and_all_resources_are_free():
@@ -50,7 +50,7 @@ def test_what_runs_and_what_waits_ends_and_all_resources_are_free():
     stage(events.ActorRequested("driver", 0, b"a", {"resources": {"x": 1}, "detached": True, "name": "n", "max_restarts": -1}))
     stage(events.GroupRequested("driver", 1, b"g", {"bundles": [{"CPU": 1}], "strategy": "PACK", "name": "g"}))
     stage.told.clear()
-    assert {busy, nested} <= renew(stage)
+    assert {busy, nested} <= reset(stage)
     assert stage.available() == {"CPU": 2, "x": 1}
     assert not stage.scheduler.actors.records
     assert not stage.scheduler.groups.records
@@ -64,7 +64,7 @@ def test_an_actor_of_before_is_dead_because_of_the_reset():
     stage = Stage()
     stage(events.ActorRequested("driver", 0, b"a", {"resources": {}}))
     stage.join_all()
-    renew(stage)
+    reset(stage)
     stage(events.MemberJoined("driver again", 1))
     stage(events.ActorWatched("driver again", b"a"))
     ((_actor, state, *_rest, cause),) = stage.heard(m.ACTOR_STATE, "driver again")
@@ -78,7 +78,7 @@ def test_workers_hear_that_the_driver_has_gone():
     ((_request, lease, worker, *_rest),) = stage.grants()
     stage.give_back(lease)
     stage.heard(m.WORKER_GONE, worker)
-    renew(stage)
+    reset(stage)
     assert [process for process, *_rest in stage.heard(m.WORKER_GONE, worker)] == ["driver"]
 
 
@@ -108,7 +108,7 @@ def test_whatever_happened_before_everything_is_free_after_it():
                     stage.join_all()
                     members = [name, *(each for each in stage.scheduler.workers.workers if each in stage.scheduler.members)]
             workers = [each for each in stage.scheduler.workers.workers if chance.random() < 0.3]
-            renew(stage, *workers, process=name)
+            reset(stage, *workers, process=name)
             assert stage.available() == {"CPU": 3, "x": 2}
             assert not stage.scheduler.actors.records
             assert not stage.scheduler.leases
