@@ -11,9 +11,14 @@ from __future__ import annotations
 
 import signal
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from mray._common.ids import TaskID
+
+class _Id(Protocol):
+    """An id of a task, as object or as bytes."""
+
+    def hex(self) -> str: ...
+
 
 _TRACEBACK = "Traceback (most recent call last):"
 _DOCS = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
@@ -69,7 +74,7 @@ class RayTaskError(RayError):
         TypeError when there can be no such class (a class that refuses to be subclassed).
         """
         kind = type(self.cause)
-        return _fill_dual(_new_dual(_dual_class(cast("Any", kind)), self.cause), self)
+        return _fill_dual(_new_dual(_dual_class(cast("Any", kind)), self.cause), self.cause, self._facts())
 
     def as_instanceof_cause(self) -> RayTaskError:
         """`make_dual_exception_instance`, or this error itself when it is one already or there can be none."""
@@ -179,8 +184,7 @@ def _new_dual(dual: type[RayTaskError], cause: BaseException) -> RayTaskError:
     return made
 
 
-def _fill_dual(dual: RayTaskError, error: RayTaskError) -> RayTaskError:
-    cause = error.cause
+def _fill_dual(dual: RayTaskError, cause: BaseException, facts: tuple[Any, ...]) -> RayTaskError:
     for base in type(cause).__mro__:
         if base in (Exception, BaseException, object):
             continue
@@ -193,7 +197,7 @@ def _fill_dual(dual: RayTaskError, error: RayTaskError) -> RayTaskError:
                     pass
     fields = dual.__dict__
     fields.update(getattr(cause, "__dict__", {}))
-    fields.update(zip(_FACTS, error._facts(), strict=True))
+    fields.update(zip(_FACTS, facts, strict=True))
     _set_args(dual, (cause,))
     return dual
 
@@ -205,7 +209,7 @@ def _restore_dual(*facts: Any) -> RayTaskError:
 class TaskCancelledError(RayError):
     """The task was cancelled by `cancel`, or interrupted."""
 
-    def __init__(self, task_id: TaskID | bytes | None = None, error_message: str | None = None) -> None:
+    def __init__(self, task_id: _Id | None = None, error_message: str | None = None) -> None:
         super().__init__(task_id, error_message)
         self.task_id = task_id
         self.error_message = error_message
@@ -299,11 +303,7 @@ class RayActorError(RayError):
         self.actor_id = actor_id
         self.error_msg = error_msg
         self.actor_init_failed = actor_init_failed
-        self._preempted = preempted
-
-    @property
-    def preempted(self) -> bool:
-        return self._preempted
+        self.preempted = preempted
 
     def __str__(self) -> str:
         return self.error_msg

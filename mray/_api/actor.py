@@ -231,7 +231,7 @@ class _ActorHandle(ActorHandle[T]):
         return ActorMethod(spec, self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if not self._is_weak:
+        if self._token is not None:
             current_backend().export_handle(self)
         return _restore_handle, self.__actor_facts__()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 from mray._api.blueprint import ActorBlueprint
@@ -41,8 +41,8 @@ _CALLERS_OPTIONS = (
 class ActorHandle(Generic[T]):
     """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
 
-    For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_options` (what callers need to know), `_blueprint`,
-    `_carried`. Questions that anybody may ask have special names: all other names are methods of the actor.
+    For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_blueprint`, `_carried`. Questions that the rest of mray
+    asks have special names: all other names are methods of the actor.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_backend", "_carried", "_id", "_options", "_token")
@@ -92,9 +92,14 @@ class ActorHandle(Generic[T]):
     def __actor_outline__(self) -> ActorOutline:
         return ActorOutline(self._id.hex(), self._blueprint.class_name, True)
 
+    @property
+    def __actor_options__(self) -> dict[str, Any]:
+        """The options of the actor that its callers need to know, those that were given."""
+        return self._options
+
     def __actor_facts__(self) -> tuple[Any, ...]:
         """The facts that travel: id, blueprint's uuid and wire form, options, whether it is weak, and what the engine sends along."""
-        facts = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._is_weak)
+        facts = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
         return facts if self._carried is None else (*facts, self._carried)
 
     def __was_made_with__(self, backends: Collection[object]) -> bool:
@@ -106,3 +111,8 @@ class ActorHandle(Generic[T]):
 
     def __deepcopy__(self, _memo: Any) -> ActorHandle[T]:
         return self
+
+
+def ids_of(actors: Iterable[ActorHandle]) -> list[bytes]:
+    """The ids of actors, in their order."""
+    return [actor._id for actor in actors]

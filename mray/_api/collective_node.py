@@ -176,9 +176,9 @@ def bind_collective(inputs: Any, op: CollectiveOp, transport: str | Communicator
 
 def _results_of(call: CollectiveOutputNode, count: int) -> list[CollectiveOutputNode]:
     others = {
-        BIND_INDEX_KEY: call._get_bind_index(),
+        BIND_INDEX_KEY: call.bind_index,
         IS_CLASS_METHOD_OUTPUT_KEY: True,
-        PARENT_CLASS_NODE_KEY: call._get_actor_handle(),
+        PARENT_CLASS_NODE_KEY: call.actor_handle,
     }
     return [CollectiveOutputNode(f"return_idx_{index}", (call, index), {}, {}, dict(others)) for index in range(count)]
 
@@ -208,7 +208,7 @@ def _checked_actors(inputs: Sequence[Sequence[Any]]) -> list[ActorHandle]:
         twice = list(_repeated(column))
         if twice:
             raise ValueError(f"Expected unique input nodes{place}, but found duplicates: {twice}")
-        actors = [node._get_actor_handle() if isinstance(node, ClassMethodNode) else None for node in column]
+        actors = [node.actor_handle if isinstance(node, ClassMethodNode) else None for node in column]
         if None in actors:
             raise ValueError(f"Expected an actor handle from the input node{place}")
         handles = [handle for handle in actors if handle is not None]
@@ -241,3 +241,26 @@ def _check_against_first(index: int, handles: list[ActorHandle], first: list[Act
 
 def _repeated(nodes: Sequence[DAGNode]) -> Iterator[DAGNode]:
     return (node for node in nodes if nodes.count(node) > 1)
+
+
+# ------------------------------------------------------------------------------------------- whole graphs
+def nodes_of_graph(root: DAGNode) -> list[DAGNode]:
+    """The nodes that are connected with `root`, also by a collective, whose steps belong to one graph: each after those that it uses.
+
+    ValueError when the graph, or a part of it, is compiled already.
+    """
+    found = dict.fromkeys(root.connected())
+    queue = list(found)
+    for node in queue:
+        if isinstance(node, CollectiveOutputNode) and node.collective_op is not None:
+            for other in node.collective_op.nodes:
+                new = [each for each in other.connected() if each not in found]
+                found.update(dict.fromkeys(new))
+                queue.extend(new)
+    nodes = sorted(found, key=lambda node: node.__dag_outline__().created)
+    for node in nodes:
+        if node is not root and node.is_cgraph_output_node:
+            raise ValueError(
+                f"The DAG was compiled more than once. The following two nodes call `experimental_compile`: (1) {node}, (2) {root}"
+            )
+    return nodes

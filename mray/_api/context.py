@@ -1,6 +1,7 @@
 """`get_runtime_context`: where the code that calls it runs.
 
-In every process. Its answers come from the backend at each call, which knows the task of the calling thread.
+In every process. Its answers come from the backend at each call, which knows the task of the calling thread. `GlobalWorker` has the same
+facts as libraries on top of Ray look at them (``ray._private.worker.global_worker``); it starts no session.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ In the process that binds; see `mray._api.dag_node` for what all DAG nodes have.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from mray._api.actor_handle import ActorHandle
@@ -89,7 +90,12 @@ class ClassNode(DAGNode):
         if name == "bind" and "bind" not in dir(user_class):
             raise AttributeError(f".bind() cannot be used again on {type(self)} ")
         getattr(user_class, name)  # AttributeError in Python's own words
-        return _UnboundMethod(self, name, {})
+        return _UnboundMethod(self._bind_next, name, {})
+
+    def _bind_next(self, method_name: str, args: Any, kwargs: dict[str, Any], options: dict[str, Any]) -> ClassMethodNode:
+        others = {PARENT_CLASS_NODE_KEY: self, PREV_CLASS_METHOD_CALL_KEY: self._last_call}
+        node = self._last_call = ClassMethodNode(method_name, args, kwargs, options, others)
+        return node
 
     def _body_line(self) -> str:
         return str(self._body)
@@ -98,21 +104,18 @@ class ClassNode(DAGNode):
 class _UnboundMethod:
     """``node.method`` of a `ClassNode`."""
 
-    def __init__(self, actor: ClassNode, method_name: str, options: dict[str, Any]) -> None:
-        self._actor = actor
+    def __init__(self, bind_next: Callable[..., ClassMethodNode], method_name: str, options: dict[str, Any]) -> None:
+        self._bind_next = bind_next
         self._method_name = method_name
         self._options = options
 
     def bind(self, *args: Any, **kwargs: Any) -> ClassMethodNode:
         """A DAG node that calls the method after the calls bound before."""
-        others = {PARENT_CLASS_NODE_KEY: self._actor, PREV_CLASS_METHOD_CALL_KEY: self._actor._last_call}
-        node = ClassMethodNode(self._method_name, args, kwargs, self._options, others)
-        self._actor._last_call = node
-        return node
+        return self._bind_next(self._method_name, args, kwargs, self._options)
 
     def options(self, **options: Any) -> _UnboundMethod:
         """The method with options."""
-        return _UnboundMethod(self._actor, self._method_name, options)
+        return _UnboundMethod(self._bind_next, self._method_name, options)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "remote":
@@ -155,11 +158,17 @@ class ClassMethodNode(DAGNode):
         """The method's name; ``return_idx_<i>`` for one of several values."""
         return self._method_name
 
+    @property
+    def bind_index(self) -> int | None:
+        """The place of the call among those that were bound to its actor; None for a value, and where the actor is yet to be made."""
+        return self._bind_index
+
     def _get_bind_index(self) -> int | None:
+        """Ray's name for `bind_index`."""
         return self._bind_index
 
     def _turn(self) -> tuple[str, int] | None:
-        handle = self._get_actor_handle()
+        handle = self.actor_handle
         return None if handle is None or self._is_class_method_output else (handle._id.hex(), self._bind_index or 0)
 
     def __dag_outline__(self) -> Outline:
@@ -167,8 +176,14 @@ class ClassMethodNode(DAGNode):
         actor = None if maker is None else maker.__actor_outline__()
         return super().__dag_outline__()._replace(name=self._method_name, actor=actor)
 
-    def _get_actor_handle(self) -> ActorHandle | None:
+    @property
+    def actor_handle(self) -> ActorHandle | None:
+        """The actor that is called; None where it is yet to be made."""
         return self._parent_class_node if isinstance(self._parent_class_node, ActorHandle) else None
+
+    def _get_actor_handle(self) -> ActorHandle | None:
+        """Ray's name for `actor_handle`."""
+        return self.actor_handle
 
     @property
     def num_returns(self) -> int:

@@ -79,7 +79,10 @@ class DAGNode(ABC):
         self._downstream_nodes: list[DAGNode] = []
         self._upstream_nodes = self._get_all_child_nodes()
         for upstream in self._upstream_nodes:
-            upstream._downstream_nodes.append(self)
+            DAGNode._note_user(upstream, self)
+
+    def _note_user(self, user: DAGNode) -> None:
+        self._downstream_nodes.append(user)
 
     # ------------------------------------------------------------------------------------ looking
     def get_args(self) -> Any:
@@ -117,10 +120,13 @@ class DAGNode(ABC):
         queue: list[DAGNode] = [self]
         for node in queue:
             yield node
-            for neighbour in (*node._downstream_nodes, *node._upstream_nodes):
+            for neighbour in DAGNode._neighbours(node):
                 if neighbour not in seen:
                     seen.add(neighbour)
                     queue.append(neighbour)
+
+    def _neighbours(self) -> list[DAGNode]:
+        return [*self._downstream_nodes, *self._upstream_nodes]
 
     def traverse_and_apply(self, fn: Callable[[DAGNode], T]) -> None:
         """Call `fn` with every connected node."""
@@ -177,7 +183,7 @@ class DAGNode(ABC):
         )
 
     def _copy(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> DAGNode:
-        copied = self._copy_impl(args, kwargs, options, others)
+        copied: DAGNode = self._copy_impl(args, kwargs, options, others)
         copied._stable_uuid = self._stable_uuid
         copied._type_hint = self._type_hint
         return copied
@@ -192,7 +198,11 @@ class DAGNode(ABC):
 
         The arguments are the graph's input. With `_ray_cache_refs`, `cache_from_last_execute` holds what each node returned.
         """
-        executor = _Remembering(lambda node: node._execute_impl(*args, **kwargs))
+
+        def run(node: DAGNode) -> Any:
+            return node._execute_impl(*args, **kwargs)
+
+        executor = _Remembering(run)
         for node in self._calls_in_order():
             node.apply_recursive(executor)
         result = self.apply_recursive(executor)
@@ -205,21 +215,33 @@ class DAGNode(ABC):
         found: dict[DAGNode, None] = {self: None}
         stack: list[DAGNode] = [self]
         while stack:
-            new = [node for node in stack.pop()._upstream_nodes if node not in found]
+            last: DAGNode = stack.pop()
+            new = [node for node in last._upstream_nodes if node not in found]
             found.update(dict.fromkeys(new))
             stack.extend(new)
-        return sorted(found, key=lambda node: node._created)
+
+        def age(node: DAGNode) -> int:
+            return node._created
+
+        return sorted(found, key=age)
 
     def _calls_in_order(self) -> list[DAGNode]:
         """The calls of methods of existing actors upwards from here, in the order to make them."""
+
+        def turn_of(node: DAGNode) -> tuple[str, int] | None:
+            return node._turn()
+
+        def needs_of(node: DAGNode) -> set[int]:
+            return set().union(*[{places[each]} if each in places else needs[each] for each in node._upstream_nodes])
+
         nodes = self._upstream_first()
-        turns = [(node, turn) for node in nodes if (turn := node._turn()) is not None]
+        turns = [(node, turn) for node in nodes if (turn := turn_of(node)) is not None]
         if len(turns) < 2:
             return []
         places = {node: place for place, (node, _turn) in enumerate(turns)}
         needs: dict[DAGNode, set[int]] = {}
         for node in nodes:
-            needs[node] = set().union(*[{places[each]} if each in places else needs[each] for each in node._upstream_nodes])
+            needs[node] = needs_of(node)
         bound = [BoundCall(actor, bind_index, needs[node]) for node, (actor, bind_index) in turns]
         return [turns[place][0] for place in order_calls(bound)]
 
@@ -296,7 +318,8 @@ class DAGNode(ABC):
 
     def __dag_outline__(self) -> Outline:
         arguments = find_nodes([self._bound_args, self._bound_kwargs])
-        return Outline(type(self).__name__, tuple(self._upstream_nodes), tuple(arguments), self._created, self._type_hint)
+        users = tuple(self._downstream_nodes)
+        return Outline(type(self).__name__, tuple(self._upstream_nodes), tuple(arguments), self._created, self._type_hint, users)
 
     def _body_line(self) -> str:
         """The name of the called function or method."""
@@ -334,13 +357,14 @@ class _Remembering:
         self.cache: dict[str, Any] = {}
 
     def __call__(self, node: DAGNode) -> Any:
-        if node._stable_uuid not in self.cache:
-            self.cache[node._stable_uuid] = self._fn(node)
+        uuid = node.get_stable_uuid()
+        if uuid not in self.cache:
+            self.cache[uuid] = self._fn(node)
         if isinstance(node, InputNode):
-            if self._input is not None and self._input != node._stable_uuid:
+            if self._input is not None and self._input != uuid:
                 raise AssertionError("Each DAG should only have one unique InputNode.")
-            self._input = node._stable_uuid
-        return self.cache[node._stable_uuid]
+            self._input = uuid
+        return self.cache[uuid]
 
 
 def find_nodes(value: Any) -> list[DAGNode]:
@@ -419,7 +443,7 @@ class InputAttributeNode(DAGNode):
     """A part of the graph's input."""
 
     def __init__(self, dag_input_node: Any, key: int | str, accessor_method: str, input_type: Any = None) -> None:
-        self._dag_input_node = dag_input_node
+        self._dag_input_node: InputNode = dag_input_node
         self._key = key
         self._accessor_method = accessor_method
         super().__init__([], {}, {}, {"dag_input_node": dag_input_node, "key": key, "accessor_method": accessor_method})
@@ -428,6 +452,11 @@ class InputAttributeNode(DAGNode):
     def key(self) -> int | str:
         """Position or name."""
         return self._key
+
+    @property
+    def input_node(self) -> InputNode:
+        """The input that this is a part of."""
+        return self._dag_input_node
 
     @property
     def accessor_method(self) -> str:

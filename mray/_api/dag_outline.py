@@ -27,6 +27,8 @@ class Outline(NamedTuple):
     created: int
     #: The user's hint about its value.
     hint: ChannelOutputType
+    #: Those that depend on it.
+    users: tuple[Outlined, ...]
     actor: ActorOutline | None = None
 
 

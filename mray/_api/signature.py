@@ -12,6 +12,13 @@ from typing import Any
 #: name, kind (of `inspect.Parameter`), whether it has a default
 ParameterFacts = tuple[str, int, bool]
 
+_KINDS = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.KEYWORD_ONLY,
+    inspect.Parameter.VAR_KEYWORD,
+)
 #: More positional arguments than anybody passes.
 _MANY = 1 << 30
 
@@ -61,7 +68,7 @@ class CallSignature:
                 parameters = (("args", 2, False), ("kwargs", 4, False))
             self._signature = inspect.Signature(
                 [
-                    inspect.Parameter(name, inspect._ParameterKind(kind), default=... if default else inspect.Parameter.empty)
+                    inspect.Parameter(name, _KINDS[kind], default=... if default else inspect.Parameter.empty)
                     for name, kind, default in parameters
                 ]
             )

@@ -82,7 +82,7 @@ class CallSpans:
                 begin = clock()
                 returned = submit(*args)
                 ref = returned[0] if isinstance(returned, list) else returned
-                task = ref._id[: -len(FIRST)].hex() if isinstance(ref, ObjectRef) else ""
+                task = ref.binary()[: -len(FIRST)].hex() if isinstance(ref, ObjectRef) else ""
                 self._add(SUBMIT, begin, name_of(args), task)
                 return returned
 
@@ -169,4 +169,4 @@ class CallSpans:
 
 
 def _class_of(handle: Any) -> str:
-    return str(handle._blueprint.class_name)
+    return str(handle.__actor_outline__().class_name)

@@ -88,7 +88,7 @@ class Host:
         self._callers = RemoteCallers(self)
         self._calls = CallSpans(worker)
         #: The queue of requests that are not answered at once: the worker's main thread takes them.
-        self._enqueue = None if worker is None else worker._enqueue(m.GRAPH)
+        self._enqueue = None if worker is None else worker.enqueuing(m.GRAPH)
         client.from_peers.replace(m.GRAPH, self._on_request)
         client.sections[GRAPHS] = lambda: graphs_of(self.graphs)
         client.sections[PROGRAMS] = lambda: programs_of(() if self.service is None else self.service.programs)

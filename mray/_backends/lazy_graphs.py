@@ -17,43 +17,42 @@ from mray._common import messages as m
 
 if TYPE_CHECKING:
     from mray._backends.graph_host import Host
-    from mray._backends.native import NativeBackend
     from mray._ipc.connection import Connection
+    from mray._runtime.client.client import Client
     from mray._runtime.worker.worker import Worker
 
 #: The module that every process in a graph needs.
 GRAPH_MODULE = "mray._backends.graph_host"
 
 
-def offer_graphs(backend: NativeBackend, worker: Worker) -> None:
-    """Let this worker take part in graphs: from now on where their modules are imported already, else from the first request."""
-    client = backend.client
-    client.sections["trace"] = lambda: _trace_of(worker)
+def offer_graphs(worker: Worker, host: Callable[[], object]) -> None:
+    """Let this worker take part in graphs: from now on where their modules are imported already, else from the first request.
+
+    `host` makes the part of this process that serves graphs, if there is none yet.
+    """
+    worker.client.sections["trace"] = lambda: _trace_of(worker)
     if GRAPH_MODULE in sys.modules:
-        backend.host()
+        host()
 
 
-def first_request(backend: NativeBackend) -> Callable[..., None]:
+def first_request(client: Client, host: Callable[[], object]) -> Callable[..., None]:
     """The handler of the first request for a graph in a process without a host: it makes one, in the reading thread."""
 
     def handle(connection: Connection, *fields: Any) -> None:
-        backend.host()  # which puts its own handler in this one's place
-        backend.client.from_peers[m.GRAPH](connection, *fields)
+        host()  # which puts its own handler in this one's place
+        client.from_peers[m.GRAPH](connection, *fields)
 
     return handle
 
 
-def make_host(backend: NativeBackend, worker: Worker | None) -> Host:
-    """The host of this process's graphs; made once. Any thread."""
+def make_host(client: Client, worker: Worker | None) -> Host:
+    """A host of this process's graphs, which needs one."""
     from mray._backends.graph_host import Host  # noqa: PLC0415
 
-    with backend.client.lock:  # a worker's two threads may be the first at the same time
-        if backend.graph_host is None:
-            host = Host(backend.client, worker)
-            if worker is not None:
-                worker.service = host.service
-            backend.graph_host = host
-        return backend.graph_host
+    host = Host(client, worker)
+    if worker is not None:
+        worker.service = host.service
+    return host
 
 
 def _trace_of(worker: Worker) -> Any:

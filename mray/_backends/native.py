@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.actor import check_session, make_handle
+from mray._api.actor_handle import ids_of
 from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
@@ -98,7 +99,7 @@ class NativeBackend(PlacementCalls, Backend):
         self._context: Context = worker.context if worker is not None else Context()
         self._base_env: dict[str, Any] = dict(client.facts.get("runtime_env") or {})
         self.graph_host: Host | None = None
-        client.from_peers.on({m.STREAM_ITEMS: listener(client), m.GRAPH: first_request(self)})
+        client.from_peers.on({m.STREAM_ITEMS: listener(client), m.GRAPH: first_request(client, self.host)})
 
     @classmethod
     def start(cls, options: SessionOptions) -> NativeBackend:
@@ -428,7 +429,7 @@ class NativeBackend(PlacementCalls, Backend):
                 check_session(handle)
                 caller = client.actors.of(actor_id)
                 caller.class_name = handle._blueprint.class_name
-                caller.learn(handle._options, handle._blueprint.is_async)
+                caller.learn(handle.__actor_options__, handle._blueprint.is_async)
             if options is not None or caller.needs_check:
                 if caller.is_full():
                     raise PendingCallsLimitExceeded(
@@ -466,7 +467,7 @@ class NativeBackend(PlacementCalls, Backend):
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         check_session(handle)
-        kill_actors(self.client, [handle._id], no_restart)
+        kill_actors(self.client, ids_of([handle]), no_restart)
 
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         with self.client.lock:
@@ -556,8 +557,14 @@ class NativeBackend(PlacementCalls, Backend):
         return graph or RemoteGraph(self.host(), handle)
 
     def host(self) -> Host:
-        """The host of this process's graphs."""
-        return self.graph_host or make_host(self, self._worker)
+        """The host of this process's graphs; made once. Any thread."""
+        host = self.graph_host
+        if host is None:
+            with self.client.lock:  # a worker's two threads may be the first at the same time
+                host = self.graph_host
+                if host is None:
+                    host = self.graph_host = make_host(self.client, self._worker)
+        return host
 
 
 def _new_call(
@@ -569,7 +576,7 @@ def _new_call(
         call = entry.task = Call(task_id, method, 1, entry)
         return call, ObjectRef(task_id + FIRST, entry)
     if isinstance(num_returns, str):
-        return new_stream(client, task_id, method, num_returns, options or {}, {} if handle is None else handle._options)
+        return new_stream(client, task_id, method, num_returns, options or {}, {} if handle is None else handle.__actor_options__)
     entries = [client.entry() for _ in range(num_returns)]
     call = Call(task_id, method, num_returns, None, entries)
     for entry in entries:

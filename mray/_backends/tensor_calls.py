@@ -26,7 +26,7 @@ def check_enabled(handle: ActorHandle, name: str, num_returns: int | str) -> Non
             f"Currently, methods with tensor_transport={transport.name} only support 1 return value. "
             "Please make sure the actor method is decorated with `@ray.method(num_returns=1)` (the default)."
         )
-    if transport is not None and not handle._options.get("enable_tensor_transport"):
+    if transport is not None and not handle.__actor_options__.get("enable_tensor_transport"):
         raise ValueError(
             f'Currently, methods with .options(tensor_transport="{transport.name}") are not supported when enable_tensor_transport=False. '
             "Please set @ray.remote(enable_tensor_transport=True) on the actor class definition."

@@ -54,7 +54,7 @@ def worker_main(start: dict[str, Any]) -> int:
         raise
     backend = NativeBackend(client, None, worker)
     set_backend(backend)
-    offer_graphs(backend, worker)
+    offer_graphs(worker, backend.host)
     client.reactor.start_background_reader()
     client.reactor.guard.install()
     worker.run()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mray._api.actor_handle import ids_of
 from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
 from mray._channel.nccl_member import Later, NcclMember, join_nccl
 from mray.exceptions import RayChannelError
@@ -51,7 +52,7 @@ class NcclCommunicator(Communicator):
             len(self._actor_handles),
             rank,
             use_communication_streams=self._use_communication_streams,
-            actors=[actor._id for actor in self._actor_handles],
+            actors=ids_of(self._actor_handles),
         )
 
     def get_actor_handles(self) -> list[Any]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from mray._api.actor_handle import ids_of
 from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
 from mray._api.current import current_backend
 from mray._channel.membership import join
@@ -71,7 +72,7 @@ class TorchDistributedCommunicator(Communicator):
             )
         self._check_backend()
         name = f"torch {self._id}"
-        group = join(name, len(self._actor_handles), rank, actors=[actor._id for actor in self._actor_handles], kind=StreamGroup)
+        group = join(name, len(self._actor_handles), rank, actors=ids_of(self._actor_handles), kind=StreamGroup)
         path = os.path.join(current_backend().facts()["session_dir"], "groups", f"torch-{self._id}")
         try:
             self._processes = self._make(group, path)
@@ -151,7 +152,7 @@ class TorchDistributedCommunicator(Communicator):
 
     def allgather(self, send_buf: Any, recv_buf: Any) -> None:
         source, out = self._mine(send_buf).contiguous(), self._mine(recv_buf)
-        self._call(lambda processes: processes._allgather_base(out, source))
+        self._call(lambda processes: processes._allgather_base(out, source))  # noqa: SLF001  (torch's)
 
     def allreduce(self, send_buf: Any, recv_buf: Any, op: ReduceOp = ReduceOp.SUM) -> None:
         import torch.distributed  # noqa: PLC0415
@@ -169,7 +170,7 @@ class TorchDistributedCommunicator(Communicator):
         source, out = self._mine(send_buf).contiguous(), self._mine(recv_buf)
         options = torch.distributed.ReduceScatterOptions()
         options.reduceOp = getattr(torch.distributed.ReduceOp, op.name)
-        self._call(lambda processes: processes._reduce_scatter_base(out, source, options))
+        self._call(lambda processes: processes._reduce_scatter_base(out, source, options))  # noqa: SLF001  (torch's)
 
     def _mine(self, tensor: Any) -> Any:
         kind = "cpu" if self._backend == "gloo" else "cuda"
@@ -257,9 +258,9 @@ def _process_group(backend: str, path: str, rank: int, world_size: int) -> Any:
     if backend == "nccl":
         settings.propose_to_library("NCCL_SOCKET_IFNAME", "lo")
         options = distributed.ProcessGroupNCCL.Options()
-        options._timeout = _FOREVER
+        options._timeout = _FOREVER  # noqa: SLF001  (torch's)
         return distributed.ProcessGroupNCCL(store, rank, world_size, options)
-    options = distributed.ProcessGroupGloo._Options()
-    options._devices = [distributed.ProcessGroupGloo.create_device(interface="lo")]
-    options._timeout = _FOREVER
+    options = distributed.ProcessGroupGloo._Options()  # noqa: SLF001  (torch's)
+    options._devices = [distributed.ProcessGroupGloo.create_device(interface="lo")]  # noqa: SLF001  (torch's)
+    options._timeout = _FOREVER  # noqa: SLF001  (torch's)
     return distributed.ProcessGroupGloo(store, rank, world_size, options)

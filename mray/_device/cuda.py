@@ -1,13 +1,7 @@
 """NVIDIA's GPUs: memory, streams and events by the driver (`mray._device.libcuda`), tensors by torch (`mray._device.cuda_tensors`).
 
-Any process that no parent of has used CUDA in; any thread, finalizers included.
-
-**Contexts.** Everything happens in the *primary* context of a device, which torch, cupy and NCCL use too, so that addresses, streams and
-events are theirs and ours alike. It is retained by the first call that needs it, and kept. The driver works on the context that is current
-in the calling thread, and nobody but the driver knows which that is: a thread may be new, or a finalizer's, or torch may have switched its
-device. So each call asks (a fraction of a microsecond), and where another context is current puts it back afterwards; to torch, the current
-context *is* the current device. A child process that was forked can use nothing of this: its calls raise RuntimeError, and what it lets go
-of is left alone.
+Any process that no parent of has used CUDA in; any thread, finalizers included. Calls are made in the context of a device
+(`mray._device.cuda_context`).
 
 **Captures.** While a thread captures a CUDA graph, some calls are refused in every thread of the process, and the capture is lost:
 allocating, freeing, opening, asking whether an event is done. They have nothing to do with what is captured, and are made in the mode that
@@ -26,9 +20,7 @@ when edges are made, grow or end, not for a message.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -37,6 +29,7 @@ from mray._common import settings
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
 from mray._device import libcuda, nvml
 from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
+from mray._device.cuda_context import Context
 from mray._device.cuda_marks import CudaMarks, record
 from mray._device.cuda_tensors import CudaTensors
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
@@ -69,101 +62,6 @@ class _Question:
 
 #: Questions that nobody is asking now.
 _questions: list[_Question] = []
-
-_FORKED = (
-    "This process was forked from one that had used CUDA, which the driver does not support. Start processes that use GPUs anew (spawn), "
-    "or fork them before anything uses a GPU."
-)
-
-
-class Context:
-    """The primary context of one device: makes calls in it, and raises what they return."""
-
-    def __init__(self, cuda: LibCuda, ordinal: int) -> None:
-        self._cuda = cuda
-        self._ordinal = ordinal
-        #: None until something needs it, and in forked children.
-        self._handle: int | None = None
-        self._forked = False
-        _contexts.add(self)
-
-    def call(self, action: str, function: Callable[..., int], *arguments: Any) -> None:
-        """Call it with the context current in this thread. `action` says what is tried, for the error."""
-        status = self.status_of(function, *arguments)
-        if status:
-            raise self._cuda.error(action, status)
-
-    def status_of(self, function: Callable[..., int], *arguments: Any) -> int:
-        """`call`, but returns what went wrong."""
-        handle = self._handle or self._retain()
-        cuda = self._cuda
-        current = ctypes.c_void_p()
-        status: int = cuda.cuCtxGetCurrent(ctypes.byref(current))
-        if status:
-            return status
-        if current.value == handle:
-            return function(*arguments)
-        status = cuda.cuCtxSetCurrent(handle)
-        if status:
-            return status
-        try:
-            return function(*arguments)
-        finally:
-            cuda.cuCtxSetCurrent(current)
-
-    def call_during_captures(self, action: str, function: Callable[..., int], *arguments: Any) -> None:
-        """`call`, for what is refused while any thread captures a graph, unless the caller says that it knows."""
-        status = self.status_during_captures(function, *arguments)
-        if status:
-            raise self._cuda.error(action, status)
-
-    def status_during_captures(self, function: Callable[..., int], *arguments: Any) -> int:
-        """`call_during_captures`, but returns what went wrong."""
-        if self._handle is None:
-            self._retain()
-        mode = ctypes.c_int(libcuda.STREAM_CAPTURE_MODE_RELAXED)
-        exchange = self._cuda.cuThreadExchangeStreamCaptureMode
-        status: int = exchange(ctypes.byref(mode))
-        if status:
-            return status
-        try:
-            return self.status_of(function, *arguments)
-        finally:
-            exchange(ctypes.byref(mode))
-
-    def _retain(self) -> int:
-        if self._forked:
-            raise RuntimeError(_FORKED)
-        handle = ctypes.c_void_p()
-        action = f"Making a context on GPU {self._ordinal}"
-        self._cuda.check(action, self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(handle), self._ordinal))
-        if self._handle is not None:  # another thread was faster
-            self._cuda.cuDevicePrimaryCtxRelease_v2(self._ordinal)
-            return self._handle
-        assert handle.value is not None
-        self._handle = handle.value
-        return handle.value
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a forked child, which can use nothing that it has inherited."""
-        return self._forked
-
-    def forget(self) -> None:
-        """In a forked child: nothing works any more."""
-        self._handle = None
-        self._forked = True
-
-
-_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
-
-
-def _forget_contexts() -> None:
-    for context in list(_contexts):
-        context.forget()
-
-
-os.register_at_fork(after_in_child=_forget_contexts)
 
 
 class CudaEvent(Event):

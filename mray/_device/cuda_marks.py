@@ -13,14 +13,12 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mray._device import libcuda
 from mray._device.base import Mark
+from mray._device.cuda_context import Context
 from mray._device.libcuda import LibCuda
-
-if TYPE_CHECKING:
-    from mray._device.cuda import Context
 
 #: Nanoseconds after which a clock is set anew: a float of so many milliseconds is exact to a microsecond.
 LASTS = 10_000_000_000

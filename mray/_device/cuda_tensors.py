@@ -124,7 +124,7 @@ class CudaTensors:
         """
         import torch  # noqa: PLC0415
 
-        if tensor.requires_grad or tensor.grad_fn is not None or tensor._is_view():
+        if tensor.requires_grad or tensor.grad_fn is not None or tensor._is_view():  # noqa: SLF001  (torch's)
             return False
         if self._unshared is None:
             try:
@@ -237,6 +237,22 @@ class CudaTensors:
             segments = pool.snapshot()
         return [segment["address"] for segment in segments]
 
+    def take_pool(self, index: int) -> Any:
+        """The pool of a device, for who takes it until `give_back_pool`; None if there is none, or it is in use."""
+        pool = self._pools.get(index)
+        if pool is None:
+            return None
+        with self._lock:
+            if index in self._busy:
+                return None
+            self._busy.add(index)
+        return pool
+
+    def give_back_pool(self, index: int) -> None:
+        """Nobody uses it now."""
+        with self._lock:
+            self._busy.discard(index)
+
     def enter_pool(self, index: int, pool: Any) -> AbstractContextManager[None]:
         """torch's way to route this thread's allocations."""
         import torch  # noqa: PLC0415
@@ -257,14 +273,9 @@ class _Entered:
         self._routing: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> None:
-        tensors = self._tensors
-        pool = tensors._pools.get(self._index)
+        pool = self._tensors.take_pool(self._index)
         if pool is None:
             return
-        with tensors._lock:
-            if self._index in tensors._busy:
-                return
-            tensors._busy.add(self._index)
         self._pool = pool
         _current.entered.append(self)
         try:
@@ -283,8 +294,7 @@ class _Entered:
     def _give_back(self) -> None:
         _current.entered.remove(self)
         self._pool = None
-        with self._tensors._lock:
-            self._tensors._busy.discard(self._index)
+        self._tensors.give_back_pool(self._index)
 
     def uses(self, pool_id: object) -> bool:
         """Whether that is torch's name of this pool."""
@@ -306,7 +316,7 @@ class _Entered:
 
 def _owners(torch: Any, tensor: Any) -> tuple[int, int, int]:
     storage = tensor.untyped_storage()
-    return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage), tensor._use_count()
+    return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage), tensor._use_count()  # noqa: SLF001  (torch's)
 
 
 def _torch_streams() -> Any:
@@ -336,7 +346,7 @@ def _make_way(torch: Any) -> bool:
     graph: Any = torch.cuda.CUDAGraph
     graph_begin: Any = vars(graph).get("capture_begin")
     graph_end: Any = vars(graph).get("capture_end")
-    pool_begin, pool_end = (getattr(torch._C, name, None) for name in names)
+    pool_begin, pool_end = (getattr(torch._C, name, None) for name in names)  # noqa: SLF001  (torch's)
     if graph_begin is None or graph_end is None or pool_begin is None or pool_end is None:
         return False
     if getattr(graph_begin, "makes_way", False):
@@ -368,7 +378,7 @@ def _make_way(torch: Any) -> bool:
 
     capture_begin.makes_way = True  # type: ignore[attr-defined]
     graph.capture_begin, graph.capture_end = capture_begin, capture_end
-    for module in (torch._C, torch.cuda.memory):
+    for module in (torch._C, torch.cuda.memory):  # noqa: SLF001  (torch's)
         for name, function in zip(names, (begin, end), strict=True):
             if hasattr(module, name):
                 setattr(module, name, function)

@@ -341,13 +341,14 @@ class NullArray:
             _check_cast(data, target)
             self._launch([target], lambda: np.copyto(target, data, casting="same_kind"))
             return self
-        view = source._view
+        other: NullArray = source
+        view, their_heap = other._view, other._storage.heap
         _check_cast(view, target)
-        theirs, ours = source._storage.heap.streams.current, heap.streams.current
-        if source._storage.heap is not heap:
+        theirs, ours = their_heap.streams.current, heap.streams.current
+        if their_heap is not heap:
             ours.follow(theirs)
         self._launch([target, view], lambda: np.copyto(target, view, casting="same_kind"))
-        if source._storage.heap is not heap:
+        if their_heap is not heap:
             theirs.follow(ours)
         return self
 
@@ -362,14 +363,18 @@ class NullArray:
         """A copy in C order."""
         return NullArray.new(self._storage.heap, self.dtype, self.shape).copy_(self)
 
+    def is_contiguous(self) -> bool:
+        """Whether it is in C order."""
+        return bool(self._view.flags.c_contiguous)
+
     def contiguous(self) -> NullArray:
         """In C order; a copy only if it is not."""
-        return self if self._view.flags.c_contiguous else self.clone()
+        return self if self.is_contiguous() else self.clone()
 
     def astype(self, dtype: Any) -> NullArray:
         """A copy of that dtype."""
-        view, result = self._view, NullArray.new(self._storage.heap, dtype_named(np.dtype(dtype).name), self.shape)
-        target = result._view
+        result: NullArray = NullArray.new(self._storage.heap, dtype_named(np.dtype(dtype).name), self.shape)
+        view, target = self._view, result._view
         self._launch([target, view], lambda: np.copyto(target, view, casting="unsafe"))
         return result
 
@@ -391,7 +396,7 @@ class NullArray:
 
     def reshape(self, *shape: Any) -> NullArray:
         """A view, or a copy if the array is not in C order."""
-        dense = self.contiguous()
+        dense: NullArray = self.contiguous()
         return NullArray(dense._storage, dense._view.reshape(*shape))
 
     def transpose(self, *axes: Any) -> NullArray:
@@ -405,8 +410,9 @@ class NullArray:
     # ------------------------------------------------------------------------------------ arithmetic
     def _operand(self, other: Any) -> Any:
         if isinstance(other, NullArray):
-            self._check_same_device(other)
-            return other._view
+            array: NullArray = other
+            self._check_same_device(array)
+            return array._view
         if isinstance(other, (bool, int, float, complex, np.generic)):
             return other
         return None
@@ -426,7 +432,8 @@ class NullArray:
                 raise ValueError(f"a result of shape {shape} does not fit into an array of shape {target.shape}")
             if not np.can_cast(dtype, target.dtype, "same_kind"):
                 raise TypeError(f"a result of dtype {dtype} does not fit into an array of dtype {target.dtype}")
-        out = target._view
+        made: NullArray = target
+        out = made._view
         self._launch([*views, out], lambda: operation(left, right, out=out, casting="same_kind"))
         return target
 
@@ -486,7 +493,7 @@ class NullArray:
         if axis is not None:
             axis = range(self.ndim)[axis]
             shape = (*shape[:axis], *shape[axis + 1 :])
-        result = NullArray.new(self._storage.heap, dtype, shape)
+        result: NullArray = NullArray.new(self._storage.heap, dtype, shape)
         view, out = self._view, result._view
         self._launch([view, out], lambda: np.copyto(out, operation(view, axis=axis)))
         return result
@@ -538,7 +545,7 @@ def bring_back(data: Any, index: int) -> NullArray:
 def dense(array: NullArray) -> tuple[NullArray, Facts]:
     """The array, or a copy in C order if it has gaps or repeats, and its facts."""
     strides: tuple[int, ...] | None = None
-    if not array._view.flags.c_contiguous:
+    if not array.is_contiguous():
         expected = array.dtype.itemsize
         for stride, size in sorted(zip(array.strides, array.shape, strict=True)):
             if size != 1:

@@ -130,9 +130,13 @@ def get_unique_id() -> bytes:
 
 
 # ------------------------------------------------------------------------------------------------ groups
+#: Queues work on a stream, for one communicator.
+Queue = Callable[[int, Callable[[], None]], None]
+
+
 class _Group(threading.local):
     depth = 0
-    calls: tuple[tuple[NcclCommunicator, int, Callable[[], None]], ...] = ()
+    calls: tuple[tuple[Queue, int, Callable[[], None]], ...] = ()
 
 
 _group = _Group()
@@ -151,11 +155,11 @@ def groupEnd() -> None:  # noqa: N802
     if _group.depth:
         return
     calls, _group.calls = _group.calls, ()
-    together: dict[tuple[NcclCommunicator, int], list[Callable[[], None]]] = {}
-    for communicator, stream, call in calls:
-        together.setdefault((communicator, stream), []).append(call)
-    for (communicator, stream), works in together.items():
-        communicator._queue(stream, partial(_at_once, works))
+    together: dict[tuple[Queue, int], list[Callable[[], None]]] = {}
+    for queue, stream, call in calls:
+        together.setdefault((queue, stream), []).append(call)
+    for (queue, stream), works in together.items():
+        queue(stream, partial(_at_once, works))
 
 
 def _at_once(works: Sequence[Callable[[], None]]) -> None:
@@ -328,7 +332,7 @@ class NcclCommunicator:
     def _call(self, stream: int, work: Callable[[], None]) -> None:
         self._device.streams.get(stream)  # who names none is told at once
         if _group.depth:
-            _group.calls = (*_group.calls, (self, stream, work))
+            _group.calls = (*_group.calls, (self._queue, stream, work))
         else:
             self._queue(stream, work)
 

@@ -141,7 +141,7 @@ def invitations(communicators: Sequence[Carrier]) -> list[Invitation]:
         if isinstance(communicator, NcclGroup):
             ranks = {endpoint: rank for rank, endpoint in enumerate(communicator.endpoints)}
         else:
-            ranks = {handle._id.hex(): communicator.get_rank(handle) for handle in communicator.get_actor_handles()}
+            ranks = {handle.__actor_outline__().key: communicator.get_rank(handle) for handle in communicator.get_actor_handles()}
         found.append(Invitation(serialized.form, serialized.to_bytes(), ranks))
     return found
 

@@ -45,7 +45,7 @@ def look(known: Iterable[str] = ()) -> Site:
 def owners(handles: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
     """The endpoints that have GPUs of their own: actors by their handles, workers of functions by their options."""
     return frozenset(
-        [actor for actor, handle in handles.items() if handle._options.get("num_gpus")]
+        [actor for actor, handle in handles.items() if handle.__actor_options__.get("num_gpus")]
         + [endpoint for endpoint, options in workers.items() if options.get("num_gpus")]
     )
 
@@ -109,4 +109,4 @@ def _ask(host: GraphHost, actors: Mapping[str, Any], processes: Mapping[str, str
 
 def _name(endpoint: str, actor: Any) -> str:
     # The actors of functions have no name that a user knows.
-    return endpoint if endpoint.startswith("function-") else f"{actor._blueprint.class_name}({endpoint[:8]})"
+    return endpoint if endpoint.startswith("function-") else f"{actor.__actor_outline__().class_name}({endpoint[:8]})"

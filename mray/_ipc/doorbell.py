@@ -32,6 +32,11 @@ class Doorbell:
         self._words = table.words
         self._index = row * ROW_WORDS + STATE
 
+    @property
+    def sleeper(self) -> tuple[Sequence[int], int]:
+        """Where its process says whether it sleeps: words, and the place of the one."""
+        return self._words, self._index
+
     def ring(self) -> None:
         """Wake the process if it sleeps. Call after publishing."""
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
@@ -62,8 +67,8 @@ class GroupDoorbell:
 
     def __init__(self, fd: int, doorbells: Sequence[Doorbell]) -> None:
         self.fd = fd
-        self._words = doorbells[0]._words
-        self._indices = tuple(doorbell._index for doorbell in doorbells)
+        self._words = doorbells[0].sleeper[0]
+        self._indices = tuple(doorbell.sleeper[1] for doorbell in doorbells)
 
     def ring(self) -> None:
         """Wake the readers if one of them sleeps. Call after publishing."""

@@ -20,17 +20,27 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from mray._ipc.interrupts import InterruptGuard
+
+class Guard(Protocol):
+    """The part of an `InterruptGuard` that handlers need."""
+
+    again: Callable[[Callable[[], None]], None]
+
+    def puts_off(self, error: type[KeyboardInterrupt] | BaseException) -> bool: ...
+    def owns_lock(self) -> bool: ...
+    def cuts(self) -> None: ...
+    def interrupted(self, number: int, frame: FrameType | None) -> Any: ...
+
 
 #: Of the C library; the type checker does not know it. Its `valid_signals` makes no enumeration members, which take 50 us each time.
 _module: Any = sys.modules["_signal"]
 _install, _installed = _module.signal, _module.getsignal
 
 #: Of the session that this process is in.
-_guard: InterruptGuard | None = None
+_guard: Guard | None = None
 #: By signal, what was raised while the main thread owned the client's lock: the signal is sent once more for it.
 _late: dict[int, BaseException] = {}
 
@@ -97,7 +107,7 @@ def _getsignal(number: Any) -> Any:
     return _unwrapped(_installed(number))
 
 
-def guard_handlers(guard: InterruptGuard) -> None:
+def guard_handlers(guard: Guard) -> None:
     """From now on nothing that a handler raises cuts a stretch of this guard. Main thread only."""
     global _guard
     _guard = guard
@@ -108,7 +118,7 @@ def guard_handlers(guard: InterruptGuard) -> None:
             _signal(number, handler)
 
 
-def release_handlers(guard: InterruptGuard) -> None:
+def release_handlers(guard: Guard) -> None:
     """The guard's session has ended: handlers are as their users have installed them. Main thread only."""
     global _guard
     if _guard is not guard:

@@ -138,7 +138,7 @@ class InterruptGuard:
 
     def owns_lock(self) -> bool:
         """Whether the thread that asks owns `lock`."""
-        return self.lock is not None and bool(self.lock._is_owned())
+        return self.lock is not None and bool(self.lock._is_owned())  # noqa: SLF001  (Python's)
 
     def cuts(self) -> None:
         """Something is raised now. In a handler."""

@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from mray._scheduler.actors import Actors
+from mray._scheduler.placement import Groups
 from mray._scheduler.policy import shown_variables
-from mray._scheduler.resources import to_quantities
+from mray._scheduler.queue import DemandQueue
+from mray._scheduler.resources import ResourcePool, to_quantities
+from mray._scheduler.workers import WorkerPool
 
-if TYPE_CHECKING:
-    from mray._scheduler.scheduler import Scheduler
+
+class Floor(Protocol):
+    """The part of the scheduler that listings show."""
+
+    pool: ResourcePool
+    queue: DemandQueue
+    workers: WorkerPool
+    actors: Actors
+    groups: Groups
 
 
 class Listings:
     """One method per listing, by its name."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
 
     def cluster_resources(self) -> dict[str, float]:
-        return {**self._scheduler.pool.quantities(), **self._scheduler.groups.totals()}
+        return {**self._floor.pool.quantities(), **self._floor.groups.totals()}
 
     def available_resources(self) -> dict[str, float]:
-        return {**self._scheduler.pool.available(), **self._scheduler.groups.free()}
+        return {**self._floor.pool.available(), **self._floor.groups.free()}
 
     def placement_groups(self) -> list[dict[str, Any]]:
-        return self._scheduler.groups.listing()
+        return self._floor.groups.listing()
 
     def named_placement_group(self, name: str, namespace: str) -> bytes | None:
-        return self._scheduler.groups.find(name, namespace)
+        return self._floor.groups.find(name, namespace)
 
     def named_actors(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
-        return self._scheduler.actors.named(all_namespaces, namespace)
+        return self._floor.actors.named(all_namespaces, namespace)
 
     def actors(self) -> list[dict[str, Any]]:
-        return self._scheduler.actors.listing()
+        return self._floor.actors.listing()
 
     def workers(self) -> list[dict[str, Any]]:
         return [
@@ -45,13 +56,13 @@ class Listings:
                 "environment": shown_variables(worker.environment),
                 "tenant": worker.tenant.label if worker.tenant is not None else "",
             }
-            for worker in self._scheduler.workers.workers.values()
+            for worker in self._floor.workers.workers.values()
         ]
 
     def demands(self) -> list[dict[str, Any]]:
-        return [{"label": tenant.label, "resources": to_quantities(tenant.placement)} for tenant in self._scheduler.queue.waiting()]
+        return [{"label": tenant.label, "resources": to_quantities(tenant.placement)} for tenant in self._floor.queue.waiting()]
 
 
-def listing_of(scheduler: Scheduler, name: str) -> Callable[..., Any] | None:
+def listing_of(floor: Floor, name: str) -> Callable[..., Any] | None:
     """The listing of this name, or ``None`` when there is none."""
-    return None if name.startswith("_") else getattr(Listings(scheduler), name, None)
+    return None if name.startswith("_") else getattr(Listings(floor), name, None)

@@ -52,8 +52,8 @@ from __future__ import annotations
 from mray.proxy._errors import InterpreterDiedError, RemoteError, StepFailed, VarReleasedError
 from mray.proxy._factory import RemoteInterpreterFactory
 from mray.proxy._magic import register as load_ipython_extension
-from mray.proxy._remote_interpreter import IRemoteInterpreter, RemoteInterpreter
-from mray.proxy._var import Var
+from mray.proxy._remote_interpreter import RemoteInterpreter
+from mray.proxy._var import IRemoteInterpreter, Var
 
 __all__ = [
     "IRemoteInterpreter",

@@ -9,15 +9,12 @@ from __future__ import annotations
 import importlib
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mray.proxy._errors import Failure, InterpreterDiedError
 from mray.proxy._interpreter import TRANSFER, VALUE, Sent, Want, here
-from mray.proxy._sender import sender
+from mray.proxy._sender import Stream, sender
 from mray.proxy._tensor_transfer import brought
-
-if TYPE_CHECKING:
-    from mray.proxy._step_stream import StepStream
 
 #: Texts of mray and torch about a GPU's tensor in a process without one.
 _NO_GPU = ("has no GPU to put it on", "torch.cuda.is_available() is False")
@@ -69,7 +66,7 @@ class Connection:
             # The token stays inside the object that this ref keeps, until this process drops it or dies.
             self._token = handle.open.remote(self.client)
         #: For the end of the program.
-        self.streams: weakref.WeakSet[StepStream] = weakref.WeakSet()
+        self.streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self.sender = sender.get()
         self._leaving = self.sender.enter(self)
 

@@ -1,4 +1,4 @@
-"""Interpreters as a user holds them.
+"""`RemoteInterpreter`: asks an interpreter, by the streams of the threads of this process.
 
 In any process. A result that a method returns as a `Var` is not waited for; everything else is.
 """
@@ -9,7 +9,6 @@ import importlib
 import itertools
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,136 +17,11 @@ from typing import Any
 from mray._common.process_local import ProcessLocal
 from mray.proxy._connection import Connection
 from mray.proxy._interpreter import DONE, READY
-from mray.proxy._remote_reference import RemoteReference
+from mray.proxy._remote_reference import RemoteReference, reference_of
 from mray.proxy._step import Place
 from mray.proxy._step_stream import IMMUTABLE, StepStream, new_place
 from mray.proxy._targets import STREAM_BITS
-from mray.proxy._var import Var
-
-
-class IRemoteInterpreter(ABC):
-    """A process that holds objects for others: ``env.put(x)`` is a `Var`, which stands for the object there."""
-
-    @property
-    @abstractmethod
-    def id(self) -> str:
-        """The same for whoever talks to this interpreter: its actor's id."""
-
-    @abstractmethod
-    def put(self, item: Any) -> Var:
-        """A variable of a value that is sent there; a module is imported there, a function may be a closure."""
-
-    @abstractmethod
-    def put_named(self, name: str, item: Any) -> Var:
-        """As `put`, and give it a name that keeps it until `del_named`, or until the interpreter ends. Waits until it is there."""
-
-    @abstractmethod
-    def get_named(self, name: str) -> Var:
-        """KeyError if there is none."""
-
-    @abstractmethod
-    def get_named_instances(self) -> dict[str, Var]:
-        """All that have a name."""
-
-    @abstractmethod
-    def del_named(self, name: str) -> None:
-        """KeyError if there is none. Variables keep what had the name."""
-
-    @abstractmethod
-    def instance_names(self) -> list[str]:
-        """The names, in the order in which they came."""
-
-    @abstractmethod
-    def run(self, func: Any, args: Any = None, kwargs: Any = None) -> Var:
-        """Call a function there. Variables among the arguments stand for their values."""
-
-    @abstractmethod
-    def delete_unnamed_vars(self) -> None:
-        """Forget all objects that have no name. Variables of them raise `VarReleasedError` from then on."""
-
-    @abstractmethod
-    def get_host(self) -> str:
-        """The name of the machine."""
-
-    @abstractmethod
-    def status(self) -> dict[str, Any]:
-        """Facts for people: id, host, pid, how many variables, names, clients and streams."""
-
-    @abstractmethod
-    def destroy(self) -> None:
-        """End the process and all it holds."""
-
-    @abstractmethod
-    def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
-        """The variable of an operation's result: one of `mray.proxy._step.OPERATIONS`."""
-
-    def __getitem__(self, name: str) -> Var:
-        return self.get_named(name)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self.put_named(name, value)
-
-    def __delitem__(self, name: str) -> None:
-        self.del_named(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.instance_names()
-
-    def put_if_needed(self, item: Any) -> Var:
-        """The item, if it is a variable."""
-        return item if isinstance(item, Var) else self.put(item)
-
-    # ------------------------------------------------------------------------------------ by id
-    @abstractmethod
-    def var(self, id: Place | Var) -> Var:
-        """The variable of an id, which some variable's `id` was; that one must live."""
-
-    def call_id(self, id: Any, args: Any = None, kwargs: Any = None) -> Var:
-        return self.var(id)(*(args or ()), **(kwargs or {}))
-
-    def method_call_id(self, id: Any, method: str, args: Any = None, kwargs: Any = None) -> Var:
-        return self.attr_id(id, method)(*(args or ()), **(kwargs or {}))
-
-    def operator_call_id(self, id: Any, operator: str, *args: Any) -> Var:
-        return self.method_call_id(id, operator, args)
-
-    def attr_id(self, id: Any, item: str) -> Var:
-        return self.do("getattr", self.var(id), item)
-
-    def setattr_id(self, id: Any, item: str, value: Any) -> None:
-        setattr(self.var(id), item, value)
-
-    def getitem_id(self, id: Any, item: Any) -> Var:
-        return self.do("getitem", self.var(id), item)
-
-    def setitem_id(self, id: Any, item: Any, value: Any) -> None:
-        self.var(id)[item] = value
-
-    def fetch_id(self, id: Any) -> Any:
-        """A ref of the engine to the value."""
-        return self.var(id).fetch_ref()
-
-    def publish_id(self, id: Any) -> Any:
-        """As `fetch_id`."""
-        return self.fetch_id(id)
-
-    def dir_of_id(self, id: Any) -> list[str]:
-        return dir(self.var(id))
-
-    def type_of_id(self, id: Any) -> Var:
-        return self.do("type", self.var(id))
-
-    def next_of_id(self, id: Any) -> Var:
-        return next(self.var(id))
-
-    def iter_of_id(self, id: Any) -> Iterator[Var]:
-        return iter(self.var(id))
-
-    def copy_of_id(self, id: Any) -> Var:
-        return self.do("copy", self.var(id))
-
-    def func_on_id(self, id: Any, f: Any) -> Var:
-        return self.run(f, (self.var(id),))
+from mray.proxy._var import IRemoteInterpreter, Var, make_var
 
 
 class RemoteInterpreter(IRemoteInterpreter):
@@ -183,28 +57,28 @@ class RemoteInterpreter(IRemoteInterpreter):
     def _new_stream(self) -> StepStream:
         return StepStream(self.connection, self.connection.client << STREAM_BITS | next(self._numbers))
 
-    def var_of(self, reference: RemoteReference) -> Var:
-        return Var._of(reference)
+    def var_of(self, reference: RemoteReference[Any]) -> Var:
+        return make_var(reference)
 
     def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
         stream = self.stream()
         number = stream.add(operation, operands, kwargs)
         place = (stream.id, number)
-        return Var._of(RemoteReference(self, stream, place, place))
+        return make_var(RemoteReference(self, stream, place, place))
 
     def do_simple(self, operation: str, var: Var, literal: Any) -> Var:
         """As `do`, quicker where it can be."""
-        stream, reference = self.stream(), var._remote_reference
+        stream, reference = self.stream(), reference_of(var)
         if reference.place[0] != stream.id or type(literal) not in IMMUTABLE:
             return self.do(operation, var, literal)
         place = (stream.id, stream.add_simple(operation, reference, literal))
-        return Var._of(RemoteReference(self, stream, place, place))
+        return make_var(RemoteReference(self, stream, place, place))
 
     def do_now(self, operation: str, *operands: Any) -> Var:
         """As `do`, but raises at once what the operation raises."""
         made = self.do(operation, *operands)
         stream = self.stream()
-        stream.answer(stream.ask((DONE, *made._remote_reference.place)))
+        stream.answer(stream.ask((DONE, *reference_of(made).place)))
         return made
 
     def state(self, operation: str, *operands: Any) -> None:
@@ -223,7 +97,7 @@ class RemoteInterpreter(IRemoteInterpreter):
         stream = self.stream()
         holder = new_place(stream)
         stream.add("adopt", (*place, holder, token))
-        return Var._of(RemoteReference(self, stream, place, holder, token))
+        return make_var(RemoteReference(self, stream, place, holder, token))
 
     # ------------------------------------------------------------------------------------ objects
     @property
@@ -256,16 +130,6 @@ class RemoteInterpreter(IRemoteInterpreter):
 
     def run(self, func: Any, args: Any = None, kwargs: Any = None) -> Var:
         return self.do("call", func, *(args or ()), **(kwargs or {}))
-
-    def function(self, func: Callable[..., Any]) -> Var:
-        """A decorator: the function lives there, and so do the results of its calls."""
-        return self.put(func)
-
-    def module(self, name: str) -> Var:
-        """The module of this name, imported there."""
-        return self.do("module", name)
-
-    import_ = module
 
     def execute(self, source: str) -> Var:
         """Run a cell of Python there. Its globals are the named instances. The value of its last line, if that is an expression."""
@@ -332,7 +196,7 @@ _knowing = threading.Lock()
 
 def connect(engine: str, handle: Any, name: str | None = None) -> RemoteInterpreter:
     """The interpreter behind an actor's handle, for this process."""
-    actor_id = handle._actor_id.hex()
+    actor_id = handle._actor_id.hex()  # noqa: SLF001  (Ray's name for it, on any engine)
     known = _known.get().get(actor_id)
     if known is None:
         # Without the lock: it calls the engine. Of two threads the first to be done is right, and the other's connection ends again.
@@ -340,8 +204,3 @@ def connect(engine: str, handle: Any, name: str | None = None) -> RemoteInterpre
         with _knowing:
             known = _known.get().setdefault(actor_id, made)
     return known
-
-
-def restore_var(env: RemoteInterpreter, place: Place, token: Any) -> Var:
-    """A variable that was pickled."""
-    return env.adopt(place, token)

@@ -8,22 +8,44 @@ which streams it was used last.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
+from mray.proxy._connection import Connection
 from mray.proxy._interpreter import TAKE, TOKEN
 from mray.proxy._step import Place
 
-if TYPE_CHECKING:
-    from mray.proxy._remote_interpreter import RemoteInterpreter
-    from mray.proxy._step_stream import StepStream
+
+class Stream(Protocol):
+    """The part of a step stream that references need."""
+
+    id: int
+    sending: bool
+
+    def add(self, operation: str, operands: tuple[Any, ...]) -> int: ...
+    def send(self) -> None: ...
+    def ask(self, want: tuple[str, int, int]) -> Any: ...
+    def ask_ref(self, want: tuple[str, int, int]) -> Any: ...
+    def answer(self, asked: Any) -> Any: ...
 
 
-class RemoteReference:
+class Env(Protocol):
+    """The part of an interpreter, as a user holds it, that references need."""
+
+    @property
+    def connection(self) -> Connection: ...
+    def stream(self) -> Stream: ...
+    def var_of(self, reference: RemoteReference[Any]) -> object: ...
+
+
+E = TypeVar("E", bound=Env)
+
+
+class RemoteReference(Generic[E]):
     """Ends with the variable that has it."""
 
     __slots__ = ("_holder", "_token", "env", "place", "stream", "uses")
 
-    def __init__(self, env: RemoteInterpreter, stream: StepStream, place: Place, holder: Place, token: Any = None) -> None:
+    def __init__(self, env: E, stream: Stream, place: Place, holder: Place, token: Any = None) -> None:
         self.env = env
         #: Where it began.
         self.stream = stream
@@ -71,3 +93,16 @@ class RemoteReference:
         self.stream.send()
         number = stream.add("pass", (self.env.var_of(self),))
         return stream.ask((TAKE, stream.id, number))
+
+
+class Variable:
+    """An object that stands for a target: a `mray.proxy._var.Var`."""
+
+    __slots__ = ("__weakref__", "_remote_reference")
+
+    _remote_reference: RemoteReference[Any]
+
+
+def reference_of(variable: Variable) -> RemoteReference[Any]:
+    """The reference by which a variable stands for its target. No method: every name that is not special is the target's."""
+    return variable._remote_reference  # noqa: SLF001  (it is of this file)

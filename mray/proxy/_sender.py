@@ -13,19 +13,32 @@ import queue
 import threading
 import time
 import weakref
+from collections.abc import Iterable
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from mray._common.process_local import ProcessLocal
-
-if TYPE_CHECKING:
-    from mray.proxy._connection import Connection
-    from mray.proxy._step_stream import StepStream
 
 _log = logging.getLogger(__name__)
 
 #: Seconds for which a step may wait for others to go with it.
 LINGER = 0.001
+
+
+class Stream(Protocol):
+    """The part of a step stream that the sender needs."""
+
+    def send_rest(self) -> None: ...
+    def finish(self) -> None: ...
+
+
+class Connection(Protocol):
+    """The part of a connection that the sender needs."""
+
+    @property
+    def streams(self) -> Iterable[Stream]: ...
+    def is_open(self) -> bool: ...
+    def release(self, ends: list[Any]) -> None: ...
 
 
 class Leaving:
@@ -39,7 +52,7 @@ class Sender:
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        #: Puts a `StepStream` with unsent steps, an end: (connection, target, holder, {stream: last step that uses it}), or a `Leaving`.
+        #: Puts a stream with unsent steps, an end: (connection, target, holder, {stream: last step that uses it}), or a `Leaving`.
         #: From finalizers, too.
         self.put = self._queue.put
         self._lock = threading.Lock()
@@ -82,7 +95,7 @@ class Sender:
             except Empty:
                 pass
             ends: dict[Connection, list[Any]] = {}
-            streams: list[StepStream] = []
+            streams: list[Stream] = []
             left = 0
             for item in items:
                 if type(item) is tuple:

@@ -15,15 +15,13 @@ from __future__ import annotations
 import pickle
 import threading
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mray.proxy._connection import Connection
 from mray.proxy._interpreter import READY, TAKE, TOKEN
+from mray.proxy._remote_reference import RemoteReference, Variable, reference_of
 from mray.proxy._step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
 from mray.proxy._tensor_transfer import TransferRef, transferred
-
-if TYPE_CHECKING:
-    from mray.proxy._connection import Connection
-    from mray.proxy._remote_reference import RemoteReference
 
 #: Steps in one call.
 _MANY = 128
@@ -63,7 +61,7 @@ class StepStream:
         if kwargs:
             names = tuple(kwargs)
             operands = (*operands, *kwargs.values())
-        uses: list[RemoteReference] = []
+        uses: list[RemoteReference[Any]] = []
         kinds, wire, immutable = self._encode(operands, uses)
         with self._lock:
             first, steps = self._pending
@@ -82,7 +80,7 @@ class StepStream:
             self.connection.answer(self.ask((READY, 0, -1)))
         return number
 
-    def add_simple(self, operation: str, reference: RemoteReference, literal: Any) -> int:
+    def add_simple(self, operation: str, reference: RemoteReference[Any], literal: Any) -> int:
         """As `add`, for most of a chain: an operator with a literal, an attribute, an item. Of a result of this very stream."""
         if self.connection.local is not None:
             return self.add(operation, (reference.env.var_of(reference), literal))
@@ -183,7 +181,7 @@ class StepStream:
             self.send()
 
     # ------------------------------------------------------------------------------------ operands
-    def _encode(self, operands: tuple[Any, ...], uses: list[RemoteReference]) -> tuple[str, tuple[Any, ...], bool]:
+    def _encode(self, operands: tuple[Any, ...], uses: list[RemoteReference[Any]]) -> tuple[str, tuple[Any, ...], bool]:
         """How the operands are to be read, the operands as they travel, and whether they can change before."""
         kinds = ""
         wire = []
@@ -193,8 +191,8 @@ class StepStream:
             if kind in IMMUTABLE:
                 kinds += LITERAL
                 wire.append(operand)
-            elif hasattr(kind, "_is_var"):
-                reference = operand._remote_reference
+            elif issubclass(kind, Variable):
+                reference = reference_of(operand)
                 if reference.env.connection is self.connection:
                     uses.append(reference)
                     stream, number = place = reference.place
@@ -228,12 +226,12 @@ class StepStream:
                 immutable = False
         return kinds, tuple(wire), immutable
 
-    def _replace(self, value: Any, uses: list[RemoteReference]) -> Any:
+    def _replace(self, value: Any, uses: list[RemoteReference[Any]]) -> Any:
         """A container with places instead of variables; itself if there are none."""
         kind = type(value)
         if kind in IMMUTABLE:
             return value
-        if hasattr(kind, "_is_var"):
+        if issubclass(kind, Variable):
             kinds, wire, _immutable = self._encode((value,), uses)
             if kinds == SAME:
                 return At(self.id, wire[0])
@@ -267,7 +265,7 @@ def _is_immutable(value: Any) -> bool:
         return all(map(_is_immutable, value))
     if kind is slice:
         return _is_immutable((value.start, value.stop, value.step))
-    return kind in IMMUTABLE or hasattr(kind, "_is_var")
+    return kind in IMMUTABLE or issubclass(kind, Variable)
 
 
 def new_place(stream: StepStream) -> Place:

@@ -1,24 +1,26 @@
-"""`Var`: stands for an object of an interpreter; what is done to it is done there.
+"""`Var`: stands for an object of an interpreter; what is done to it is done there. `IRemoteInterpreter`: what a user holds of one.
 
-In any process. Operators, attributes, items and calls give new variables at once; what Python wants here and now (truth, length, items of a
-loop, text) is waited for, and raises what any step before it raised. Methods are made from the table in `mray.proxy._operators`.
+In any process. Each gives the other: ``env.put(value)`` is a variable, and ``v.env`` the interpreter that has its object. Operators,
+attributes, items and calls give new variables at once; what Python wants here and now (truth, length, items of a loop, text) is waited for,
+and raises what any step before it raised. Methods are made from the table in `mray.proxy._operators`.
 """
 
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any
 
+from mray.proxy._connection import Connection
 from mray.proxy._errors import portable
 from mray.proxy._interpreter import AWAITED, VALUE
 from mray.proxy._lookup import wants_answer
 from mray.proxy._operators import ANSWERED, BINARY, COMPARISONS, IN_PLACE, UNARY, dunder
-from mray.proxy._remote_reference import RemoteReference
-from mray.proxy._step import CHUNK
-
-if TYPE_CHECKING:
-    from mray.proxy._remote_interpreter import RemoteInterpreter
+from mray.proxy._remote_reference import RemoteReference, Variable, reference_of
+from mray.proxy._step import CHUNK, Place
+from mray.proxy._step_stream import StepStream
 
 #: Offers of memory of this process, which a variable has none of.
 _MEMORY = frozenset(
@@ -26,7 +28,186 @@ _MEMORY = frozenset(
 )
 
 
-class Var:
+class IRemoteInterpreter(ABC):
+    """A process that holds objects for others: ``env.put(x)`` is a `Var`, which stands for the object there."""
+
+    #: The connection of this process.
+    connection: Connection
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The same for whoever talks to this interpreter: its actor's id."""
+
+    @abstractmethod
+    def put(self, item: Any) -> Var:
+        """A variable of a value that is sent there; a module is imported there, a function may be a closure."""
+
+    @abstractmethod
+    def put_named(self, name: str, item: Any) -> Var:
+        """As `put`, and give it a name that keeps it until `del_named`, or until the interpreter ends. Waits until it is there."""
+
+    @abstractmethod
+    def get_named(self, name: str) -> Var:
+        """KeyError if there is none."""
+
+    @abstractmethod
+    def get_named_instances(self) -> dict[str, Var]:
+        """All that have a name."""
+
+    @abstractmethod
+    def del_named(self, name: str) -> None:
+        """KeyError if there is none. Variables keep what had the name."""
+
+    @abstractmethod
+    def instance_names(self) -> list[str]:
+        """The names, in the order in which they came."""
+
+    @abstractmethod
+    def run(self, func: Any, args: Any = None, kwargs: Any = None) -> Var:
+        """Call a function there. Variables among the arguments stand for their values."""
+
+    def function(self, func: Callable[..., Any]) -> Var:
+        """A decorator: the function lives there, and so do the results of its calls."""
+        return self.put(func)
+
+    def module(self, name: str) -> Var:
+        """The module of this name, imported there."""
+        return self.do("module", name)
+
+    import_ = module
+
+    @abstractmethod
+    def execute(self, source: str) -> Var:
+        """Run a cell of Python there. Its globals are the named instances. The value of its last line, if that is an expression."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until everything that this thread has asked for is done. Raises what failed, if no variable shows it."""
+
+    @abstractmethod
+    def batch(self) -> AbstractContextManager[None]:
+        """Steps of this thread inside go in one message, at the end or when a result is wanted."""
+
+    @abstractmethod
+    def delete_unnamed_vars(self) -> None:
+        """Forget all objects that have no name. Variables of them raise `VarReleasedError` from then on."""
+
+    @abstractmethod
+    def get_host(self) -> str:
+        """The name of the machine."""
+
+    @abstractmethod
+    def status(self) -> dict[str, Any]:
+        """Facts for people: id, host, pid, how many variables, names, clients and streams."""
+
+    @abstractmethod
+    def destroy(self) -> None:
+        """End the process and all it holds."""
+
+    @abstractmethod
+    def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
+        """The variable of an operation's result: one of `mray.proxy._step.OPERATIONS`."""
+
+    def __getitem__(self, name: str) -> Var:
+        return self.get_named(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.put_named(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self.del_named(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.instance_names()
+
+    def put_if_needed(self, item: Any) -> Var:
+        """The item, if it is a variable."""
+        return item if isinstance(item, Var) else self.put(item)
+
+    # ------------------------------------------------------------------------------------ by id
+    @abstractmethod
+    def var(self, id: Place | Var) -> Var:
+        """The variable of an id, which some variable's `id` was; that one must live."""
+
+    def call_id(self, id: Any, args: Any = None, kwargs: Any = None) -> Var:
+        return self.var(id)(*(args or ()), **(kwargs or {}))
+
+    def method_call_id(self, id: Any, method: str, args: Any = None, kwargs: Any = None) -> Var:
+        return self.attr_id(id, method)(*(args or ()), **(kwargs or {}))
+
+    def operator_call_id(self, id: Any, operator: str, *args: Any) -> Var:
+        return self.method_call_id(id, operator, args)
+
+    def attr_id(self, id: Any, item: str) -> Var:
+        return self.do("getattr", self.var(id), item)
+
+    def setattr_id(self, id: Any, item: str, value: Any) -> None:
+        setattr(self.var(id), item, value)
+
+    def getitem_id(self, id: Any, item: Any) -> Var:
+        return self.do("getitem", self.var(id), item)
+
+    def setitem_id(self, id: Any, item: Any, value: Any) -> None:
+        self.var(id)[item] = value
+
+    def fetch_id(self, id: Any) -> Any:
+        """A ref of the engine to the value."""
+        return self.var(id).fetch_ref()
+
+    def publish_id(self, id: Any) -> Any:
+        """As `fetch_id`."""
+        return self.fetch_id(id)
+
+    def dir_of_id(self, id: Any) -> list[str]:
+        return dir(self.var(id))
+
+    def type_of_id(self, id: Any) -> Var:
+        return self.do("type", self.var(id))
+
+    def next_of_id(self, id: Any) -> Var:
+        return next(self.var(id))
+
+    def iter_of_id(self, id: Any) -> Iterator[Var]:
+        return iter(self.var(id))
+
+    def copy_of_id(self, id: Any) -> Var:
+        return self.do("copy", self.var(id))
+
+    def func_on_id(self, id: Any, f: Any) -> Var:
+        return self.run(f, (self.var(id),))
+
+    # ------------------------------------------------------------------------------------ for variables
+    @abstractmethod
+    def stream(self) -> StepStream:
+        """This thread's."""
+
+    @abstractmethod
+    def var_of(self, reference: RemoteReference[Any]) -> Var:
+        """Another variable of its target."""
+
+    @abstractmethod
+    def adopt(self, place: Place, token: Any) -> Var:
+        """The variable of a target that something else keeps alive until this does."""
+
+    @abstractmethod
+    def do_simple(self, operation: str, var: Var, literal: Any) -> Var:
+        """As `do`, quicker where it can be."""
+
+    @abstractmethod
+    def do_now(self, operation: str, *operands: Any) -> Var:
+        """As `do`, but raises at once what the operation raises."""
+
+    @abstractmethod
+    def state(self, operation: str, *operands: Any) -> None:
+        """A step without a result."""
+
+    @abstractmethod
+    def ask(self, operation: str, *operands: Any) -> Any:
+        """The value of an operation's result, which does not stay there."""
+
+
+class Var(Variable):
     """A remote variable. Its own: `env`, `id`, `fetch`, `fetch_ref`, `bind`; every other attribute is the object's.
 
     Blocking calls wait for ever, and raise what the failed step raised (the cause, `StepFailed`, says which it was) or
@@ -34,23 +215,16 @@ class Var:
     interpreters, and the object lives until its last variable ends.
     """
 
-    __slots__ = ("__weakref__", "_remote_reference")
+    __slots__ = ()
 
-    _remote_reference: RemoteReference
-    _is_var = True
+    _remote_reference: RemoteReference[IRemoteInterpreter]
 
     def __init__(self) -> None:
         raise TypeError("variables are made by interpreters: env.put(value)")
 
-    @classmethod
-    def _of(cls, reference: RemoteReference) -> Var:
-        self = object.__new__(cls)
-        object.__setattr__(self, "_remote_reference", reference)
-        return self
-
     # ------------------------------------------------------------------------------------ its own
     @property
-    def env(self) -> RemoteInterpreter:
+    def env(self) -> IRemoteInterpreter:
         """The interpreter that has the object."""
         return self._remote_reference.env
 
@@ -83,8 +257,7 @@ class Var:
 
     def __reduce__(self) -> tuple[Any, ...]:
         reference = self._remote_reference
-        # `restore_var` knows interpreters, which know this.
-        return importlib.import_module("mray.proxy._remote_interpreter").restore_var, (reference.env, reference.place, reference.token())
+        return reference.env.adopt, (reference.place, reference.token())
 
     def __repr__(self) -> str:
         return str(self._remote_reference.env.ask("shown", self))
@@ -191,16 +364,16 @@ class Var:
         if any(target is not None and type(target) is not Var for target in out):
             # The result belongs into memory of this process.
             return getattr(ufunc, method)(*(each.fetch() if type(each) is Var else each for each in inputs), **kwargs)
-        return _first((inputs, out))._remote_reference.env.do("ufunc", ufunc, method, *inputs, **kwargs)
+        return _first((inputs, out)).env.do("ufunc", ufunc, method, *inputs, **kwargs)
 
     def __array_function__(self, func: Any, _types: Any, args: Any, kwargs: Any) -> Var:
-        return _first((args, kwargs))._remote_reference.env.do("call", func, *args, **kwargs)
+        return _first((args, kwargs)).env.do("call", func, *args, **kwargs)
 
     @classmethod
     def __torch_function__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Var:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        env = _first((args, kwargs))._remote_reference.env
+        env = _first((args, kwargs)).env
         torch = importlib.import_module("torch")
         if getattr(torch, name, None) is func:
             # Its functions in C have no names that pickle can find.
@@ -212,10 +385,17 @@ class Var:
         return self._remote_reference.env.ask("mime", self, include, exclude)
 
 
-async def _waited(env: RemoteInterpreter, mode: str, var: Var) -> Any:
+def make_var(reference: RemoteReference[Any]) -> Var:
+    """A variable, for interpreters."""
+    made = object.__new__(Var)
+    object.__setattr__(made, "_remote_reference", reference)
+    return made
+
+
+async def _waited(env: IRemoteInterpreter, mode: str, var: Var) -> Any:
     """The answer, awaited."""
     stream = env.stream()
-    reference = var._remote_reference
+    reference = reference_of(var)
     if reference.stream is not stream:
         reference.stream.send()
     if env.connection.local is not None:
@@ -239,10 +419,10 @@ def _first(value: Any) -> Var:
 
 
 # ---------------------------------------------------------------------------------------------- from the table
-def _home(operation: str, left: Var, right: Var) -> RemoteInterpreter:
+def _home(operation: str, left: Var, right: Var) -> IRemoteInterpreter:
     """Where an operator of two variables is done: with the left one if it has the operator, else with the right one."""
-    env: RemoteInterpreter = left._remote_reference.env
-    other: RemoteInterpreter = right._remote_reference.env
+    env: IRemoteInterpreter = left.env
+    other: IRemoteInterpreter = right.env
     if other is env or env.ask("has", left, operation):
         return env
     return other

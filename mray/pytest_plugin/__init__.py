@@ -24,7 +24,6 @@ Rejected: a session that is reset before each test instead of after. The next te
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import sys
@@ -124,7 +123,9 @@ class Plugin:
     def loaded(self) -> Any:
         """The plugin proper: `mray.pytest_plugin.run.Run`."""
         if self._loaded is None:
-            self._loaded = importlib.import_module("mray.pytest_plugin.run").Run(self)
+            from mray.pytest_plugin.run import Run  # noqa: PLC0415  (pytest loads this module where no test uses mray)
+
+            self._loaded = Run(self.options, self.stderr)
         return self._loaded
 
     def concerns(self, item: pytest.Item) -> bool:

@@ -11,7 +11,7 @@ import gc
 import os
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,16 +23,14 @@ from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
 from mray.pytest_plugin.stacks import Watch
 from mray.util.testing import reset
 
-if TYPE_CHECKING:
-    from mray.pytest_plugin import Plugin
-
 
 class Run:
     """The run behind the fixtures and hooks of the plugin."""
 
-    def __init__(self, plugin: Plugin) -> None:
-        self._plugin = plugin
-        self._watch = Watch(plugin.stderr)
+    def __init__(self, options: dict[str, Any], stderr: int) -> None:
+        #: By name, as given; None: not given.
+        self._given = options
+        self._watch = Watch(stderr)
         #: The directory of the session that tests share, while there is one.
         self._shared: str | None = None
         #: The process that nodes of sessions for one test are forked from, and the last test that it was prepared for.
@@ -105,7 +103,7 @@ class Run:
             return
         self._prepared_for = item.nodeid
         if self._template is None:
-            engine = self._plugin.options["engine"]
+            engine = self._given["engine"]
             several = sum("mray_fresh" in getattr(each, "fixturenames", ()) for each in item.session.items) > 1
             ours = engine == "native" or (not engine and not settings.ADDRESS.get() and settings.BACKEND.get() == "native")
             if not several or not ours or settings.POINTS.get() or line_coverage.request({}) is not None:
@@ -126,7 +124,7 @@ class Run:
         return bool(_node_pid())
 
     def _init(self, options: dict[str, Any]) -> None:
-        mray.init(**{**self._options(options.pop("engine", self._plugin.options["engine"])), **options})
+        mray.init(**{**self._options(options.pop("engine", self._given["engine"])), **options})
 
     def _options(self, engine: str | None) -> dict[str, Any]:
         """Options of `init` unless a test says otherwise."""
@@ -138,7 +136,7 @@ class Run:
         elif engine:
             found["address"] = engine
         for option, keyword in (("cpus", "num_cpus"), ("gpus", "num_gpus"), ("resources", "resources"), ("preload", "preload")):
-            if (value := self._plugin.options[option]) is not None:
+            if (value := self._given[option]) is not None:
                 found[keyword] = value
         return found
 
@@ -151,7 +149,7 @@ class Run:
     # ------------------------------------------------------------------------------------ leaks
     @contextlib.contextmanager
     def _leaving_nothing(self, *, shared: bool) -> Iterator[None]:
-        if self._plugin.options["leaks"] == "off":
+        if self._given["leaks"] == "off":
             yield
             return
         node_pid = _node_pid() if shared else 0

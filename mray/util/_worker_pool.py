@@ -27,7 +27,7 @@ from threading import get_ident
 from time import perf_counter
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakMethod, ref
 
 from mray._api.actor import exit_actor
 from mray._api.backend import Backend
@@ -410,7 +410,7 @@ class WorkerPool:
     def _hire(self) -> None:
         worker = Worker(self._class.remote())
         self.workers.append(worker)
-        self.backend.on_death(worker.handle, _teller(self, worker))
+        self.backend.on_death(worker.handle, _teller(self._died, worker))
         ready = worker.handle.begin.remote(self._initializer, self._initargs)
         self.backend.on_ready(ready, lambda: self._ready(worker, ready), soon=False)
 
@@ -536,14 +536,14 @@ class WorkerPool:
             return error, None, None
 
 
-def _teller(worker_pool: WorkerPool, worker: Worker) -> Callable[[RayActorError], None]:
-    """The callback for a member's death; it keeps neither of them alive, and so not the actor."""
-    the_worker_pool, the_worker = ref(worker_pool), ref(worker)
+def _teller(died: Callable[[Worker, RayActorError], None], worker: Worker) -> Callable[[RayActorError], None]:
+    """The callback for a member's death; it keeps neither the pool nor the member alive, and so not the actor."""
+    method, the_worker = WeakMethod(died), ref(worker)
 
     def tell(error: RayActorError) -> None:
-        worker_pool, worker = the_worker_pool(), the_worker()
-        if worker_pool is not None and worker is not None:
-            worker_pool._died(worker, error)
+        died, worker = method(), the_worker()
+        if died is not None and worker is not None:
+            died(worker, error)
 
     return tell
 

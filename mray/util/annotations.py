@@ -90,5 +90,5 @@ def _say(marked: Any, message: str) -> None:
 
 def _note(marked: Any, kind: AnnotationType, group: str) -> Any:
     if hasattr(marked, "__name__"):
-        marked._annotated, marked._annotated_type, marked._annotated_api_group = marked.__name__, kind, group
+        marked._annotated, marked._annotated_type, marked._annotated_api_group = marked.__name__, kind, group  # noqa: SLF001  (Ray's marks)
     return marked

@@ -75,7 +75,7 @@ class Executor(concurrent.futures.Executor):
         """
         code = self._code_of(fn)
         future: Future[Any] = _Future(self._worker_pool)
-        self._worker_pool.submit(_Call(future, code, *call_of(code, args, kwargs)))
+        self._worker_pool.submit(_Call(future, self._worker_pool, code, *call_of(code, args, kwargs)))
         return future
 
     def _code_of(self, fn: Callable[..., Any]) -> Code:
@@ -102,9 +102,9 @@ class Executor(concurrent.futures.Executor):
             future: Future[Any] = _Future(self._worker_pool)
             futures.append(future)
             if len(iterables) == 1:
-                jobs.append(_Chunk(future, code, "map", pack([item for (item,) in chunk])))
+                jobs.append(_Chunk(future, self._worker_pool, code, "map", pack([item for (item,) in chunk])))
             else:
-                jobs.append(_Chunk(future, code, "starmap", chunk))
+                jobs.append(_Chunk(future, self._worker_pool, code, "starmap", chunk))
         self._worker_pool.submit(*jobs)
         return _results(futures, end)
 
@@ -180,11 +180,12 @@ class _Waiters(list):  # type: ignore[type-arg]
 class _Call(Job):
     """The job of one future."""
 
-    __slots__ = ("future",)
+    __slots__ = ("_worker_pool", "future")
 
-    def __init__(self, future: Future[Any], code: Code, method: str, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, future: Future[Any], worker_pool: WorkerPool, code: Code, method: str, arguments: tuple[Any, ...]) -> None:
         super().__init__(code, method, *arguments)
         self.future = future
+        self._worker_pool = worker_pool
 
     def starts(self) -> bool:
         return self.future.set_running_or_notify_cancel()
@@ -193,7 +194,7 @@ class _Call(Job):
         self.future.set_result(value)
 
     def failed(self, error: BaseException) -> None:
-        broken = isinstance(error, RayActorError) or error is self.future._worker_pool.broken  # type: ignore[attr-defined]
+        broken = isinstance(error, RayActorError) or error is self._worker_pool.broken
         self.future.set_exception(_broken(error) if broken else error)
 
 
@@ -202,8 +203,8 @@ class _Chunk(_Call):
 
     __slots__ = ()
 
-    def __init__(self, future: Future[Any], code: Code, method: str, items: Any) -> None:
-        super().__init__(future, code, method, (items,))
+    def __init__(self, future: Future[Any], worker_pool: WorkerPool, code: Code, method: str, items: Any) -> None:
+        super().__init__(future, worker_pool, code, method, (items,))
 
     def succeeded(self, value: Any) -> None:
         self.future.set_result(unpack(value))

@@ -86,7 +86,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "util.executor:_Chunk.succeeded",
         "util.multiprocessing.pool:_Chunk.succeeded",
     ),
-    "what Ray brings": ("_backends.ray.shipped_code:arrive", "_backends.ray.backend:RayBackend.restore_ref"),
+    "what Ray brings": ("_backends.ray.backend:arrive", "_backends.ray.backend:RayBackend.restore_ref"),
     "what this process has made itself": ("_channel.shm:ShmWriter.last_size", "proxy._errors:portable"),
     "bytecode beside the package's source: a program that may write there may write the source": ("_common.points:_Loader.get_code",),
     "what the kernel or a library tells": (

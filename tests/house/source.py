@@ -25,6 +25,17 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield statement.lineno, statement.module or ""
 
 
+def mray_imports(tree: ast.AST) -> Iterator[str]:
+    """Every name below mray that `tree` imports, module or part of one: for annotations, in functions and by a string as well."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if top_package(alias.name) == "mray")
+        elif isinstance(node, ast.ImportFrom) and top_package(node.module or "") == "mray":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (each.value for each in node.args if isinstance(each, ast.Constant) and str(each.value).startswith("mray."))
+
+
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda]:
     """Every function in `tree`, nested ones too."""
     for found in ast.walk(tree):

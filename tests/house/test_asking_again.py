@@ -41,7 +41,7 @@ BOUNDS = {
     "_runtime.client.leases:LeasePools.on_recall": ONCE,
     "_runtime.client.leases:LeasePools.watch_idle": "as long as the pool has an idle lease that is younger than KEEP_SECONDS",
     "_runtime.client.leases:LeasePools.watch_pipelines": "as long as a task waits behind another",
-    "_runtime.client.leases:Pool._idle": ONCE,
+    "_runtime.client.leases:Pool.note_idle": ONCE,
     "_runtime.node.memory_monitor:MemoryMonitor._look": "as long as the node lives, which looks at the machine's memory and asks nobody",
     "_runtime.node.memory_monitor:MemoryMonitor.start": ONCE,
     "_runtime.client.memory_retries:MemoryRetries.take": "task_oom_retries times for each task",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 
 import pytest
 
-from tests.house.source import functions, imports, modules, top_package
+from tests.house.source import functions, imports, modules, mray_imports, top_package
 
 #: Optional packages: imported inside the function that needs them.
 OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "prometheus_client", "ray"}
@@ -61,6 +62,44 @@ def test_optional_packages_are_imported_where_they_are_needed() -> None:
 
 def _is_for_type_checkers(branch: ast.AST) -> bool:
     return isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+
+
+def cycle_among(trees: dict[str, ast.Module]) -> list[str]:
+    """Modules each of which imports the one before, the first again at the end; none where there is no such ring."""
+    names = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): tree for path, tree in trees.items()}
+    graph: dict[str, set[str]] = {name: set() for name in names}
+    for name, tree in names.items():
+        for imported in mray_imports(tree):
+            module = imported if imported in names else imported.rpartition(".")[0]
+            if module in names and module != name:
+                graph[name].add(module)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        ring: list[str] = error.args[1]
+        return ring
+    return []
+
+
+def test_imports_have_no_cycle_even_those_of_annotations_and_of_functions() -> None:
+    assert cycle_among(modules()) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from mray import one",
+        "from mray.one import Name",
+        "import mray.one",
+        "if TYPE_CHECKING:\n    from mray.one import Name",
+        "def function():\n    from mray.one import Name",
+        "importlib.import_module('mray.one')",
+    ],
+)
+def test_a_cycle_is_seen(back: str) -> None:
+    there = ast.parse("from mray.two.part import part")
+    assert set(cycle_among({"mray/one.py": there, "mray/two/part.py": ast.parse(back)})) == {"mray.one", "mray.two.part"}
+    assert not cycle_among({"mray/one.py": there, "mray/two/part.py": ast.parse("import mray.two.part")})
 
 
 def test_only_one_package_imports_ray() -> None:

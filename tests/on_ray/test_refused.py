@@ -65,9 +65,7 @@ def handle_of(session: Any) -> Any:
 
     blueprint = mray.remote(Actor)._blueprint  # type: ignore[attr-defined]
     carried = SimpleNamespace(_ray_cluster_and_job=session, method=SimpleNamespace(remote=fail)) if session else None
-    made = mray._api.actor.make_handle(blueprint, b"a" * 16, carried, None)
-    made._carried = carried
-    return made
+    return mray._api.actor.make_handle(blueprint, b"a" * 16, carried, None, carried)
 
 
 def fail(*_args: Any, **_keywords: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mray._api.actor import make_handle
 from mray._api.blueprint import ActorBlueprint
 from mray._channel.base import Failed
 from mray._channel.checked_writer import CheckedWriter
@@ -105,7 +106,7 @@ def handle(name: str, num_gpus: float = 0) -> Any:
         pass
 
     Named.__name__ = Named.__qualname__ = name
-    return SimpleNamespace(_options={"num_gpus": num_gpus}, _blueprint=ActorBlueprint.of(Named), _id=name.encode())
+    return make_handle(ActorBlueprint.of(Named), name.encode(), None, {"num_gpus": num_gpus})
 
 
 def test_nobody_is_asked_when_nobody_can_need_a_device() -> None:

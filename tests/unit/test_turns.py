@@ -103,7 +103,7 @@ def idle_in_its_turn(monkeypatch) -> Desk:
     desk.recall()
     desk.worker.calls.clear()
     desk.pool.queue.clear()
-    desk.pool._idle(desk.lease, desk.now)
+    desk.pool.note_idle(desk.lease, desk.now)
     return desk
 
 

@@ -18,7 +18,8 @@ from mray._backends.local import patches
 from mray._backends.local.client import LocalClient
 from mray._backends.local.environment import check_environment
 from mray._backends.local.loops import Loops
-from mray._backends.local.node import LocalNode, Process
+from mray._backends.local.node import LocalNode
+from mray._backends.local.process import Process
 from mray._backends.local.process_backend import ProcessBackend
 from mray._backends.local.run_token import RunToken, here
 from mray._backends.native import NativeBackend
@@ -50,7 +51,7 @@ def _holding_token(method: Any) -> Any:
     def taken(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:
         run_token = self.run_token
         sim_thread = here.sim_thread
-        if sim_thread is not None and run_token._current is sim_thread and sim_thread.run_token is run_token:
+        if sim_thread is not None and run_token.is_held_by(sim_thread):
             return method(self, *args, **kwargs)
         with run_token.held():
             return method(self, *args, **kwargs)
@@ -93,7 +94,7 @@ class LocalBackend(Backend):
         own_nodes[directory] = node.answer
         backend = cls(run_token, node)
         client = LocalClient(node, node.new_process(), m.ROLE_DRIVER)
-        driver = backend.driver = Process(client, None, None, os.getpid())
+        driver = backend.driver = Process(client, None, None, os.getpid(), node.bury)
         here.sim_thread, here.process = run_token.driver, driver
         run_token.driver.process = driver
         client.join()
@@ -121,7 +122,7 @@ class LocalBackend(Backend):
     def _process(self) -> Process:
         """The simulated process of the calling thread."""
         process: Process | None = here.process
-        return self.driver if process is None or process.client._local_node is not self.node else process
+        return self.driver if process is None or not process.client.is_of(self.node) else process
 
     @property
     def client(self) -> LocalClient:

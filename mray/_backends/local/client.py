@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mray._backends.local.memory import Heap, HeapSegments, HeapStore
-from mray._backends.local.transport import LocalReactor, connect
+from mray._backends.local.memory import Heap, HeapSegments, HeapStore, LocalEntry
+from mray._backends.local.run_token import RunToken
+from mray._backends.local.transport import End, LocalConnection, LocalReactor, connect
 from mray._common.ids import set_job
 from mray._ipc.connection import Connection
 from mray._runtime.client.calls import Call
@@ -15,8 +16,21 @@ from mray._runtime.client.leases import KEEP_SECONDS, Lease, LeasePools, Pool
 from mray._runtime.observe import process_snapshot
 
 if TYPE_CHECKING:
-    from mray._backends.local.node import LocalNode
     from mray._objects.serializer import Serialized
+    from mray._runtime.node.jobs import Job
+
+
+class Node(Protocol):
+    """The part of the node that clients need."""
+
+    run_token: RunToken
+    directory: str
+    entry: type[LocalEntry]
+    job: Job
+    facts: dict[str, Any]
+    listening: dict[str, End]
+
+    def admit(self, client: LocalClient, end: End) -> LocalConnection: ...
 
 
 class LocalPool(Pool):
@@ -32,11 +46,11 @@ class LocalPool(Pool):
             self.cautious -= 1
         self._next(lease, 0.0)
 
-    def _idle(self, lease: Lease, now: float) -> None:
+    def note_idle(self, lease: Lease, now: float) -> None:
         if lease.recalled or lease.wanted:
             self.give_back(lease)
             return
-        super()._idle(lease, self.client.reactor.run_token.clock)  # type: ignore[attr-defined]
+        super().note_idle(lease, self.client.reactor.run_token.clock)  # type: ignore[attr-defined]
 
 
 class LocalLeases(LeasePools):
@@ -74,7 +88,7 @@ class LocalClient(Client):
     reactor: LocalReactor
     leases_class = LocalLeases
 
-    def __init__(self, node: LocalNode, process: str, role: str) -> None:
+    def __init__(self, node: Node, process: str, role: str) -> None:
         super().__init__(node.directory, process, role, LocalReactor(node.run_token))
         # Messages are delivered at each decision: an event loop need not watch for them.
         self.reads_always = True
@@ -83,6 +97,10 @@ class LocalClient(Client):
         self.segments = HeapSegments()  # type: ignore[assignment]
         #: One for all processes: a ref that reaches another one by reference, through a global, is as good there.
         self.entry = node.entry
+
+    def is_of(self, node: Node) -> bool:
+        """Whether it is a process of this node's session."""
+        return self._local_node is node
 
     def join(self, sock: socket.socket | None = None) -> None:
         node = self._local_node

@@ -10,14 +10,22 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from mray._backends.local.run_token import Ended
 from mray._graph.actor.coroutines import own_loop, use_loop
-from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
+from mray._runtime.worker.concurrency_groups import ActorProcess, ConcurrencyGroups
 
 if TYPE_CHECKING:
-    from mray._backends.local.worker import LocalWorker
+    from mray._backends.local.process import Process
+
+
+class SimulatedActorProcess(ActorProcess, Protocol):
+    """The part of the worker that groups need."""
+
+    simulated: Process
+
+    def end(self, status: int) -> None: ...
 
 
 def _number_of(task: Any) -> tuple[int, str]:
@@ -29,7 +37,7 @@ def _number_of(task: Any) -> tuple[int, str]:
 class LocalConcurrencyGroups(ConcurrencyGroups):
     """All concurrency groups of one actor."""
 
-    worker: LocalWorker
+    worker: SimulatedActorProcess
 
     def _listen(self) -> None:
         """No signal is meant for a simulated process."""
@@ -61,9 +69,9 @@ class LocalConcurrencyGroups(ConcurrencyGroups):
         for loop in loops:
             if loop is not None and not loop.is_closed() and not loop.is_running():
                 for group_executor in (self._executors or {}).values():
-                    group_executor._queue.clear()  # nothing begins in a loop that ends
+                    group_executor.drop_all()  # nothing begins in a loop that ends
                 for task in sorted(sys.modules["asyncio"].all_tasks(loop), key=_number_of):
-                    task._log_destroy_pending = False
+                    task._log_destroy_pending = False  # noqa: SLF001  (asyncio's)
                     with contextlib.suppress(BaseException):
                         # Now, not whenever the garbage collector or the interpreter's end comes to it. Its ``finally`` clauses run.
                         task.get_coro().close()
@@ -81,6 +89,6 @@ class LocalConcurrencyGroups(ConcurrencyGroups):
             sys.excepthook(*sys.exc_info())
             self.worker.end(1)
         asyncio = sys.modules.get("asyncio")
-        if asyncio is not None and asyncio._get_running_loop() is not None:
+        if asyncio is not None and asyncio._get_running_loop() is not None:  # noqa: SLF001  (asyncio's)
             raise asyncio.CancelledError  # asyncio logs a task that ends with anything else
         raise Ended

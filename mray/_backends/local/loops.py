@@ -78,7 +78,7 @@ class Loops:
             run_forever(loop)
 
         base.run_forever = run_cooperatively
-        running = events._get_running_loop()
+        running = events._get_running_loop()  # noqa: SLF001  (asyncio's)
         if running is not None:
             self.take_over(running)
 
@@ -111,4 +111,4 @@ class Loops:
 def _shift(timers: list[Any], seconds: float) -> None:
     """Timers keep their order: all of them move."""
     for timer in timers:
-        timer._when += seconds
+        timer._when += seconds  # noqa: SLF001  (asyncio's)

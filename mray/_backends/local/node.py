@@ -10,8 +10,6 @@ import itertools
 import os
 import socket
 import sys
-import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,13 +17,13 @@ from mray._backends.local.client import LocalClient
 from mray._backends.local.environment import EnvironmentVariables
 from mray._backends.local.memory import LocalEntry
 from mray._backends.local.patches import FIRST_PID
+from mray._backends.local.process import Process
 from mray._backends.local.run_token import Ended, RunToken, SimulatedThread
 from mray._backends.local.transport import End, LocalConnection, connect
 from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.history import History
-from mray._common.log import logger
 from mray._ipc.connection import Message
 from mray._runtime.node import snapshot
 from mray._runtime.node.jobs import Jobs
@@ -45,49 +43,6 @@ from mray._scheduler.scheduler import Scheduler
 _CREATION_GRACE = 1.0
 #: How long leases that are idle may be on their way back, in seconds.
 _PLACE_GRACE = 0.2
-
-
-class Process:
-    """A simulated process: the driver, or a worker."""
-
-    def __init__(self, client: LocalClient, worker: LocalWorker | None, env_vars: EnvironmentVariables | None, pid: int) -> None:
-        self.client = client
-        #: The value of `os.getpid` in it.
-        self.pid = pid
-        self.worker = worker
-        #: Set only while one of its simulated threads runs; None: the driver's.
-        self.env_vars = env_vars
-        self.sim_threads: list[SimulatedThread] = []
-        #: Hooks of `atexit.register` in it: function, arguments.
-        self.at_exit: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
-        #: Classes that have arrived in it by value, by cloudpickle's ids.
-        self.classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
-        self.dead = False
-        client.reactor.process = self
-        self._callbacks: deque[Callable[[], None]] = deque()
-        self._caller: SimulatedThread | None = None
-        #: The user's verbs of this process.
-        self.backend: Any = None
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call the user's callback on a simulated thread of this process: it may wait, for a lock that another one has, say."""
-        self._callbacks.append(callback)
-        if self._caller is None and not self.dead:
-            run_token = self.client.reactor.run_token
-            name = self.sim_threads[0].name if self.sim_threads else "the driver"
-            self._caller = run_token.spawn(f"callbacks of {name}", self._call, self)
-            self._caller.serves = True
-            self.sim_threads.append(self._caller)
-
-    def _call(self) -> None:
-        run_token, callbacks = self.client.reactor.run_token, self._callbacks
-        while True:
-            run_token.wait_until(callbacks.__len__, None)
-            try:
-                callbacks.popleft()()
-            except Exception:
-                logger.exception("a callback failed")
-            run_token.pause()
 
 
 class LocalNode:
@@ -136,7 +91,7 @@ class LocalNode:
             self._dead_workers,
             self._last_calls,
             lambda: 0,
-            type(self)._heard.__code__,
+            LocalNode._heard.__code__,
         )
 
     def new_process(self) -> str:
@@ -164,19 +119,18 @@ class LocalNode:
         if process not in self._scheduler.workers.workers:
             return
         client = LocalClient(self, process, m.ROLE_WORKER)
-        worker = LocalWorker(client, self)
-        here = self.processes[process] = Process(client, worker, EnvironmentVariables(dict(environment)), FIRST_PID + next(self._pids))
+        worker = LocalWorker(client)
+        env_vars = EnvironmentVariables(dict(environment))
+        here = self.processes[process] = Process(client, worker, env_vars, FIRST_PID + next(self._pids), self.bury)
         self.by_pid[here.pid] = here
         worker.simulated = here
         client.join()
         here.backend = self._make_backend(here)
-        here.sim_threads.append(self.run_token.spawn(f"worker {int(process[:4], 16)}", lambda: self._live(here), here))
+        here.sim_threads.append(self.run_token.spawn(f"worker {int(process[:4], 16)}", lambda: self._live(here, worker), here))
 
-    def _live(self, here: Process) -> None:
+    def _live(self, here: Process, worker: LocalWorker) -> None:
         """The life of a worker, on its simulated thread."""
         status: int | None = 0
-        worker = here.worker
-        assert worker is not None
         try:
             worker.service = here.backend.host().service
             worker.run()
@@ -282,7 +236,7 @@ class LocalNode:
                 continue  # it waits for work
             lines.append(f"  {sim_thread.name}{f' ({doing})' if doing else ''} waits{f' for {what}' if what else ''}\n")
         for tenant in self._scheduler.queue.waiting():
-            row = snapshot._demand(tenant)
+            row = snapshot.describe_demand(tenant)
             lines.append(f"  {row['label']} waits for {row['resources']}; there is {self._scheduler.pool.available()}\n")
         return "".join(lines)
 

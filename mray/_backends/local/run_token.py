@@ -141,10 +141,14 @@ class RunToken:
         self.explain: Callable[[], str] = lambda: ""
 
     # ------------------------------------------------------------------------------------ taking part
+    def is_held_by(self, sim_thread: SimulatedThread) -> bool:
+        """Whether it is this simulated thread of its own that runs."""
+        return self._current is sim_thread and sim_thread.run_token is self
+
     def holder(self) -> SimulatedThread | None:
         """The simulated thread of the calling thread if it has the run token. Any thread."""
         sim_thread = here.sim_thread
-        if sim_thread is None or self._current is not sim_thread or sim_thread.run_token is not self or self.closed:
+        if sim_thread is None or not self.is_held_by(sim_thread) or self.closed:
             return None
         return sim_thread
 

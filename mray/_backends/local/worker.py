@@ -25,7 +25,7 @@ from mray._runtime.worker.worker import LAST_TOLD, Worker
 
 if TYPE_CHECKING:
     from mray._backends.local.client import LocalClient
-    from mray._backends.local.node import LocalNode, Process
+    from mray._backends.local.process import Process
 
 
 class ProcessExit(Ended):
@@ -86,10 +86,10 @@ class LocalExecutor(Executor):
             raise ProcessExit(exit_status(error))
         super()._failed(connection, task_id, num_returns, error, name, options)
 
-    def _wrap(self, error: BaseException, name: str) -> Any:
+    def wrapped(self, error: BaseException, name: str) -> Any:
         if isinstance(error, Ended):
             raise error
-        return super()._wrap(error, name)
+        return super().wrapped(error, name)
 
     def shut_down_instance(self) -> None:
         hook = getattr(self.instance, "__ray_shutdown__", None)
@@ -107,9 +107,8 @@ class LocalWorker(Worker):
     executor_class = LocalExecutor
     groups_class = LocalConcurrencyGroups
 
-    def __init__(self, client: LocalClient, node: LocalNode) -> None:
+    def __init__(self, client: LocalClient) -> None:
         super().__init__(client)
-        self._node = node
         #: Variables of accelerators as they were before one of them was set here.
         self._devices_before: dict[str, str | None] = {}
         self.interrupts.worker = self  # type: ignore[attr-defined]
@@ -118,15 +117,15 @@ class LocalWorker(Worker):
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the running call, at its next scheduling point."""
         for sim_thread in self.simulated.sim_threads[:1]:
-            self._node.run_token.throw(sim_thread, KeyboardInterrupt())
+            self.simulated.client.reactor.run_token.throw(sim_thread, KeyboardInterrupt())
 
     def end(self, status: int) -> None:
         """Kill the process now."""
-        self._node.bury(self.simulated, status)
+        self.simulated.end(status)
 
     def exit_here(self, status: int) -> None:
         """End the process from the user code on the calling simulated thread. Does not return."""
-        self._node.bury(self.simulated, status)
+        self.simulated.end(status)
         raise ProcessExit(status)
 
     def doing(self) -> str:

@@ -5,6 +5,7 @@ Any thread. Refs, handles, options and errors are translated here and in the mod
 
 from __future__ import annotations
 
+import types
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import ray.cloudpickle
 
 from mray._api.actor import make_handle
 from mray._api.backend import Backend
+from mray._api.current import backend_if_started, set_backend
 from mray._api.object_ref import ObjectRef
 from mray._backends.ray import connecting, wrappers
 from mray._backends.ray import options as rules
@@ -22,8 +24,9 @@ from mray._backends.ray.counterparts import counterpart
 from mray._backends.ray.errors import translated
 from mray._backends.ray.generators import RayObjectRefGenerator
 from mray._backends.ray.placement_groups import PlacementGroupCalls
-from mray._backends.ray.runtime_facts import QUERIES, RuntimeFacts
-from mray._backends.ray.values import RAYS_VALUES, ref_of, unknown, value_of
+from mray._backends.ray.runtime_facts import QUERIES, RuntimeFacts, cluster_and_job, in_worker, pickles_in_band
+from mray._backends.ray.shipped_code import Arrival, Shipped
+from mray._backends.ray.values import RAYS_VALUES, rays_own, rays_ref, ref_of, value_of
 from mray._backends.ray.waiting import WaitCalls
 from mray._objects.serializer import registered_serializers
 from mray.exceptions import ActorDiedError
@@ -54,7 +57,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
             connecting.connect(options)
         except Exception as error:
             raise translated(error) from None
-        backend = cls(driver=not _in_worker())
+        backend = cls(driver=not in_worker())
         backend.facts()
         for kind, (serializer, deserializer) in registered_serializers().items():
             ray.util.register_serializer(kind, serializer=serializer, deserializer=deserializer)
@@ -63,7 +66,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     @classmethod
     def attach(cls) -> RayBackend:
         """For a process that Ray has started."""
-        return cls(driver=not _in_worker())
+        return cls(driver=not in_worker())
 
     # ------------------------------------------------------------------------------------ session
     def facts(self) -> dict[str, Any]:
@@ -89,7 +92,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         if self.ended is not None:
             raise self.ended  # Ray would begin another session
         try:
-            values: list[Any] = ray.get([ref._entry or unknown(ref) for ref in refs], timeout=timeout)
+            values: list[Any] = ray.get([rays_ref(ref) for ref in refs], timeout=timeout)
         except ray.exceptions.RayError as error:
             raise translated(error) from None
         except SystemExit:  # so Ray ends the threads that wait when a session ends
@@ -102,7 +105,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return values
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        given = {ref._entry or unknown(ref): ref for ref in refs}
+        given = {rays_ref(ref): ref for ref in refs}
         try:
             ready, rest = ray.wait(list(given), num_returns=num_returns, timeout=timeout)
         except ray.exceptions.RayError as error:
@@ -112,7 +115,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
 
-        entry = ref._entry or unknown(ref)
+        entry = rays_ref(ref)
         future = asyncio.get_event_loop().create_future()
 
         def settle(done: Any) -> None:
@@ -131,7 +134,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         try:
-            value = yield from (ref._entry or unknown(ref)).__await__()
+            value = yield from rays_ref(ref).__await__()
         except ray.exceptions.RayError as error:
             raise translated(error) from None
         return value_of(value)
@@ -144,10 +147,10 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         bytes, which keep the object for as long as this process lives, as Ray has it.
         """
         refuse_closures(ref)
-        if client_connected() or ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization():
-            return ref._entry
+        if client_connected() or pickles_in_band():
+            return rays_own(ref)
         try:
-            return ray.cloudpickle.dumps(ref._entry)
+            return ray.cloudpickle.dumps(rays_own(ref))
         except ray.exceptions.RayError as error:  # that is forbidden
             raise translated(error) from None
 
@@ -170,17 +173,17 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         made = exports.get("remote")
         if made is None:
             given = rules.function_options(function.given_options)
-            wrapper = wrappers.function_wrapper(function)
+            wrapper = wrappers.function_wrapper(function, ARRIVAL)
             made = exports["remote"] = ray.remote(**given)(wrapper) if given else ray.remote(wrapper)
         given = rules.task_options(options)
         return made.options(**given) if given else made
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
-        entry = ref._entry or unknown(ref)
+        entry = rays_ref(ref)
         try:
             # Ray has the value before it has the task for done; cancelling it in between would abort this process (a check of Ray's own).
             # The first ref of a task is there when the task is done; later ones may be items of a generator that goes on.
-            if ref._id.endswith(_FIRST) and _is_ready(entry):
+            if ref.binary().endswith(_FIRST) and _is_ready(entry):
                 return
             ray.cancel(entry, force=force, recursive=recursive)
         except ray.exceptions.RayError as error:
@@ -193,7 +196,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         made = exports.get("actor class")
         if made is None:
             given = rules.class_options(options)
-            wrapper = wrappers.class_wrapper(blueprint)
+            wrapper = wrappers.class_wrapper(blueprint, ARRIVAL)
             made = exports["actor class"] = ray.remote(**given)(wrapper) if given else ray.remote(wrapper)
         given = rules.actor_options(options)
         try:
@@ -211,7 +214,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         num_returns: Any,
         options: dict[str, Any] | None,
     ) -> Any:
-        target = getattr(handle._carried, method.name, None)
+        target = getattr(rays_own(handle), method.name, None)
         if target is None:
             _check_session(handle)
             raise AttributeError(f"Ray's handle of {handle!r} has no method {method.name!r}.")
@@ -245,7 +248,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         try:
-            ray.kill(handle._carried, no_restart=no_restart)
+            ray.kill(rays_own(handle), no_restart=no_restart)
         except ray.exceptions.RayError as error:
             raise translated(error) from None
 
@@ -279,7 +282,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
         return compile_graph(
             root,
-            actor=lambda handle: handle._carried,
+            actor=rays_own,
             function=self._plan,
             value=lambda ref: self.get([ref], None)[0],
             **options,
@@ -305,13 +308,9 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
 
 # ------------------------------------------------------------------------------------- to and from Ray
-def _in_worker() -> bool:
-    return bool(ray._private.worker.global_worker.mode == ray.WORKER_MODE)
-
-
 def _unwrapped(args: Sequence[Any]) -> list[Any]:
     """Refs among the arguments themselves as Ray's, so that Ray resolves them."""
-    return [arg._entry or unknown(arg) if type(arg) is ObjectRef else arg for arg in args]
+    return [rays_ref(arg) if type(arg) is ObjectRef else arg for arg in args]
 
 
 def _unwrapped_keywords(kwargs: dict[str, Any] | None) -> dict[str, Any]:
@@ -339,15 +338,54 @@ def _is_ready(entry: ray.ObjectRef) -> bool:
 
 def _check_session(handle: ActorHandle) -> None:
     """ActorDiedError for a handle that this process kept from a session that it has ended, on Ray or not."""
-    session = getattr(handle._carried, "_ray_cluster_and_job", None)  # the client's handles have none
-    if handle._carried is None or (session is not None and session != ray._private.worker.global_worker.current_cluster_and_job):
+    carried = rays_own(handle)
+    session = getattr(carried, "_ray_cluster_and_job", None)  # the client's handles have none
+    if carried is None or (session is not None and session != cluster_and_job()):
+        actor = handle.__actor_outline__()
         raise ActorDiedError(
-            actor_id=handle._id.hex(),
-            class_name=handle._blueprint.class_name,
+            actor_id=actor.key,
+            class_name=actor.class_name,
             error_msg=f"{handle!r} is of a session that has ended: make or get the actor in this one.",
         )
 
 
 def _handle(handle: Any, blueprint: Any, options: dict[str, Any] | None) -> ActorHandle:
     token = None if getattr(handle, "_ray_weak_ref", False) else handle
-    return make_handle(blueprint, handle._actor_id.binary(), token, options, carried=handle)
+    return make_handle(blueprint, handle._actor_id.binary(), token, options, carried=handle)  # noqa: SLF001  (Ray's)
+
+
+# ------------------------------------------------------------------------------------------- arriving
+def arrive(payload: bytes) -> Shipped:
+    """Install the backend if there is none, then unpickle."""
+    if backend_if_started() is None:
+        set_backend(RayBackend.attach())
+    return Shipped(ray.cloudpickle.loads(payload), payload, ARRIVAL)
+
+
+def _arrival_by_value() -> Arrival:
+    """A function of no module, which therefore pickles by value."""
+
+    def unpack_mray(version: str, payload: bytes) -> Any:
+        try:
+            from mray._common.version import __version__ as here  # noqa: PLC0415
+        except ImportError as error:
+            raise RuntimeError(
+                f"this node of the Ray cluster has no mray ({error}), and the driver has mray {version}: install the same version on every "
+                "node, or name it in runtime_env."
+            ) from None
+        if here != version:
+            raise RuntimeError(
+                f"this node of the Ray cluster has mray {here}, and the driver has mray {version}: install the same version on every node."
+            )
+        from mray._backends.ray.backend import arrive  # noqa: PLC0415
+
+        return arrive(payload)
+
+    made = types.FunctionType(unpack_mray.__code__, {"__builtins__": __builtins__, "__name__": "mray_arrival"}, "unpack_mray")
+    made.__module__ = "mray_arrival"
+    made.__qualname__ = "unpack_mray"
+    return made
+
+
+#: Of `Shipped`.
+ARRIVAL = _arrival_by_value()

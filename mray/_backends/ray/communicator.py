@@ -29,7 +29,8 @@ class CarriedCommunicator(RaysCommunicator):  # type: ignore[misc]
 
     def get_rank(self, actor: Any) -> int:
         """ValueError for an actor that does not take part."""
-        place = next((place for place, each in enumerate(self._actors) if each._ray_actor_id == actor._ray_actor_id), None)
+        wanted = _id_of(actor)
+        place = next((place for place, each in enumerate(self._actors) if _id_of(each) == wanted), None)
         if place is None:
             raise ValueError("Actor is not in the group.")
         return self._carried.get_rank(self._carried.get_actor_handles()[place])
@@ -83,3 +84,8 @@ def carried_by_ray(carried: Communicator, actors: list[Any]) -> Any:
 
 def _reduction(op: Any) -> ReduceOp:
     return ReduceOp.SUM if op is None else ReduceOp[op.name]
+
+
+def _id_of(actor: Any) -> Any:
+    """Of Ray's handles, and of mray's under Ray's name."""
+    return actor._ray_actor_id  # noqa: SLF001

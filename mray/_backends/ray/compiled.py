@@ -12,13 +12,13 @@ from time import monotonic, sleep
 from typing import Any, NoReturn
 
 import ray
-from ray._private.worker import global_worker
 from ray.exceptions import ActorUnavailableError
 from ray.exceptions import RayChannelError as RaysChannelError
 from ray.exceptions import RayChannelTimeoutError as RaysTimeout
 
 from mray._api.dag_node import GraphRef
 from mray._backends.ray.errors import translated
+from mray._backends.ray.runtime_facts import pickles_in_band
 from mray._graph.caller.future import all_of, each_of
 from mray._graph.caller.receive import receive_into
 
@@ -52,7 +52,7 @@ class CompiledDAGRef(GraphRef):
         except BaseException as error:
             if isinstance(error, RaysTimeout):
                 # Ray takes a ref for got as soon as somebody has asked, though its result is still to come.
-                self._ref._ray_get_called = False
+                self._ref._ray_get_called = False  # noqa: SLF001  (Ray's)
             raise self._graph.explained(error) from None
         return value if out is None else receive_into(value, out)
 
@@ -78,7 +78,7 @@ class CompiledDAGRef(GraphRef):
         raise ValueError(_NOT_COPIED.format("deep copied"))
 
     def __reduce__(self) -> NoReturn:
-        if global_worker.get_serialization_context().is_in_band_serialization():
+        if pickles_in_band():
             raise TypeError("A CompiledDAGRef cannot be an argument or a result: get() it, and pass its value.")
         raise ValueError(_NOT_COPIED.format("pickled"))
 

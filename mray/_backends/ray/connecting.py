@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from mray._backends.ray.runtime_facts import node_here
 from mray._common import settings
 from mray._common.log import logger
 
@@ -82,7 +83,7 @@ def _init_options(options: SessionOptions, starts: bool, client: bool) -> dict[s
 def facts() -> dict[str, Any]:
     """See `mray._api.backend.Backend.facts`."""
     context = ray.get_runtime_context()
-    node = getattr(ray._private.worker.global_worker, "node", None)
+    node = node_here()
     found: dict[str, Any] = {
         "node_id": bytes.fromhex(context.get_node_id()),
         "job_id": bytes.fromhex(context.get_job_id()),

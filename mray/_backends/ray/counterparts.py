@@ -19,6 +19,7 @@ from ray.util.placement_group import get_placement_group
 from mray._api.actor_handle import ActorHandle
 from mray._api.object_ref import ObjectRef
 from mray._backends.ray.errors import translated
+from mray._backends.ray.values import rays_own
 
 #: Modules of mray that Ray answers for. All others stand on the verbs.
 _ANSWERED_BY_RAY = frozenset({"util.collective", "util.metrics", "util.serialization", "util.state"})
@@ -47,10 +48,8 @@ class Counterpart:
 
     def _rays(self, value: Any) -> Any:
         """Ray's object for one of mray's."""
-        if isinstance(value, ActorHandle):
-            return value._carried
-        if isinstance(value, ObjectRef):
-            return value._entry
+        if isinstance(value, (ActorHandle, ObjectRef)):
+            return rays_own(value)
         if isinstance(value, Enum) and type(value).__module__.startswith("mray."):
             return getattr(importlib.import_module(f"{self._module.__name__}.types"), type(value).__name__)[value.name]
         if type(value) in (list, tuple):
@@ -66,7 +65,7 @@ def counterpart(module: str) -> Counterpart | None:
 
 # ------------------------------------------------------------------------------------------------ tables
 def _locations(refs: list[ObjectRef], here: bool = False) -> list[tuple[int | None, bool, list[str]]]:
-    given = [ray.ObjectRef(ref.binary()) if ref._entry is None else ref._entry for ref in refs]
+    given = [rays_own(ref) or ray.ObjectRef(ref.binary()) for ref in refs]
     found = get_local_object_locations(given) if here else get_object_locations(given)
     rows = [found.get(ref) or {} for ref in given]
     return [(row.get("object_size"), bool(row.get("did_spill")), list(row.get("node_ids") or [])) for row in rows]

@@ -17,7 +17,8 @@ from ray.experimental.channel.torch_tensor_type import TorchTensorType as RayTen
 from ray.experimental.util.types import Device as RayDevice
 from ray.experimental.util.types import ReduceOp as RayReduceOp
 
-from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode
+from mray._api.actor_handle import ActorHandle
+from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode, nodes_of_graph
 from mray._api.communicator import Communicator
 from mray._api.dag_calls import ClassMethodNode, ClassNode, FunctionNode
 from mray._api.dag_node import DAGNode, InputAttributeNode, InputNode, MultiOutputNode
@@ -50,15 +51,11 @@ class Translation:
         self._communicator = communicator
         self._made: dict[DAGNode, Any] = {}
         #: One handle for each actor: Ray counts on it in which order methods are bound.
-        self._actors: dict[bytes, Any] = {}
+        self._actors: dict[ActorHandle, Any] = {}
 
     def of(self, root: DAGNode) -> Any:
         """Ray's node for `root`. Raises what Ray's own `bind` raises, and ValueError for what only mray has."""
-        for node in sorted(_reachable(root), key=lambda node: node._created):
-            if node is not root and node.is_cgraph_output_node:
-                raise ValueError(
-                    f"The DAG was compiled more than once. The following two nodes call `experimental_compile`: (1) {node}, (2) {root}"
-                )
+        for node in nodes_of_graph(root):
             if node not in self._made:
                 self._make(node)
                 self._hint(node)
@@ -75,7 +72,7 @@ class Translation:
             with ray_dag.InputNode() as self._made[node]:
                 pass
         elif isinstance(node, InputAttributeNode):
-            given = self._made[node._dag_input_node]
+            given = self._made[node.input_node]
             self._made[node] = given[node.key] if node.accessor_method == "__getitem__" else getattr(given, str(node.key))
         elif isinstance(node, MultiOutputNode):
             self._made[node] = ray_dag.MultiOutputNode(self._changed(node.get_args()))
@@ -92,10 +89,10 @@ class Translation:
             assert node.output_idx is not None
             self._made[node] = results[node.output_idx] if isinstance(results, (tuple, list)) else results
             return
-        handle = node._get_actor_handle()
+        handle = node.actor_handle
         if handle is None:
             raise ValueError("Compiled DAGs can only bind methods to an actor that is already created with Actor.remote()")
-        method = getattr(self._actors.setdefault(handle._id, self._actor(handle)), node.get_method_name())
+        method = getattr(self._actors.setdefault(handle, self._actor(handle)), node.get_method_name())
         args, kwargs = self._arguments(node)
         self._made[node] = method.options(num_returns=node.num_returns).bind(*args, **kwargs)
 
@@ -153,16 +150,3 @@ class Translation:
                 "'nccl', or have this part of the graph run in a session of mray inside an actor (mray.init(address='local'))."
             )
         return str(_MECHANISMS[hint.mechanism])
-
-
-def _reachable(root: DAGNode) -> list[DAGNode]:
-    """The nodes that are connected with the root, also by a collective."""
-    found = dict.fromkeys(root.connected())
-    queue = list(found)
-    for node in queue:
-        if isinstance(node, CollectiveOutputNode) and node.collective_op is not None:
-            for other in node.collective_op.nodes:
-                new = [each for each in other.connected() if each not in found]
-                found.update(dict.fromkeys(new))
-                queue.extend(new)
-    return list(found)

@@ -114,7 +114,7 @@ def _actor_died(error: Any) -> exceptions.ActorDiedError:
         class_name, pid = getattr(given, "class_name", None) or None, getattr(given, "pid", None) or None
     made = exceptions.ActorDiedError(cause, actor_id=error.actor_id, error_msg=plain(error.error_msg), class_name=class_name, pid=pid)
     made.actor_init_failed = error.actor_init_failed
-    made._preempted = error.preempted
+    made.preempted = error.preempted
     return made
 
 

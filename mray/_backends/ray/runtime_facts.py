@@ -1,6 +1,7 @@
 """Facts of the asking process, from Ray, in mray's words.
 
-In driver and workers. Listings of the cluster, and where the calling code runs.
+In driver and workers. Listings of the cluster, and where the calling code runs. Ray's own object of the process (`global_worker`) is asked
+here only.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import ray
+from ray._private import worker as ray_worker
+from ray._private.state import actors as actor_table
 from ray.util.placement_group import placement_group_table
 
 from mray._backends.ray.counterparts import TABLES
@@ -50,19 +53,39 @@ def _here() -> Any:
     return ray.get_runtime_context()
 
 
+def in_worker() -> bool:
+    """Whether Ray has started this process."""
+    return bool(ray_worker.global_worker.mode == ray.WORKER_MODE)
+
+
+def pickles_in_band() -> bool:
+    """Whether this thread is pickling something for Ray."""
+    return bool(ray_worker.global_worker.get_serialization_context().is_in_band_serialization())
+
+
+def cluster_and_job() -> Any:
+    """The session of Ray that this process is in, as Ray's handles name it."""
+    return ray_worker.global_worker.current_cluster_and_job
+
+
+def node_here() -> Any:
+    """Ray's object of the node that this process belongs to; None where Ray's client is all there is."""
+    return getattr(ray_worker.global_worker, "node", None)
+
+
 def _is_async() -> bool:
-    return _here().get_actor_id() is not None and bool(ray._private.worker.global_worker.core_worker.current_actor_is_asyncio())
+    return _here().get_actor_id() is not None and bool(ray_worker.global_worker.core_worker.current_actor_is_asyncio())
 
 
 def _actor_class() -> Any:
-    worker = ray._private.worker.global_worker
+    worker = ray_worker.global_worker
     instance = worker.actors.get(worker.actor_id)
     return None if instance is None else type(getattr(instance, "mray_instance", instance))
 
 
 def _restarted() -> bool:
     actor_id = _here().get_actor_id()
-    row = ray._private.state.actors(actor_id) if actor_id is not None else None
+    row = actor_table(actor_id) if actor_id is not None else None
     return bool(row and row["NumRestarts"])
 
 

@@ -6,11 +6,12 @@ In driver and workers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup
 
+from mray._api.actor_handle import ActorHandle
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import DynamicObjectRefGenerator
 from mray._backends.ray.options import group_from
@@ -21,9 +22,17 @@ def ref_of(ref: Any) -> ObjectRef:
     return ObjectRef(ref.binary(), ref)
 
 
-def unknown(ref: ObjectRef) -> NoReturn:
-    """The error of Ray's refs of former sessions, for ids that nobody made."""
-    raise ValueError(f"Ray object whose owner is unknown: {ref!r}: no session made it.")
+def rays_own(thing: ObjectRef | ActorHandle) -> Any:
+    """Ray's ref, or Ray's handle, behind one of mray's; None for an id that nobody made, and for what is of no cluster."""
+    return thing._entry if isinstance(thing, ObjectRef) else thing._carried  # noqa: SLF001  (the engine's, which this is)
+
+
+def rays_ref(ref: ObjectRef) -> Any:
+    """Ray's ref of a ref of mray's. For an id that nobody made, the error of Ray's refs of former sessions."""
+    found = ref._entry
+    if found is None:
+        raise ValueError(f"Ray object whose owner is unknown: {ref!r}: no session made it.")
+    return found
 
 
 #: Types of values that only Ray makes, and what the user is to see of them.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray._private.state import actors as actor_table
 
-from mray._backends.ray.values import unknown
+from mray._backends.ray.values import rays_ref
 from mray.exceptions import ActorDiedError, RaySystemError
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class WaitCalls:
         self.ended: RaySystemError | None = None
 
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
-        entry = ref._entry or unknown(ref)
+        entry = rays_ref(ref)
         self._start_caller()
         number = next(self._numbers)
         self._pending[number] = callback
-        entry._on_completed(lambda _value: self._completed(number))
+        entry._on_completed(lambda _value: self._completed(number))  # noqa: SLF001  (Ray's)
         if self.ended is not None:
             self._end_calls()
 
@@ -66,7 +66,7 @@ class WaitCalls:
 
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         with self._waiting:
-            self._watched.setdefault(handle._id.hex(), []).append(callback)
+            self._watched.setdefault(handle.__actor_outline__().key, []).append(callback)
         self._start_caller()
         self._calls.put(_nothing)
         if self.ended is not None:

@@ -19,10 +19,10 @@ from collections.abc import Callable, Generator, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ray._private.worker import global_worker
-
 from mray._api.object_ref import ObjectRef
 from mray._backends.native import NativeBackend
+from mray._backends.ray.runtime_facts import pickles_in_band
+from mray._backends.ray.values import rays_own
 from mray._objects.ownership import Entry
 from mray.exceptions import RaySystemError
 
@@ -103,10 +103,10 @@ class NativeWithin(NativeBackend):
 
     def export_ref(self, ref: ObjectRef) -> Any:
         if _is_own(ref):
-            if _ray_pickles():
+            if pickles_in_band():
                 raise ValueError(_NOT_OUT.format(repr(ref)))
             return super().export_ref(ref)
-        if not _ray_pickles():
+        if not pickles_in_band():
             raise ValueError(_NOT_IN.format(repr(ref)))
         return self.outer.export_ref(ref)
 
@@ -147,20 +147,21 @@ class NativeWithin(NativeBackend):
 
     def export_handle(self, handle: ActorHandle) -> None:
         if _is_here(handle):
-            if _ray_pickles():
+            if pickles_in_band():
                 raise ValueError(_NOT_OUT.format(repr(handle)))
             super().export_handle(handle)
-        elif not _ray_pickles():
+        elif not pickles_in_band():
             raise ValueError(_NOT_IN.format(repr(handle)))
 
 
 def _is_own(ref: ObjectRef) -> bool:
     """Whether it is of a session of mray's own. Refs that nobody made are, too: whoever is asked says so."""
-    return ref._entry is None or isinstance(ref._entry, Entry)
+    entry = rays_own(ref)
+    return entry is None or isinstance(entry, Entry)
 
 
 def _is_here(handle: ActorHandle) -> bool:
-    return handle._carried is None
+    return rays_own(handle) is None
 
 
 def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
@@ -168,8 +169,3 @@ def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> No
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) is ObjectRef and not _is_own(value):
             raise ValueError(_NOT_IN.format(repr(value)))
-
-
-def _ray_pickles() -> bool:
-    """Whether this thread is pickling something for Ray."""
-    return bool(global_worker.get_serialization_context().is_in_band_serialization())

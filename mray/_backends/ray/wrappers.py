@@ -18,11 +18,11 @@ import ray.cloudpickle
 from mray._api.blueprint import COMMON_METHODS, ActorBlueprint, ActorMethodSpec
 from mray._api.signature import CallSignature
 from mray._backends.ray.client import into_bytes
-from mray._backends.ray.shipped_code import Shipped
+from mray._backends.ray.shipped_code import Arrival, Shipped
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
 
 
-def shipped(owner: Any, kind: str, value: Any) -> Shipped:
+def shipped(owner: Any, kind: str, value: Any, arrival: Arrival) -> Shipped:
     """The user's function or class with its bytes, as it is now; TypeError when it cannot be pickled (see `serialization_error`)."""
     try:
         with into_bytes():
@@ -30,16 +30,16 @@ def shipped(owner: Any, kind: str, value: Any) -> Shipped:
     except UNPICKLABLE as error:
         name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
         raise serialization_error(error, value, f"the {kind} {name}") from error
-    return Shipped(value, payload)
+    return Shipped(value, payload, arrival)
 
 
 # Ray sends values into generators, which a user's ``yield from`` of an iterator cannot take: wrappers iterate.
 
 
 # ------------------------------------------------------------------------------------------- functions
-def function_wrapper(function: Any) -> Any:
+def function_wrapper(function: Any, arrival: Arrival) -> Any:
     """The wrapper of a `RemoteFunction`."""
-    code = shipped(function, "function", function.function)
+    code = shipped(function, "function", function.function, arrival)
     wrapper = _generator_task(code) if function.is_generator else _task(code)
     return _disguised(wrapper, function.name, function.module, function.signature)
 
@@ -108,10 +108,10 @@ _METHOD_OPTIONS = (
 )
 
 
-def class_wrapper(blueprint: ActorBlueprint) -> type:
+def class_wrapper(blueprint: ActorBlueprint, arrival: Arrival) -> type:
     """Of the class of actors that a blueprint is of."""
     user_class: Any = blueprint.cls
-    code = shipped(blueprint, "actor class", user_class)
+    code = shipped(blueprint, "actor class", user_class, arrival)
     body: dict[str, Any] = {"__module__": blueprint.module or "__main__", "__qualname__": blueprint.name, "__doc__": None}
     for name, spec in blueprint.methods.items():
         if name not in COMMON_METHODS and name not in _OF_THE_WRAPPER:

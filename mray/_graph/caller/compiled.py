@@ -93,7 +93,7 @@ class CompiledGraph(Depicted):
         #: Objects that must live as long as the graph: refs among its constants.
         self._keep = keep
         #: endpoint -> the name of its actor's class.
-        self._names = {actor: str(handle._blueprint.class_name) for actor, handle in self._handles.items()}
+        self._names = {actor: str(handle.__actor_outline__().class_name) for actor, handle in self._handles.items()}
         self._participants = Participants(host, plan, self._names, made.processes)
         self._lock = threading.Lock()
         self._is_teardown = False

@@ -95,7 +95,7 @@ def compile_graph(
     try:
         sites = _sites(host, validated, workers)
         plan = plan_graph(validated.graph, limits.in_flight, sites, validated.communicators, overlap=overlap)
-        draw_schedule_if_asked(plan, {actor: handle._blueprint.class_name for actor, handle in validated.handles.items()})
+        draw_schedule_if_asked(plan, {actor: handle.__actor_outline__().class_name for actor, handle in validated.handles.items()})
         workers.update({each: lease_worker(options) for each, options in validated.workers.items() if each not in workers})
     except BaseException:
         workers.clear()  # the traceback of the exception must not hold them

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mray._api.accelerators import Accelerator
-from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode
+from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode, nodes_of_graph
 from mray._api.communicator import Communicator
 from mray._api.dag_calls import ClassMethodNode, FunctionNode
 from mray._api.dag_node import DAGNode, InputAttributeNode, InputNode, MultiOutputNode
@@ -46,7 +46,7 @@ def validate(root: DAGNode, workers: int = 1, default: Communicator | None = Non
     Its functions run on so many workers at most. Tensors for an accelerator's communicator go through `default`, or else through the
     communicator of `accelerator`.
     """
-    nodes = _connected(root)
+    nodes = nodes_of_graph(root)
     _check_kinds(nodes)
     input_node = _only_input(nodes)
     if isinstance(root, (InputNode, InputAttributeNode)):
@@ -57,33 +57,11 @@ def validate(root: DAGNode, workers: int = 1, default: Communicator | None = Non
 
 
 # ------------------------------------------------------------------------------------------- checks
-def _connected(root: DAGNode) -> list[DAGNode]:
-    """The nodes of the graph, each after those that it uses."""
-    nodes = sorted(_reachable(root), key=lambda node: node._created)
-    for node in nodes:
-        if node is not root and node.is_cgraph_output_node:
-            raise ValueError(
-                f"The DAG was compiled more than once. The following two nodes call `experimental_compile`: (1) {node}, (2) {root}"
-            )
-    return nodes
-
-
-def _reachable(root: DAGNode) -> list[DAGNode]:
-    found = dict.fromkeys(root.connected())
-    # The steps of a collective belong to one graph.
-    for node in list(found):
-        if isinstance(node, CollectiveOutputNode) and node.collective_op is not None:
-            for other in node.collective_op.nodes:
-                if other not in found:
-                    found.update(dict.fromkeys(other.connected()))
-    return list(found)
-
-
 def _check_kinds(nodes: list[DAGNode]) -> None:
     for node in nodes:
         if not isinstance(node, (InputNode, InputAttributeNode, MultiOutputNode, ClassMethodNode, FunctionNode)):
             raise ValueError(f"Found unsupported node of type {type(node)}")
-        if isinstance(node, ClassMethodNode) and node.is_class_method_call and node._get_actor_handle() is None:
+        if isinstance(node, ClassMethodNode) and node.is_class_method_call and node.actor_handle is None:
             raise ValueError("Compiled DAGs can only bind methods to an actor that is already created with Actor.remote()")
 
 
@@ -95,7 +73,7 @@ def _only_input(nodes: list[DAGNode]) -> InputNode | None:
 
 
 def _check_unused_attributes(nodes: list[DAGNode], input_node: InputNode) -> None:
-    used = {node.key for node in nodes if isinstance(node, InputAttributeNode) and node._downstream_nodes}
+    used = {node.key for node in nodes if isinstance(node, InputAttributeNode) and node.__dag_outline__().users}
     declared = list(input_node.input_attribute_nodes)
     unused = [key for key in declared if key not in used]
     if unused:
@@ -124,7 +102,7 @@ class _Builder:
         self._positions: set[int] = set()
         self._keyword_names: dict[str, None] = {}
         users = [node for node in nodes if _is_call(node) or isinstance(node, MultiOutputNode)]
-        whole = any(isinstance(each, InputNode) for node in users for each in node._upstream_nodes)
+        whole = any(isinstance(each, InputNode) for node in users for each in node.__dag_outline__().upstream)
         parts = any(isinstance(node, InputAttributeNode) for node in nodes)
         self._form = MIXED if whole and parts else SPLIT if parts else DIRECT if whole else SIGNAL
 
@@ -153,11 +131,11 @@ class _Builder:
             actor = self._places.place(number, node.get_options(), self._function_sources(node))
             constant = self._constant(actor, function.function)
             return Step(number, actor, function.name, number, *self._arguments(actor, node.get_args(), node), 1, constant)
-        handle = node._get_actor_handle()
-        actor = handle._id.hex()
+        handle = node.actor_handle
+        actor = handle.__actor_outline__().key
         self._handles[actor] = handle
         self._constants.setdefault(actor, [])
-        bind_index = node._get_bind_index() or 0
+        bind_index = node.bind_index or 0
         if isinstance(node, CollectiveOutputNode):
             args, constant, group = self._collective(actor, node)
         else:
@@ -178,11 +156,11 @@ class _Builder:
         operation = node.collective_op
         assert operation is not None
         members = operation.actor_handles
-        rank = next(number for number, handle in enumerate(members) if handle._id.hex() == actor)
+        rank = next(number for number, handle in enumerate(members) if handle.__actor_outline__().key == actor)
         collective = _collective(operation, rank)
         carrier: Carrier | None = self._carriers.choose(operation.type_hint, members)
         if carrier is None and operation.type_hint.mechanism == NCCL:
-            if not any(handle._options.get("num_gpus") for handle in members):
+            if not any(handle.__actor_options__.get("num_gpus") for handle in members):
                 raise ValueError(no_gpu_for_collective(members))
             carrier = self._carriers.nccl(members)
         if carrier is None:
@@ -196,7 +174,7 @@ class _Builder:
 
     def _function_sources(self, node: DAGNode) -> list[int]:
         """The functions whose results a function uses."""
-        return [self._numbers[each] for each in node._upstream_nodes if isinstance(each, FunctionNode)]
+        return [self._numbers[each] for each in node.__dag_outline__().upstream if isinstance(each, FunctionNode)]
 
     def _constant(self, actor: str, value: Any) -> int:
         constants = self._constants.setdefault(actor, [])
@@ -259,7 +237,7 @@ class _Builder:
             if self._carriers.carries(hint):
                 if isinstance(node, (InputNode, InputAttributeNode)):
                     raise ValueError(NO_INPUT)
-                actors = [node._get_actor_handle(), *_reading_actors(node)]
+                actors = [node.actor_handle, *_reading_actors(node)]
                 carrier = self._carriers.choose(hint, actors)
                 assert carrier is not None
                 number = self._carriers.use(carrier, actors, node)
@@ -304,7 +282,7 @@ class _Carriers:
         group = frozenset(actors)
         if group not in self._nccl:
             members = list(dict.fromkeys(actors))
-            self._nccl[group] = NcclGroup([handle._id.hex() for handle in members], members)
+            self._nccl[group] = NcclGroup([handle.__actor_outline__().key for handle in members], members)
         return self._nccl[group]
 
     def use(self, carrier: Carrier, actors: Sequence[Any], node: DAGNode) -> int:
@@ -331,8 +309,8 @@ def _collective(operation: CollectiveOperation, rank: int) -> Collective:
 def _reading_actors(node: DAGNode) -> list[Any]:
     """The other actors that read a node's result. Raises ValueError when the driver is among the readers."""
     found = []
-    for user in node._downstream_nodes:
-        handle = user._get_actor_handle() if isinstance(user, ClassMethodNode) else None
+    for user in node.__dag_outline__().users:
+        handle = user.actor_handle if isinstance(user, ClassMethodNode) else None
         if handle is None:
             raise ValueError(NO_DRIVER)
         found.append(handle)

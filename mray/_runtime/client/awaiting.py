@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import weakref
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from os import sched_yield
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -36,15 +36,15 @@ VAIN_SECONDS = 1e-3
 class _Waiter:
     """A future of a value; called when the value comes."""
 
-    __slots__ = ("_refs", "future", "ref")
+    __slots__ = ("_arrived", "future", "ref")
 
-    def __init__(self, refs: AwaitedRefs, future: asyncio.Future[Any], ref: ObjectRef) -> None:
-        self._refs = refs
+    def __init__(self, arrived: Callable[[_Waiter], None], future: asyncio.Future[Any], ref: ObjectRef) -> None:
+        self._arrived = arrived
         self.future = future
         self.ref = ref
 
     def __call__(self, _entry: Entry) -> None:
-        self._refs._arrived(self)
+        self._arrived(self)
 
 
 class AwaitedRefs:
@@ -76,7 +76,7 @@ class AwaitedRefs:
         loop = self._loop()
         assert loop is not None
         future = loop.create_future()
-        self._settle_or_wait(_Waiter(self, future, ref), loop)
+        self._settle_or_wait(_Waiter(self._arrived, future, ref), loop)
         return future
 
     def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
@@ -87,7 +87,7 @@ class AwaitedRefs:
         loop = self._loop()
         assert loop is not None
         future = loop.create_future()
-        waiter = _Waiter(self, future, ref)
+        waiter = _Waiter(self._arrived, future, ref)
         if not self._wait(waiter, loop):
             return self._value(ref)
         try:
@@ -249,7 +249,7 @@ class AwaitedRefs:
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether this thread runs the loop now. (One thread after the other may.)"""
-    return asyncio._get_running_loop() is loop
+    return asyncio._get_running_loop() is loop  # noqa: SLF001  (asyncio's; the public one raises an error for None)
 
 
 def awaited_refs(client: Client) -> AwaitedRefs:

@@ -66,7 +66,7 @@ class Cancelling:
         ValueError when `force` is asked for a call of an actor.
         """
         with self._client.lock:
-            self._cancel_object(ref._entry, ref._id, force, recursive)
+            self._cancel_object(ref._entry, ref.binary(), force, recursive)
         self._client.reactor.wake()  # another thread may wait for it
 
     def _cancel_object(self, entry: Entry, object_id: bytes, force: bool, recursive: bool) -> None:

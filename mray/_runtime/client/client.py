@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from time import monotonic
+from types import CodeType
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
@@ -109,6 +110,8 @@ class Client(Owner):
         #: Called before a wait of user code that is really going to wait, and its result after; and whether that gives resources back.
         self.on_block: Callable[[], Callable[[], None] | None] = lambda: None
         self.lends: Callable[[], bool] = lambda: False
+        #: Called before the first wait of `get` that is really going to wait, once.
+        self.before_first_wait: Callable[[], None] | None = None
         #: Event loop to the refs that its coroutines wait for (`mray._runtime.client.awaiting`); and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.reads_always = False
@@ -318,7 +321,15 @@ class Client(Owner):
                 ref._entry.object_id = ref.binary()
             return [value_of(entry) for entry in entries]
 
+    @classmethod
+    def waiting_codes(cls) -> tuple[CodeType, ...]:
+        """The code in which threads wait for values: those of a local variable `entries`."""
+        return cls._await_all.__code__, cls.wait.__code__
+
     def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
+        if self.before_first_wait is not None:
+            tell, self.before_first_wait = self.before_first_wait, None
+            tell()
         if len(entries) == 1:
             (entry,) = entries
             hope = None

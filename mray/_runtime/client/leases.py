@@ -219,9 +219,9 @@ class Pool:
                 if len(calls) > 1:
                     self.pools.watch_pipelines(self)
         if not calls:
-            self._idle(lease, now)
+            self.note_idle(lease, now)
 
-    def _idle(self, lease: Lease, now: float) -> None:
+    def note_idle(self, lease: Lease, now: float) -> None:
         """Take over tasks of a busy worker, or give the lease back now or later: this worker's pipeline is empty."""
         if lease.wanted and not lease.recalled:
             lease.idle_since = now
@@ -443,7 +443,7 @@ class LeasePools:
         connection.post((m.LEASED, lease_id, resources, gpus, options))
         pool.feed()
         if not connection.calls:
-            pool._idle(lease, monotonic())
+            pool.note_idle(lease, monotonic())
         connection.flush()
 
     def on_refused(self, _node: Connection, number: int, text: str) -> None:

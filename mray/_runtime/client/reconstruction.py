@@ -65,7 +65,11 @@ class Recipe:
         self._pins = [_Held(pin) for pin in call.pins or ()]
         self._entries: list[weakref.ref[Entry]] = [weakref.ref(entry) for entry in _entries_of(call)]
         held = [*(self._arguments or ()), *self._pins]
-        self._depth = 1 + max((each.recipe._depth for each in held if each.recipe is not None), default=0)
+
+        def depth(recipe: Recipe) -> int:
+            return recipe._depth
+
+        self._depth = 1 + max((depth(each.recipe) for each in held if each.recipe is not None), default=0)
         if self._depth > MOST_IN_A_ROW:
             self._depth = 1
             for each in held:

@@ -112,7 +112,7 @@ def snapshot(view: View) -> dict[str, Any]:
         "workers": [_worker(worker) for worker in scheduler.workers.workers.values()],
         "dead_workers": list(view.dead_workers),
         "leases": [_lease(lease) for lease in scheduler.leases.values()],
-        "demands": [_demand(tenant) for tenant in scheduler.queue.waiting()],
+        "demands": [describe_demand(tenant) for tenant in scheduler.queue.waiting()],
         "placement_groups": scheduler.groups.listing(),
         "processes": list(_processes(view.members)),
     }
@@ -164,6 +164,7 @@ def _lease(lease: Lease) -> dict[str, Any]:
     }
 
 
-def _demand(tenant: Any) -> dict[str, Any]:
+def describe_demand(tenant: Any) -> dict[str, Any]:
+    """A row of ``demands``."""
     placement = {name: units for name, units in tenant.placement.items() if name != FREE}
     return {"label": tenant.label, "resources": to_quantities(placement), "client": tenant.client_process}

@@ -380,6 +380,10 @@ class Borrowing:
             then()
         return token
 
+    def held_actors(self) -> list[bytes]:
+        """The actors that this process holds handles of."""
+        return list(self._tokens)
+
     def holds(self, actor_id: bytes) -> bool:
         """Whether this process holds a handle of the actor."""
         return actor_id in self._tokens

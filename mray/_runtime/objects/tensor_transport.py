@@ -504,16 +504,16 @@ class TensorStore:
         fetches: dict[bytes, Fetch] = {}
         for ref in refs:
             entry = ref._entry
-            if entry.form == m.TENSORS and ref._id not in fetches:
+            if entry.form == m.TENSORS and ref.binary() not in fetches:
                 self._check_get(entry, through_host)
-                fetches[ref._id] = self.begin(ref._id, entry.payload, through_host=through_host, for_get=True)
+                fetches[ref.binary()] = self.begin(ref.binary(), entry.payload, through_host=through_host, for_get=True)
         found: list[Any] = []
         for ref in refs:
             entry = ref._entry
             if entry.form != m.TENSORS:
                 found.append(value_of(entry))
                 continue
-            fetch = fetches[ref._id]
+            fetch = fetches[ref.binary()]
             try:
                 tensors = self.tensors_of(fetch, None if deadline is None else max(0.0, deadline - monotonic()))
             except GetTimeoutError:
@@ -560,7 +560,7 @@ def _bringing(tensors: list[Any]) -> Iterator[None]:
 def _versions(tensors: list[Any]) -> tuple[int, ...] | None:
     """How often each tensor has been written to, by torch's count; None without one."""
     try:
-        return tuple(tensor._version for tensor in tensors)
+        return tuple(tensor._version for tensor in tensors)  # noqa: SLF001  (torch's)
     except (AttributeError, RuntimeError):
         return None
 

@@ -17,7 +17,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
@@ -123,9 +123,8 @@ def _calls(client: Client) -> dict[str, Any]:
     for connection in client.peers.values():
         for call in connection.calls.values():
             add(call, SENT, connection.process)
-    for pool in client.leases._pools.values():
-        for call in pool.queue:
-            add(call, WAITS_FOR_WORKER, "")
+    for call in client.leases.queued():
+        add(call, WAITS_FOR_WORKER, "")
     for caller in client.actors.values():
         for call in caller.queue:
             add(call, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, caller.process)
@@ -154,7 +153,7 @@ def _call(client: Client, call: Call, state: str, process: str) -> dict[str, Any
         "process": process,
         "retries": call.retries,
         "resources": dict(demand.get("resources") or {}),
-        "waits_for": [ref._id for ref in (call.arguments or ())[:MOST_AWAITED] if ref._entry.form is None],
+        "waits_for": [ref.binary() for ref in (call.arguments or ())[:MOST_AWAITED] if ref._entry.form is None],
     }
 
 
@@ -171,7 +170,7 @@ def _objects(client: Client) -> dict[str, Any]:
         if kind is ObjectRef:
             # Another thread may be about to make it.
             if type(getattr(thing, "_entry", None)) is entry_class:
-                refs.setdefault(thing._id, []).append(thing)
+                refs.setdefault(thing.binary(), []).append(thing)
         elif kind is entry_class:
             in_values.update(id(ref) for ref in thing.refs or () if type(ref) is ObjectRef)
         elif kind is Call:
@@ -184,7 +183,7 @@ def _objects(client: Client) -> dict[str, Any]:
         users = {id(ref) for ref in held}
         kind_of = "USED_BY_PENDING_TASK" if users & in_calls else "CAPTURED_IN_OBJECT" if users <= in_values else "LOCAL_REFERENCE"
         rows.append(_object(client, object_id, held[0]._entry, kind_of))
-    handles = list(client.borrowing._tokens)
+    handles = client.borrowing.held_actors()
     rows += [_handle(client, actor_id) for actor_id in handles[: MOST_ROWS - len(rows)]]
     return {"total": len(refs) + len(handles), "rows": rows}
 
@@ -263,7 +262,7 @@ def _above_the_question(frame: FrameType) -> FrameType:
 
 def _waits(client: Client) -> list[dict[str, Any]]:
     """For each thread of this process that waits for objects: the calls or processes that they come from."""
-    codes = _waiting_codes(client)
+    codes = client.waiting_codes()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
     for ident, innermost in sys._current_frames().items():
@@ -276,10 +275,6 @@ def _waits(client: Client) -> list[dict[str, Any]]:
                 break
             frame = frame.f_back
     return found
-
-
-def _waiting_codes(client: Client) -> tuple[CodeType, ...]:
-    return type(client)._await_all.__code__, type(client).wait.__code__
 
 
 def _source_of(entry: Entry) -> dict[str, Any]:

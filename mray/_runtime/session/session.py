@@ -122,6 +122,10 @@ class SessionHold(ABC):
         if client.reactor.closed_descriptors.error is not None:
             logger.warning("%s What this process had there has been removed.", client.reactor.closed_descriptors.error)
 
+    def give_up(self) -> None:
+        """The session has not come to life: there is nothing to end."""
+        self._ended = True
+
     def _holds(self) -> bool:
         """Whether this process still has the session: not after `end`, and not a fork of the driver."""
         return not self._ended and os.getpid() == self._owner
@@ -234,7 +238,7 @@ def start_session(options: SessionOptions) -> Session:
         client.join()
         # POINT session joined
     except BaseException as error:
-        session._ended = True
+        session.give_up()
         log_text = end_node(directory, lock, pid)
         if isinstance(error, Exception):
             raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error

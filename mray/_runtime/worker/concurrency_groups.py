@@ -128,19 +128,11 @@ class ConcurrencyGroups:
 
     def _warn_of_get(self) -> None:
         """Have the first `get` that really waits warn that it holds up the loop."""
-        client: Any = self.client
-        await_all = client._await_all
-
-        def warn_and_await(entries: Any, timeout: float | None) -> None:
-            vars(client).pop("_await_all", None)  # another thread may have warned first
-            logger.warning(
+        if settings.WARN_BLOCKING_GET.get():
+            self.client.before_first_wait = lambda: logger.warning(
                 "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
                 "asyncio.gather if you want to yield execution to the event loop instead."
             )
-            await_all(entries, timeout)
-
-        if settings.WARN_BLOCKING_GET.get():
-            client._await_all = warn_and_await
 
     def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Run the constructor: of an async actor inside its loop. SIGTERM keeps its default action until there is an actor."""
@@ -177,7 +169,7 @@ class ConcurrencyGroups:
         group_executor = executors.get(group)
         if group_executor is None:
             error = no_group(group, executors)
-            self.refuse(connection, fields, self.executor._wrap(error, self.executor.actor_prefix + fields[_METHOD]))
+            self.refuse(connection, fields, self.executor.wrapped(error, self.executor.actor_prefix + fields[_METHOD]))
             return
         group_executor.submit((connection, fields))
 
@@ -207,7 +199,7 @@ class ConcurrencyGroups:
         executor = self.executor
         name = executor.actor_prefix + method
         shown = name if options is None else executor.name_of(task_id, name, options)
-        running = RunningCall(task_id, shown, executor._qualified + method, group_executor)
+        running = RunningCall(task_id, shown, executor.qualified_prefix + method, group_executor)
         running.began = perf_counter()
         self.running[task_id] = running
         return running

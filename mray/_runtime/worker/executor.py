@@ -76,7 +76,7 @@ class Executor:
         self.producers = Producers(self)
         self._methods: dict[str, Callable[..., Any]] = {}
         self.actor_prefix = ""
-        self._qualified = ""
+        self.qualified_prefix = ""
         self.repr = ""
         #: The name under which the driver shows output.
         self.shown = ""
@@ -179,7 +179,7 @@ class Executor:
         """CALL: a method of the actor."""
         context = self.context
         context.task_id = task_id
-        context.function_name = self._qualified + method
+        context.function_name = self.qualified_prefix + method
         name = self.actor_prefix + method
         context.task_name = name = name if options is None else self.name_of(task_id, name, options)
         self._title.set(name)
@@ -465,7 +465,7 @@ class Executor:
         elif isinstance(error, Cancelled):
             cancelled = TaskCancelledError(TaskID(task_id))
             cancelled.__context__ = error.error
-            wrapped = self._wrap(cancelled, name)
+            wrapped = self.wrapped(cancelled, name)
         elif isinstance(error, TaskCancelledError):
             wrapped = error
         else:
@@ -477,7 +477,7 @@ class Executor:
                 self.settle()
                 connection.post((m.ATTEMPT, task_id))
                 return
-            wrapped = self._wrap(error, name)
+            wrapped = self.wrapped(error, name)
         payload = self._note_failure(task_id, wrapped)
         self.settle()
         connection.post(failed_reply(task_id, num_returns, payload))
@@ -494,7 +494,7 @@ class Executor:
             return None
         if "retry" in options and self._is_retried(error, name, options["retry"]):
             return None
-        return self._note_failure(task_id, self._wrap(error, name))
+        return self._note_failure(task_id, self.wrapped(error, name))
 
     def _note_failure(self, task_id: bytes, error: BaseException) -> bytes:
         """Remember a failed call for observers; returns its error, pickled."""
@@ -503,7 +503,7 @@ class Executor:
             self.failures.append((task_id, *facts))
         return pickle_error(error)
 
-    def _wrap(self, error: BaseException, name: str) -> RayTaskError:
+    def wrapped(self, error: BaseException, name: str) -> RayTaskError:
         """The error that the caller gets for an exception of user code."""
         context = self.context
         return task_error(
@@ -557,7 +557,7 @@ class Executor:
                 cls = pickle.loads(spec["code"])
             except Exception as error:
                 raise import_error(error, spec["class_name"], actor=True) from None
-            self._qualified = f"{cls.__module__}.{cls.__qualname__}."
+            self.qualified_prefix = f"{cls.__module__}.{cls.__qualname__}."
             construct = self.prepare(spec)
             self.instance = instance = cls.__new__(cls)  # before the arguments: their error shows its repr
             args, kwargs = self._constructor_arguments(spec)
@@ -574,7 +574,7 @@ class Executor:
         except AsyncioActorExit:
             self.end = EXITED
         except BaseException as error:
-            wrapped = self._wrap(error, name)
+            wrapped = self.wrapped(error, name)
             return pickle_error(wrapped)
         finally:
             context.task_id = None

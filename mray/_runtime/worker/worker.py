@@ -100,7 +100,7 @@ class Worker:
         self._pinning = Pinning()
         client.from_peers.on(
             {
-                m.FUNCTION: self._enqueue(m.FUNCTION),
+                m.FUNCTION: self.enqueuing(m.FUNCTION),
                 m.CALL: self._on_call,
                 m.TASK: self._on_task,
                 m.LEASED: self._on_leased,
@@ -111,7 +111,7 @@ class Worker:
         )
         #: Whether the main thread has other work than graphs. (One C call: it is called before and after each sleep.)
         self._pending: Callable[[], object] = self.inbox.__len__
-        client.from_node.on({m.ACTOR_START: self._enqueue(m.ACTOR_START), m.EXIT: self._enqueue(m.EXIT)})
+        client.from_node.on({m.ACTOR_START: self.enqueuing(m.ACTOR_START), m.EXIT: self.enqueuing(m.EXIT)})
         client.on_node_lost = self._node_lost
         client.reactor.closed_descriptors.tell = self._torn
         client.on_broken = self._on_broken
@@ -120,7 +120,8 @@ class Worker:
         client.sections["work"] = self.work
 
     # ------------------------------------------------------------------------------------ reading thread
-    def _enqueue(self, code: int) -> Callable[..., None]:
+    def enqueuing(self, code: int) -> Callable[..., None]:
+        """The handler of a message that the main thread is to serve."""
         append = self.inbox.append
 
         def enqueue(connection: Connection, *fields: Any) -> None:
@@ -449,7 +450,7 @@ class Worker:
             except BaseException:
                 sys.excepthook(*sys.exc_info())
         try:
-            atexit._run_exitfuncs()
+            atexit._run_exitfuncs()  # noqa: SLF001  (Python's)
         except BaseException:
             sys.excepthook(*sys.exc_info())
         if not crashes:  # else its end is not reported yet, and waiting processes may hold objects that it owns

@@ -478,6 +478,10 @@ class Rings:
                 ring = self._open[facts.prefix] = SharedRing(self, _Parts(self._host, facts, segment))
         return ring
 
+    def is_of(self, host: Any) -> bool:
+        """Whether they are of the session that this host is of."""
+        return self._host is host
+
     def keep(self, ring: SharedRing) -> None:
         """It outlives its handles."""
         with self._lock:
@@ -512,6 +516,6 @@ def rings() -> Rings:
     host = current_backend().host()
     own = _own_rings.get()
     with _rings_lock:
-        if not own or own[0]._host is not host:
+        if not own or not own[0].is_of(host):
             own[:] = [Rings(host)]
         return own[0]

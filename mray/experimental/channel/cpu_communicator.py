@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from mray._api.actor_handle import ids_of
 from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
 from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray.exceptions import RayChannelError
@@ -32,7 +33,11 @@ class CPUCommunicator(Communicator):
         self._group: SharedMemoryGroup | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self._actor_handles, self._id)
+        return type(self), (len(self._actor_handles), self._actor_handles), self._id
+
+    def __setstate__(self, communicator_id: str) -> None:
+        """Become a member of the group that has this id."""
+        self._id = communicator_id
 
     def _member(self) -> SharedMemoryGroup:
         if self._group is None:
@@ -45,7 +50,7 @@ class CPUCommunicator(Communicator):
             raise RuntimeError(f"This process is rank {self._rank} of the group already.")
         if not 0 <= rank < len(self._actor_handles):
             raise ValueError(f"rank {rank} is none of the {len(self._actor_handles)} of the group")
-        self._group = join(f"communicator {self._id}", len(self._actor_handles), rank, actors=[actor._id for actor in self._actor_handles])
+        self._group = join(f"communicator {self._id}", len(self._actor_handles), rank, actors=ids_of(self._actor_handles))
         self._rank = rank
 
     def get_actor_handles(self) -> list[Any]:
@@ -117,9 +122,3 @@ class CPUCommunicator(Communicator):
     @classmethod
     def generate_communicator_id(cls) -> str:
         return str(uuid.uuid4())
-
-
-def _restore(kind: type[CPUCommunicator], actor_handles: list[Any], communicator_id: str) -> CPUCommunicator:
-    communicator = kind(len(actor_handles), actor_handles)
-    communicator._id = communicator_id
-    return communicator

@@ -21,7 +21,7 @@ from mray._api.dag_context import DAGContext
 from mray._api.type_hint import ChannelOutputType
 from mray._common.serializability import explain
 from mray.exceptions import RayChannelError
-from mray.experimental.channel._shared_ring import RingFacts, SharedRing, own_actor, rings
+from mray.experimental.channel._shared_ring import SharedRing, own_actor, rings
 from mray.experimental.channel.common import ChannelInterface, seconds
 from mray.experimental.channel.intra_process_channel import IntraProcessChannel
 
@@ -98,16 +98,16 @@ class _RingChannel(ChannelInterface):
             return
         ring.close()
 
-    def _restore(self, facts: RingFacts) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         """Become a handle of a channel that another process (or this one) has made."""
-        self._facts = facts
+        self._writer, self._reader_and_node_list, self._typ, self._facts = state
         self._ring = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._ring is not None:
             # A process that gets the handle finds the ring, also if this one drops its own.
             rings().keep(self._ring)
-        return _restored, (type(self), self._writer, self._reader_and_node_list, self._typ, self._facts)
+        return _blank, (type(self),), (self._writer, list(self._reader_and_node_list), self._typ, self._facts)
 
     def __str__(self) -> str:
         names = ", ".join(reader or "driver" for reader in self._facts.readers)
@@ -140,10 +140,10 @@ class BufferedSharedMemoryChannel(_RingChannel):
         self._read = 0
         super().__init__(writer, reader_and_node_list, num_shm_buffers, typ)
 
-    def _restore(self, facts: RingFacts) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._written = 0
         self._read = 0
-        super()._restore(facts)
+        super().__setstate__(state)
 
     def write(self, value: Any, timeout: float | None = None) -> None:
         super().write(value, timeout)
@@ -255,7 +255,7 @@ class CompositeChannel(ChannelInterface):
 
 def actor_id(actor: ActorHandle | None) -> str:
     """The id of an actor; "" for the driver."""
-    return "" if actor is None else actor._id.hex()
+    return "" if actor is None else actor.__actor_outline__().key
 
 
 def _actors_of(readers: Readers) -> tuple[str, ...]:
@@ -276,10 +276,5 @@ def _checked_type(typ: int | SharedMemoryType | None) -> SharedMemoryType:
     return typ
 
 
-def _restored(cls: type[_RingChannel], writer: Any, readers: Readers, typ: SharedMemoryType, facts: RingFacts) -> _RingChannel:
-    channel = cls.__new__(cls)
-    channel._writer = writer
-    channel._reader_and_node_list = list(readers)
-    channel._typ = typ
-    channel._restore(facts)
-    return channel
+def _blank(cls: type[_RingChannel]) -> _RingChannel:
+    return cls.__new__(cls)

@@ -26,7 +26,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from mray._api.actor_handle import ActorHandle
+from mray._api.actor_handle import ActorHandle, ids_of
 from mray._api.counterpart import asked_of_ray, counterpart_of
 from mray._api.current import backend_if_started
 from mray._api.decorator import remote
@@ -141,7 +141,7 @@ def init_collective_group(
         raise ValueError(f"group_name '{group_name}' needs to be a string.")
     assert world_size > 0, "the world size must be positive"
     assert 0 <= rank < world_size, f"the rank must be from 0 to {world_size - 1}"
-    _join(world_size, rank, backend, group_name, gloo_timeout, [actor._id for actor in actors])
+    _join(world_size, rank, backend, group_name, gloo_timeout, ids_of(actors))
 
 
 def _join(world_size: int, rank: int, backend: str, group_name: str, timeout: float | None, actors: Sequence[bytes]) -> BaseGroup:
@@ -211,7 +211,7 @@ def create_collective_group(
         raise RuntimeError(f"Backend {backend.upper()} is not registered.")
     if not check_backend(backend):
         raise RuntimeError(f"Backend {backend.upper()} is registered but not available. {why_unavailable(backend)}")
-    by_rank = [actor._id for _rank, actor in sorted(zip(ranks, actors, strict=True), key=lambda pair: pair[0])]
+    by_rank = ids_of(actor for _rank, actor in sorted(zip(ranks, actors, strict=True), key=lambda pair: pair[0]))
     options = {"name": _declared_name(group_name), "lifetime": "detached", "num_cpus": 0}
     declared: Any = remote(_Declared).options(**options).remote(by_rank, world_size, backend, gloo_timeout)
     get(declared.facts.remote())

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import TimeoutError
 from multiprocessing.pool import CLOSE, RUN, TERMINATE, RemoteTraceback  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, TypeVar
 
 from mray._api.init import init
 from mray._api.verbs import cluster_resources, is_initialized
@@ -29,6 +29,7 @@ __all__ = ["AsyncResult", "IMapIterator", "OrderedIMapIterator", "Pool", "Unorde
 _AHEAD = 8
 
 Callback = Callable[[Any], object]
+T = TypeVar("T", bound="IMapIterator")
 
 
 class Pool:
@@ -106,9 +107,7 @@ class Pool:
         self._check_running()
         code = self._worker_pool.code_of(func)
         method, arguments = call_of(code, tuple(args or ()), kwds or kwargs or {})
-        result = AsyncResult(self._worker_pool, callback, error_callback)
-        self._worker_pool.submit(_Single(result, code, method, *arguments))
-        return result
+        return _CallResult(self._worker_pool, callback, error_callback, code, method, arguments)
 
     # -------------------------------------------------------------------------------------- many calls
     def map(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
@@ -161,12 +160,7 @@ class Pool:
             chunksize = -(-len(items) // (self._processes * 4))
         chunksize = max(1, chunksize)
         code = self._worker_pool.code_of(func)
-        result = MapResult(self._worker_pool, callback, error_callback, len(items), chunksize)
-        starts = range(0, len(items), chunksize)
-        self._worker_pool.submit(
-            *(_Chunk(result, index, code, method, list(items[at : at + chunksize])) for index, at in enumerate(starts))
-        )
-        return result
+        return MapResult(self._worker_pool, callback, error_callback, code, method, items, chunksize)
 
     def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> OrderedIMapIterator:
         """An iterator of ``func(item)``, in the order of the items, which are read as results are taken; raises an item's exception.
@@ -174,12 +168,18 @@ class Pool:
         Its ``next(timeout)`` raises TimeoutError when the next value is not there in so many seconds.
         """
         self._check_running()
-        return OrderedIMapIterator(self, func, iterable, chunksize)
+        return self._begin(OrderedIMapIterator, func, iterable, chunksize)
 
     def imap_unordered(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> UnorderedIMapIterator:
         """As `imap`, in the order in which chunks are done."""
         self._check_running()
-        return UnorderedIMapIterator(self, func, iterable, chunksize)
+        return self._begin(UnorderedIMapIterator, func, iterable, chunksize)
+
+    def _begin(self, kind: type[T], func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None) -> T:
+        made = kind(self._worker_pool, func, iterable, chunksize, _AHEAD * self._processes, self._fed)
+        self._feeders.append(made)
+        made.feed()
+        return made
 
     # ------------------------------------------------------------------------------------------ ending
     def close(self) -> None:
@@ -199,8 +199,14 @@ class Pool:
         if self._state == RUN:
             raise ValueError("Pool is still running")
         for feeder in tuple(self._feeders):
-            feeder._feed(None)
+            feeder.feed(everything=True)
         self._worker_pool.join()
+
+    def _fed(self, feeder: IMapIterator) -> None:
+        """An input has been read to its end."""
+        if feeder in self._feeders:
+            self._feeders.remove(feeder)
+            self._end_if_fed()
 
     def _end_if_fed(self) -> None:
         if self._state == CLOSE and not self._feeders:
@@ -290,19 +296,44 @@ class AsyncResult:
             self._done = True
 
 
-class MapResult(AsyncResult):
-    """The list of a `map`, put together from its chunks."""
+class _CallResult(AsyncResult):
+    """The result of one call, which it submits."""
 
     def __init__(
-        self, worker_pool: WorkerPool, callback: Callback | None, error_callback: Callback | None, length: int, chunksize: int
+        self,
+        worker_pool: WorkerPool,
+        callback: Callback | None,
+        error_callback: Callback | None,
+        code: Code,
+        method: str,
+        arguments: tuple[Any, ...],
     ) -> None:
         super().__init__(worker_pool, callback, error_callback)
-        self._value = [None] * length
+        worker_pool.submit(_Single(self._settle, code, method, *arguments))
+
+
+class MapResult(AsyncResult):
+    """The list of a `map`, put together from its chunks, which it submits."""
+
+    def __init__(
+        self,
+        worker_pool: WorkerPool,
+        callback: Callback | None,
+        error_callback: Callback | None,
+        code: Code,
+        method: str,
+        items: Sequence[Any],
+        chunksize: int,
+    ) -> None:
+        super().__init__(worker_pool, callback, error_callback)
+        self._value = [None] * len(items)
         self._chunksize = chunksize
-        self._left = -(-length // chunksize)
-        if not length:
+        starts = range(0, len(items), chunksize)
+        self._left = len(starts)
+        if not starts:
             # As with chunks: nobody who is called back early waits for long.
             self._settle(True, self._value)
+        worker_pool.submit(*(_Chunk(self._set, index, code, method, list(items[at : at + chunksize])) for index, at in enumerate(starts)))
 
     def _set(self, index: int, success: bool, value: Any) -> None:
         # Chunks are answered in one thread at a time.
@@ -316,49 +347,58 @@ class MapResult(AsyncResult):
 
 
 class _Single(Job):
-    """The job of an `AsyncResult`."""
+    """The job of an `AsyncResult`, which takes whether it has succeeded, and the value or the exception."""
 
-    __slots__ = ("_result",)
+    __slots__ = ("_settle",)
 
-    def __init__(self, result: AsyncResult, code: Code, method: str, *arguments: Any) -> None:
+    def __init__(self, settle: Callable[[bool, Any], None], code: Code, method: str, *arguments: Any) -> None:
         super().__init__(code, method, *arguments)
-        self._result = result
+        self._settle = settle
 
     def succeeded(self, value: Any) -> None:
-        self._result._settle(True, value)
+        self._settle(True, value)
 
     def failed(self, error: BaseException) -> None:
-        self._result._settle(False, error)
+        self._settle(False, error)
 
 
 class _Chunk(Job):
-    """Items of a `MapResult` or an `IMapIterator`."""
+    """Items of a `MapResult` or an `IMapIterator`, which takes the chunk's number, whether it has succeeded, and values or exception."""
 
-    __slots__ = ("_index", "_result")
+    __slots__ = ("_index", "_settle")
 
-    def __init__(self, result: MapResult | IMapIterator, index: int, code: Code, method: str, items: list[Any]) -> None:
+    def __init__(self, settle: Callable[[int, bool, Any], None], index: int, code: Code, method: str, items: list[Any]) -> None:
         super().__init__(code, method, pack(items))
-        self._result = result
+        self._settle = settle
         self._index = index
 
     def succeeded(self, value: Any) -> None:
-        self._result._set(self._index, True, unpack(value))
+        self._settle(self._index, True, unpack(value))
 
     def failed(self, error: BaseException) -> None:
-        self._result._set(self._index, False, error)
+        self._settle(self._index, False, error)
 
 
 # ---------------------------------------------------------------------------------------------- iterators
 class IMapIterator:
-    """Values of a function as they are done. For one thread."""
+    """Values of a function as they are done. For one thread. `fed` is called when its input has been read to the end."""
 
-    def __init__(self, pool: Pool, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None) -> None:
+    def __init__(
+        self,
+        worker_pool: WorkerPool,
+        func: Callable[..., Any],
+        iterable: Iterable[Any],
+        chunksize: int | None,
+        ahead: int,
+        fed: Callable[[IMapIterator], None],
+    ) -> None:
         if chunksize is None:
             chunksize = 1
         if chunksize < 1:
             raise ValueError(f"Chunksize must be 1+, not {chunksize:n}")
-        self._pool = pool
-        self._worker_pool = pool._worker_pool
+        self._worker_pool = worker_pool
+        self._ahead = ahead
+        self._fed = fed
         self._code = self._worker_pool.code_of(func)
         self._items: Iterator[Any] | None = iter(iterable)
         self._chunksize = chunksize
@@ -369,14 +409,13 @@ class IMapIterator:
         self._values: deque[Any] = deque()
         #: Chunk -> (success, values or exception), of those that are done.
         self._done: dict[int, tuple[bool, Any]] = {}
-        pool._feeders.append(self)
-        self._feed(_AHEAD * pool._processes)
 
     def _set(self, index: int, success: bool, value: Any) -> None:
         self._done[index] = success, value
 
-    def _feed(self, ahead: int | None) -> None:
-        """Submit what there is, with at most so many chunks under way."""
+    def feed(self, everything: bool = False) -> None:
+        """Submit what there is, with some chunks under way at most. For the pool."""
+        ahead = None if everything else self._ahead
         jobs: list[Job] = []
         # Many at a time: they go out together.
         if ahead is not None and self._submitted - self._taken > ahead // 2:
@@ -391,15 +430,14 @@ class IMapIterator:
                 self._done[self._submitted] = False, failure
                 self._submitted += 1
             elif items:
-                jobs.append(_Chunk(self, self._submitted, self._code, "map", items))
+                jobs.append(_Chunk(self._set, self._submitted, self._code, "map", items))
                 self._submitted += 1
             if not items:
                 self._items = None
         if jobs:
             self._worker_pool.submit(*jobs)
-        if self._items is None and self in self._pool._feeders:
-            self._pool._feeders.remove(self)
-            self._pool._end_if_fed()
+        if self._items is None:
+            self._fed(self)
 
     def _next_chunk(self) -> int | None:
         """The chunk whose values come next; None while it is not done."""
@@ -420,7 +458,7 @@ class IMapIterator:
                     raise TimeoutError
             success, values = self._done.pop(index)
             self._taken += 1
-            self._feed(_AHEAD * self._pool._processes)
+            self.feed()
             if not success:
                 raise values
             self._values.extend(values)
