@@ -61,10 +61,8 @@ class CallSpans:
             self._put(backend, "get", self._getting)
         if self._worker is not None:
             executor = self._worker.executor
-            self._put(executor, "run_method", self._running)
-            self._put(executor, "run_beside", self._running_beside)
-            self._put(executor, "run_task", self._running)
-            self._put(executor, "_unpack", self._unpacking)
+            self._put(executor, "run", self._running)
+            self._put(executor, "arguments_on_main", self._unpacking)
             self._put(executor, "_reply", self._replying)
             self._put(executor, "_failed", self._failing)
 
@@ -105,28 +103,15 @@ class CallSpans:
 
     # ------------------------------------------------------------------------------------ the worker
     def _running(self, run: Any) -> Any:
-        assert self._worker is not None
-        context = self._worker.context
+        """A call on a thread that it has to itself. (Coroutines of one thread overlap, and are not noted down.)"""
 
-        def covered(connection: Any, task_id: bytes, *args: Any) -> Any:
+        def covered(running: RunningCall) -> Any:
             begin = clock()
             try:
-                return run(connection, task_id, *args)
+                return run(running)
             finally:
                 self._ready = 0
-                self._add(CALL, begin, context.task_name or "", task_id.hex())
-
-        return covered
-
-    def _running_beside(self, run: Any) -> Any:
-        """A call on a thread of its own. (Coroutines of one thread overlap, and are not noted down.)"""
-
-        def covered(connection: Any, running: RunningCall, fields: Any) -> Any:
-            begin = clock()
-            try:
-                return run(connection, running, fields)
-            finally:
-                self._add(CALL, begin, running.task_name, running.task_id.hex())
+                self._add(CALL, begin, running.name, running.task_id.hex())
 
         return covered
 

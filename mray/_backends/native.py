@@ -508,10 +508,11 @@ class NativeBackend(PlacementCalls, Backend):
 
     def context(self) -> dict[str, Any]:
         context = self._context
+        running = context.running
         return {
-            "task_id": context.task_id,
-            "task_name": context.task_name,
-            "function_name": context.function_name,
+            "task_id": running and running.task_id,
+            "task_name": running and running.name,
+            "function_name": running and running.function_name,
             "is_async": self._worker is not None and self._worker.groups.is_async,
             "actor_id": context.actor_id,
             "actor_name": context.actor_name,

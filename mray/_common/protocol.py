@@ -200,8 +200,9 @@ _message(m.FAULT, EVERYBODY, text=str)
 # ------------------------------------------------------------------------------------------- calls
 _message(m.FUNCTION, CALLING, function=bytes, pickled=bytes)
 _GIVEN = {"num_returns": int, "form": int, "payload": ANY, "refs": _REFS, "arguments": _ARGUMENTS, "options": _OPTIONS}
-_message(m.CALL, CALLING, task=bytes, method=str, **_GIVEN)
-_message(m.TASK, CALLING, task=bytes, function=bytes, **_GIVEN, name=str)
+# Read as records: `mray._common.invocations`.
+_message(m.CALL, CALLING, task_id=bytes, method=str, **_GIVEN)
+_message(m.TASK, CALLING, task_id=bytes, function_id=bytes, **_GIVEN, name=str)
 _message(m.REPLY, ANSWERING, task=bytes, form=int, payload=ANY, refs=_REFS)
 _message(m.REPLIES, ANSWERING, task=bytes, values=_VALUES)
 _message(m.LEASED, CALLING, lease=int, resources=_RESOURCES, gpus=list, options=_OPTIONS)

@@ -33,7 +33,7 @@ from mray._ipc import mapped
 from mray._objects.ownership import Holder
 from mray._objects.serializer import spans
 
-#: The functions that run a call whose message is in their variables `payload` and `arguments`, read before user code runs.
+#: The functions that run a call whose message is in their variable `running`, read before user code runs.
 #: They are methods of what says whether messages are the callers' own objects (`shares_messages`).
 runners: set[CodeType] = set()
 
@@ -81,10 +81,10 @@ def _is_had(view: memoryview) -> bool:
         holder.part_with(view.obj, _copy_of(view.obj))
     if not _others(view):
         return True
-    message = _message_of_call()
-    if message is not None and not message["self"].shares_messages:
+    is_shared, message = _message_of_call()
+    if message is not None and not is_shared:
         # It came through a socket: nobody else reads it.
-        readings = [message["payload"], *[value[1] for value in message["arguments"] or ()]]
+        readings = [message.payload, *[value[1] for value in message.arguments or ()]]
         count = [each is view.obj for each in readings].count(True)
         if count:
             return count == 1
@@ -93,18 +93,17 @@ def _is_had(view: memoryview) -> bool:
     others = _others(view)
     if not others or message is None:
         return not others
-    payload, arguments = message["payload"], message["arguments"]
-    return payload is view.obj or (others == 1 and any(value[1] is view.obj for value in arguments or ()))
+    return message.payload is view.obj or (others == 1 and any(value[1] is view.obj for value in message.arguments or ()))
 
 
-def _message_of_call() -> Any:
-    """The variables of the function that runs this thread's call."""
+def _message_of_call() -> tuple[bool, Any]:
+    """Whether messages are the callers' own objects, and that of this thread's call."""
     frame: Any = sys._getframe()
     while frame is not None:
         if frame.f_code in runners:
-            return frame.f_locals
+            return frame.f_locals["self"].shares_messages, frame.f_locals["running"].call
         frame = frame.f_back
-    return None
+    return False, None
 
 
 def _others(view: memoryview) -> int:

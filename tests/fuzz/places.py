@@ -72,7 +72,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_objects.remote_error:text_of",
         "_objects.remote_error:unpickle_error",
         "_objects.tensors:restore_tensor",
-        "_runtime.worker.executor:Executor._function",
+        "_runtime.worker.executor:Executor.function",
         "_runtime.worker.executor:Executor._is_retried",
         "_runtime.worker.executor:Executor.become",
         "_runtime.objects.registered_transports:receive",

@@ -4,10 +4,12 @@ expected."""
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 
 import numpy
 import pytest
 
+from mray._common.invocations import MethodInvocation
 from mray._common.messages import PACKED
 from mray._objects import claims
 from mray._objects.ownership import Entry
@@ -56,9 +58,14 @@ class Runner:
     def __init__(self, *, shares_messages=False):
         self.shares_messages = shares_messages
 
-    def run(self, payload, arguments, call):
-        values = [deserialize(PACKED, each) for each in (payload, *(value[1] for value in arguments or ()))]
-        return call(*values)
+    def call(self, payload, arguments, function):
+        message = MethodInvocation(b"task", "method", 1, PACKED, payload, None, arguments, None)
+        return self.run(SimpleNamespace(call=message), function)
+
+    def run(self, running, function):
+        call = running.call
+        values = [deserialize(PACKED, each) for each in (call.payload, *(value[1] for value in call.arguments or ()))]
+        return function(*values)
 
 
 @pytest.fixture(autouse=True)
@@ -141,12 +148,12 @@ def test_arguments_of_a_call_are_not_searched_for(no_search):
         return claimed(own[0]), claimed(own[1]), claimed(by_ref[0])
 
     arguments = [(PACKED, payload_of(numpy.ones(3))), (PACKED, payload_of(numpy.ones(2)))]
-    assert Runner().run(payload_of(numpy.ones(4), numpy.ones(5)), arguments, call) == (True, True, True)
+    assert Runner().call(payload_of(numpy.ones(4), numpy.ones(5)), arguments, call) == (True, True, True)
 
 
 def test_an_argument_that_came_twice_in_the_same_bytes_is_nobodys():
     shared = (PACKED, payload_of(numpy.ones(3)))
-    assert Runner().run(payload_of(numpy.ones(4)), [shared, shared], lambda _own, one, two: (claimed(one[0]), claimed(two[0]))) == (
+    assert Runner().call(payload_of(numpy.ones(4)), [shared, shared], lambda _own, one, two: (claimed(one[0]), claimed(two[0]))) == (
         False,
         False,
     )
@@ -160,7 +167,7 @@ def test_a_value_that_a_call_got_is_not_taken_for_its_argument(shares_messages):
         (array,) = deserialize(PACKED, entry.payload)
         return claimed(array)
 
-    assert Runner(shares_messages=shares_messages).run(payload_of(numpy.ones(4)), None, call)
+    assert Runner(shares_messages=shares_messages).call(payload_of(numpy.ones(4)), None, call)
     assert deserialize(PACKED, entry.payload)[0][0] == 1
 
 
@@ -171,7 +178,7 @@ def test_where_callers_share_the_bytes_of_a_call_they_keep_a_copy():
         write(by_ref[0], 5)
         return by_ref[0][0]
 
-    assert Runner(shares_messages=True).run(payload_of(numpy.ones(4)), [(PACKED, entry.payload)], call) == 5
+    assert Runner(shares_messages=True).call(payload_of(numpy.ones(4)), [(PACKED, entry.payload)], call) == 5
     assert deserialize(PACKED, entry.payload)[0][0] == 1
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mray._common import messages as m
+from mray._common.invocations import MethodInvocation, TaskInvocation, read
 from mray._common.protocol import ANSWERING, CALLING, FROM_NODE, MESSAGES, NODE_TO_DRIVER, NODE_TO_WORKER, PEERS
 from mray._ipc.connection import ProtocolViolationError
 from mray._runtime.connections.dispatch import Dispatch
@@ -97,6 +98,16 @@ def test_whatever_a_process_may_be_told_it_handles_and_nothing_else(tables, role
 @pytest.mark.parametrize("role", ["driver", "worker"])
 def test_handlers_take_the_fields_that_are_declared(tables, role):
     assert {code: wrong for table in tables[role].values() for code, wrong in table.items() if wrong} == {}
+
+
+@pytest.mark.parametrize(("code", "record"), [(m.CALL, MethodInvocation), (m.TASK, TaskInvocation)])
+def test_records_have_the_fields_of_their_messages(code, record):
+    assert record._fields == tuple(MESSAGES[code].fields)
+    fields = tuple(range(len(record._fields)))
+    assert read(record, fields) == record(*fields)
+    for wrong in (fields[1:], (*fields, 0)):
+        with pytest.raises(TypeError, match=f"fields, not {len(wrong)}"):
+            read(record, wrong)
 
 
 def test_every_event_of_the_scheduler_takes_the_fields_of_its_message():

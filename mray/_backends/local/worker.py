@@ -16,11 +16,12 @@ from mray._backends.local.run_token import Ended
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.accelerators import KINDS, variables_of, visible
-from mray._ipc.connection import Connection, Message
+from mray._ipc.connection import Connection
 from mray._ipc.process import Title
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.worker.executor import Executor
 from mray._runtime.worker.exits import exit_status
+from mray._runtime.worker.running import RunningCall
 from mray._runtime.worker.worker import LAST_TOLD, Worker
 
 if TYPE_CHECKING:
@@ -76,15 +77,13 @@ class LocalExecutor(Executor):
     def _show(self, name: str) -> None:
         self.shown = name
 
-    def _failed(
-        self, connection: Connection, task_id: bytes, num_returns: int, error: BaseException, name: str, options: dict[str, Any] | None
-    ) -> None:
+    def _failed(self, running: RunningCall, error: BaseException, may_repeat: bool = True) -> None:
         if isinstance(error, Ended):
             raise error
         if isinstance(error, SystemExit) and self.instance is None:
-            self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised {error!r}"))
+            self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {running.name} raised {error!r}"))
             raise ProcessExit(exit_status(error))
-        super()._failed(connection, task_id, num_returns, error, name, options)
+        super()._failed(running, error, may_repeat)
 
     def wrapped(self, error: BaseException, name: str) -> Any:
         if isinstance(error, Ended):
@@ -131,16 +130,16 @@ class LocalWorker(Worker):
     def doing(self) -> str:
         """A description of the running calls; "" when there is none."""
         if self.groups.running:
-            return ", ".join(call.task_name for call in self.groups.running.values())
-        context = vars(self.context)  # its attributes answer for the calling simulated thread
-        return str(context["task_name"] or self.executor.shown) if context.get("task_id") is not None else ""
+            return ", ".join(call.name for call in self.groups.running.values())
+        running = vars(self.context)["running"]  # its attributes answer for the calling simulated thread
+        return "" if running is None else str(running.name or self.executor.shown)
 
     # ------------------------------------------------------------------------------------ its simulated thread
-    def _serve(self, connection: Connection, message: Message) -> None:
+    def _serve(self, connection: Connection, code: int, fields: Any) -> str | None:
         for sim_thread in self.simulated.sim_threads[:1]:
             if not sim_thread.final:
                 sim_thread.urgent = None  # it was meant for a call that is over
-        super()._serve(connection, message)
+        return super()._serve(connection, code, fields)
 
     def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
         context = self.context

@@ -11,6 +11,7 @@ from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import TaskID
+from mray._common.invocations import MethodInvocation
 from mray._common.messages import FAILED, REPLIES, REPLY, SEGMENT, STREAM_ITEMS, TENSORS
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry, Holder
@@ -184,7 +185,7 @@ def failed_reply(task_id: bytes, num_returns: int, payload: bytes) -> tuple[Any,
 
 def fail_call(peer: Connection, _failure: Exception, payload: bytes, *fields: Any) -> None:
     """Answer a CALL or TASK whose handler has failed as if its code had raised the error."""
-    task_id, num_returns, options = fields[0], fields[2], fields[7]
-    if options is not None and "stream" in options:
-        peer.post((STREAM_ITEMS, task_id, options["stream"][0], [(FAILED, payload, None)]))
-    peer.send(failed_reply(task_id, num_returns, payload))
+    call = MethodInvocation(*fields[: len(MethodInvocation._fields)])  # TASK begins with the same
+    if call.options is not None and "stream" in call.options:
+        peer.post((STREAM_ITEMS, call.task_id, call.options["stream"][0], [(FAILED, payload, None)]))
+    peer.send(failed_reply(call.task_id, call.num_returns, payload))

@@ -5,14 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 
+class Running:
+    """A call, or an actor's constructor, from its begin until it is answered."""
+
+    __slots__ = ("canceled", "final_error", "function_name", "name", "task_id")
+
+    def __init__(self, task_id: bytes, name: str, function_name: str | None) -> None:
+        self.task_id = task_id
+        #: The name that the caller has given it, or that of its function.
+        self.name = name
+        #: The function or method: module and qualified name. None as long as the function has not been looked up.
+        self.function_name = function_name
+        self.canceled = False
+        #: The exception that replaces the result or the error of the user's code, which has called `exit_actor`.
+        self.final_error: BaseException | None = None
+
+
 class Context:
     """The running task and its resources; read by `Backend.context` in any thread of the worker."""
 
     def __init__(self) -> None:
-        self.task_id: bytes | None = None
-        self.task_name: str | None = None
-        #: The function or method that runs: module and qualified name.
-        self.function_name: str | None = None
+        #: The call on the main thread.
+        self.running: Running | None = None
         self.actor_id: bytes | None = None
         self.actor_name: str | None = None
         self.class_name: str | None = None
@@ -26,3 +40,9 @@ class Context:
         self.namespace = ""
         #: Its placement group, whether its children follow it there, the group's bundles. The same object as long as it is the same place.
         self.placement: tuple[bytes, bool, list[dict[str, float]]] | None = None
+
+    @property
+    def task_id(self) -> bytes | None:
+        """The id of the running call."""
+        running = self.running
+        return None if running is None else running.task_id

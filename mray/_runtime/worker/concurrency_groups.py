@@ -21,18 +21,19 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.concurrency import Concurrency, no_group
 from mray._common.ids import TaskID
+from mray._common.invocations import Invocation, MethodInvocation, read
 from mray._common.log import logger
-from mray._ipc.connection import Connection, Message
+from mray._ipc.connection import Connection
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
-from mray._runtime.worker.group_executor import GroupExecutor
-from mray._runtime.worker.running import Done, GroupsContext, RunningCall
+from mray._runtime.worker.group_executor import Arrival, GroupExecutor
+from mray._runtime.worker.running import Done, GroupCall, GroupsContext
 from mray._runtime.worker.thread_group import ThreadGroupExecutor
 from mray.exceptions import TaskCancelledError
 
@@ -44,8 +45,7 @@ if TYPE_CHECKING:
     from mray._runtime.client.context import Context
     from mray._runtime.worker.executor import Executor
 
-#: Places of the task id, the method, the number of return values and the options among a CALL's fields.
-_TASK, _METHOD, _RETURNS, _OPTIONS = 0, 1, 2, 7
+_Call = TypeVar("_Call", bound=GroupCall)
 
 
 class ActorProcess(Protocol):
@@ -54,8 +54,8 @@ class ActorProcess(Protocol):
     client: Client
     executor: Executor
     context: Context
-    #: (connection, message) for the main thread, in order.
-    inbox: deque[tuple[Connection, Message]]
+    #: Connections, codes and fields of messages for the main thread, in order.
+    inbox: deque[tuple[Connection, int, Any]]
     #: Calls that are over, and the number of all.
     recent: deque[Done]
     served: int
@@ -72,7 +72,7 @@ class ConcurrencyGroups:
         #: None: no groups, calls go through the inbox.
         self._executors: dict[str, GroupExecutor] | None = None
         #: Calls that run, by task id. Each is changed by the thread that runs it alone.
-        self.running: dict[bytes, RunningCall] = {}
+        self.running: dict[bytes, GroupCall] = {}
         #: The loop of the default group, of an async actor.
         self.main: MainLoop | None = None
         self._ending = False
@@ -164,18 +164,18 @@ class ConcurrencyGroups:
         assert executors is not None
         if self._ending:
             return  # the call fails with the actor's death, which is reported at once
-        options = fields[_OPTIONS]
-        group = "" if options is None else options.get("group", "")
+        call = read(MethodInvocation, fields)
+        group = "" if call.options is None else call.options.get("group", "")
         group_executor = executors.get(group)
         if group_executor is None:
             error = no_group(group, executors)
-            self.refuse(connection, fields, self.executor.wrapped(error, self.executor.actor_prefix + fields[_METHOD]))
+            self.refuse(connection, call, self.executor.wrapped(error, self.executor.actor_prefix + call.method))
             return
-        group_executor.submit((connection, fields))
+        group_executor.submit((connection, call))
 
-    def refuse(self, connection: Connection, fields: tuple[Any, ...], error: BaseException) -> None:
+    def refuse(self, connection: Connection, call: Invocation, error: BaseException) -> None:
         """Answer a call that does not run with an error. Any thread."""
-        connection.send(failed_reply(fields[_TASK], fields[_RETURNS], pickle_error(error)))
+        connection.send(failed_reply(call.task_id, call.num_returns, pickle_error(error)))
 
     def cancel(self, connection: Connection, task_id: bytes, recursive: bool) -> None:
         """CANCEL, in the reading thread."""
@@ -193,24 +193,22 @@ class ConcurrencyGroups:
                 self.client.cancelling.cancel_children(task_id)
 
     # ------------------------------------------------------------------------------------ calls run
-    def begin(self, group_executor: GroupExecutor, fields: tuple[Any, ...]) -> RunningCall:
+    def begin(self, group_executor: GroupExecutor, arrival: Arrival, kind: type[_Call]) -> _Call:
         """Record a call that begins. The group's thread."""
-        task_id, method, options = fields[_TASK], fields[_METHOD], fields[_OPTIONS]
+        connection, call = arrival
         executor = self.executor
-        name = executor.actor_prefix + method
-        shown = name if options is None else executor.name_of(task_id, name, options)
-        running = RunningCall(task_id, shown, executor.qualified_prefix + method, group_executor)
-        running.began = perf_counter()
-        self.running[task_id] = running
+        name = executor.name_of(call, executor.actor_prefix + call.method)
+        running = kind(connection, call, name, executor.qualified_prefix + call.method, group_executor)
+        self.running[call.task_id] = running
         return running
 
-    def end(self, running: RunningCall) -> None:
+    def end(self, running: GroupCall) -> None:
         """Record a call that was answered. The group's thread."""
         worker = self.worker
         del self.running[running.task_id]
         if not self.running:
             self.executor.idle_title()
-        worker.recent.append((running.task_id, running.task_name, running.began, perf_counter(), None))
+        worker.recent.append((running.task_id, running.name, running.began, perf_counter(), None))
         with self._lock:
             worker.served += 1
         end = self.executor.end
@@ -232,7 +230,7 @@ class ConcurrencyGroups:
         if kind != m.CAUSE_SCOPE:
             for group_executor in (self._executors or {}).values():
                 group_executor.drop_all()
-        self.worker.inbox.append((self.client.node, (m.EXIT, kind, text)))
+        self.worker.inbox.append((self.client.node, m.EXIT, (kind, text)))
         if self.main is not None:
             self.main.notify()
         self.client.reactor.wake()

@@ -24,6 +24,7 @@ from mray._common.accelerators import KINDS, variables_of, visible
 from mray._common.concurrency import is_system_group, no_group
 from mray._common.history import History
 from mray._common.ids import FIRST, TaskID, return_id
+from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
@@ -35,10 +36,10 @@ from mray._runtime.client import failed_calls
 from mray._runtime.client.calls import Placeholder, failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
-from mray._runtime.client.context import Context
+from mray._runtime.client.context import Context, Running
 from mray._runtime.objects.owner import INLINE_BYTES
 from mray._runtime.worker.exits import EXITED, ExitActor, cause_of, exit_status
-from mray._runtime.worker.running import RunningCall
+from mray._runtime.worker.running import ActorCall, Cancelled, LoopCall, RunningCall, TaskCall
 from mray._runtime.worker.stream_producer import Collected, Producers
 from mray.exceptions import AsyncioActorExit, RaySystemError, RayTaskError, TaskCancelledError
 
@@ -46,14 +47,6 @@ from mray.exceptions import AsyncioActorExit, RaySystemError, RayTaskError, Task
 FAILURES, FAILURE_BYTES = 200, 1 << 18
 #: Calls with names of their own that are remembered.
 NAMED = 1000
-
-
-class Cancelled(BaseException):
-    """The end of a cancelled coroutine: `error` is the exception that came out of it."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
 
 
 class Executor:
@@ -66,6 +59,7 @@ class Executor:
     def __init__(self, client: Client, context: Context, interrupts: Interrupts) -> None:
         self.client = client
         self.context = context
+        self.guard = client.reactor.guard
         self._interrupts = interrupts
         self.instance: Any = None
         self._functions: dict[bytes, Callable[..., Any] | BaseException] = {}
@@ -83,9 +77,6 @@ class Executor:
         #: Set when the worker is to end after the current call: (cause kind, text); and the process's exit status.
         self.end: tuple[str, str] | None = None
         self.status: int | None = None
-        #: Task id of a call on the main thread to the exception that replaces its result or error: it was cancelled, or has called
-        #: `exit_actor`.
-        self.final_errors: dict[bytes | None, BaseException] = {}
         #: Whether calls go to groups, whose names are checked there.
         self.has_groups = False
         #: Called before the constructor with the actor's spec; returns the function that runs it, None for a plain call in this thread.
@@ -102,32 +93,44 @@ class Executor:
         if function_id not in self._functions:
             self._code[function_id] = pickled
 
-    def _function(self, function_id: bytes, name: str) -> Callable[..., Any]:
-        function = self._functions.get(function_id)
+    def function(self, call: TaskInvocation) -> Callable[..., Any]:
+        """The function of a task. Raises the error of its unpickling."""
+        function = self._functions.get(call.function_id)
         if function is None:
             try:
-                function = pickle.loads(self._code.pop(function_id))
+                function = pickle.loads(self._code.pop(call.function_id))
             except Exception as error:
-                function = import_error(error, name, actor=False)
-            self._functions[function_id] = function
+                function = import_error(error, call.name, actor=False)
+            self._functions[call.function_id] = function
         if isinstance(function, BaseException):
             raise function
         return function
 
+    def bound(self, call: MethodInvocation) -> Callable[..., Any]:
+        """The method of a call, wrapped as the options ask."""
+        method = self._methods.get(call.method)
+        if method is None:
+            method = self._method(call.method)
+        return method if call.options is None else self._adapt(method, call.options)
+
     # ------------------------------------------------------------------------------------ arguments
-    def _unpack(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
-        """The positional and keyword arguments of a call."""
-        client = self.client
-        borrowing = client.borrowing
-        borrowing.caller = connection
+    def arguments(self, connection: Connection, call: Invocation) -> tuple[Any, Any]:
+        """The positional and keyword arguments of a call. Any thread."""
         try:
-            if form == m.SEGMENT:
-                args, kwargs = self._read_argument(payload[:3], payload[3], connection.process)
+            if call.form == m.SEGMENT:
+                args, kwargs = self._read_argument(call.payload[:3], call.payload[3], connection.process)
             else:
-                args, kwargs = deserialize(form, payload)
-            return self._fill_in(args, kwargs, arguments)
+                args, kwargs = deserialize(call.form, call.payload)
+            return (args, kwargs or {}) if call.arguments is None else self._fill_in(args, kwargs, call.arguments)
         except RaySystemError as error:  # a value that cannot be made here
             raise dependency_error(error) from None
+
+    def arguments_on_main(self, connection: Connection, call: Invocation) -> tuple[Any, Any]:
+        """As `arguments`, on the main thread, where one call runs: objects of its caller are borrowed without a message, until the reply."""
+        borrowing = self.client.borrowing
+        borrowing.caller = connection
+        try:
+            return self.arguments(connection, call)
         finally:
             borrowing.caller = None
 
@@ -164,111 +167,79 @@ class Executor:
             entry.complete(m.SEGMENT, tuple(payload))
         return client.read_segment(entry, owner, object_id, lambda failure: dependency_error(unpickle_error(failure)))
 
-    def run_method(
-        self,
-        connection: Connection,
-        task_id: bytes,
-        method: str,
-        num_returns: int,
-        form: int,
-        payload: Any,
-        _refs: Any,
-        arguments: list[Any] | None,
-        options: dict[str, Any] | None,
-    ) -> None:
-        """CALL: a method of the actor."""
-        context = self.context
-        context.task_id = task_id
-        context.function_name = self.qualified_prefix + method
-        name = self.actor_prefix + method
-        context.task_name = name = name if options is None else self.name_of(task_id, name, options)
-        self._title.set(name)
+    def run_method(self, connection: Connection, call: MethodInvocation) -> str:
+        """CALL, on the main thread. Returns the call's name."""
+        name = self.name_of(call, self.actor_prefix + call.method)
+        self.context.running = running = ActorCall(connection, call, name, self.qualified_prefix + call.method)
+        self.run(running)
+        self.context.running = None
+        return name
+
+    def run_task(self, connection: Connection, call: TaskInvocation) -> str:
+        """TASK. Returns the call's name."""
+        self.guard.dismiss()
+        name, options = self.name_of(call, call.name.rpartition(".")[2]), call.options
+        self.context.running = running = TaskCall(connection, call, name, None)
+        self._show(name)
+        self.run(running)
+        self.context.running = None
+        if options is not None and "max_calls" in options:
+            self._count(call.function_id, options["max_calls"])
+        return name
+
+    def run(self, running: RunningCall) -> None:
+        """Run a call on this thread, and answer it."""
+        self._title.set(running.name)
         try:
-            args, kwargs = self._unpack(connection, form, payload, arguments)
-            bound = self._methods.get(method)
-            if bound is None:
-                bound = self._method(method)
-            if options is not None:
-                bound = self._adapt(bound, options)
-            result = bound(*args, **kwargs)
-            if type(result) is GeneratorType or (options is not None and "stream" in options):
-                result = self.producers.run(connection, task_id, num_returns, result, name, options or {})
-            if self.final_errors:
-                self._raise_final(task_id)
+            result = running.begin(self)
+            if type(result) is GeneratorType or (running.call.options is not None and running.streams):
+                result = self.producers.run(running, result)
+            running.end(self)
         except BaseException as error:
             result = None
-            error = self.final_errors.pop(task_id, error)
-            self._failed(connection, task_id, num_returns, error, name, options)
+            try:
+                outcome = running.outcome(self, error)
+            except KeyboardInterrupt as another:  # it came before interrupts were shut out
+                outcome = running.outcome(self, another)
+            self._failed(running, outcome)
         else:
-            self._reply(connection, task_id, num_returns, result, name, options)
-        context.task_id = None
+            self._reply(running, result)
 
-    def name_of(self, task_id: bytes, function: str, options: dict[str, Any]) -> str:
+    async def run_in_loop(self, running: LoopCall) -> None:
+        """As `run`, in a task of an event loop."""
+        self._title.set(running.name)
+        try:
+            result = running.begin(self)
+            if type(result) is CoroutineType:
+                result = await result
+            if type(result) is GeneratorType or running.streams:
+                result = await self.producers.run_in_loop(running, result)
+            running.end(self)
+        except BaseException as error:
+            outcome = running.outcome(self, error)
+            result = None
+            self._failed(running, outcome)
+        else:
+            self._reply(running, result)
+
+    def begin_interruptible(self, task_id: bytes) -> None:
+        """Let a task be interrupted from here on. Raises KeyboardInterrupt when it was cancelled before."""
+        if self._interrupts.active:
+            self._interrupts.begin(task_id)
+
+    def name_of(self, call: Invocation, function: str) -> str:
         """The name of a call: the one among its options, else its function's. Any thread that runs calls."""
-        name = options.get("name")
+        name = None if call.options is None else call.options.get("name")
         if not name:
             return function
-        self.named.append((task_id, function))
+        self.named.append((call.task_id, function))
         return str(name)
-
-    def _raise_final(self, task_id: bytes) -> None:
-        for name in (task_id, None):
-            if name in self.final_errors:
-                raise self.final_errors[name]
 
     def cancel_running(self, task_id: bytes) -> None:
         """Cancel a call on the main thread: it goes on, may ask (`is_canceled`), and ends as cancelled. Reading thread."""
-        if self.context.task_id == task_id:
-            self.final_errors[task_id] = TaskCancelledError(TaskID(task_id))
-
-    def run_beside(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
-        """CALL, on a thread of a group: see `mray._runtime.worker.concurrency_groups`."""
-        task_id, method, num_returns, form, payload, _refs, arguments, options = fields
-        self._title.set(running.task_name)
-        try:
-            args, kwargs = self._open(connection, form, payload, arguments)
-            result = self._bound(method, options)(*args, **kwargs)
-            if type(result) is GeneratorType or (options is not None and "stream" in options):
-                result = self.producers.run(connection, task_id, num_returns, result, running.task_name, options or {})
-            if running.final_error is not None:
-                raise running.final_error
-            if running.canceled:
-                raise TaskCancelledError(TaskID(task_id))
-        except BaseException as error:
-            final = running.final_error or (TaskCancelledError(TaskID(task_id)) if running.canceled else error)
-            self._failed(connection, task_id, num_returns, final, running.task_name, options)
-        else:
-            self._reply(connection, task_id, num_returns, result, running.task_name, options)
-
-    async def run_in_loop(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
-        """CALL, in a task of an event loop."""
-        task_id, method, num_returns, form, payload, _refs, arguments, options = fields
-        self._title.set(running.task_name)
-        result: Any
-        try:
-            args, kwargs = self._open(connection, form, payload, arguments)
-            result = self._bound(method, options)(*args, **kwargs)
-            if type(result) is CoroutineType:
-                result = await result
-            if type(result) is GeneratorType or (options is not None and "stream" in options):
-                result = await self.producers.run_in_loop(connection, task_id, num_returns, result, running.task_name, options or {})
-            if running.final_error is not None:
-                raise running.final_error
-            if running.canceled:  # the method would not see the cancellation
-                raise TaskCancelledError(TaskID(task_id))
-        except BaseException as error:
-            from asyncio import CancelledError  # noqa: PLC0415  (only async actors have it loaded)
-
-            final = running.final_error or (Cancelled(error) if running.canceled or isinstance(error, CancelledError) else error)
-            self._failed(connection, task_id, num_returns, final, running.task_name, options)
-        else:
-            self._reply(connection, task_id, num_returns, result, running.task_name, options)
-
-    def _bound(self, method: str, options: dict[str, Any] | None) -> Callable[..., Any]:
-        bound = self._methods.get(method)
-        if bound is None:
-            bound = self._method(method)
-        return bound if options is None else self._adapt(bound, options)
+        running = self.context.running
+        if running is not None and running.task_id == task_id:
+            running.canceled = True
 
     def _adapt(self, bound: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
         """The method as a call with these options runs it."""
@@ -277,17 +248,6 @@ class Executor:
         if "tensor_transport" in options:
             return self.client.tensors.in_place(bound, options["tensor_transport"])
         return bound
-
-    def _open(self, connection: Connection, form: int, payload: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
-        """As `_unpack`, in any thread: refs that are borrowed meanwhile are reported and acknowledged."""
-        try:
-            if form == m.SEGMENT:
-                args, kwargs = self._read_argument(payload[:3], payload[3], connection.process)
-            else:
-                args, kwargs = deserialize(form, payload)
-            return self._fill_in(args, kwargs, arguments)
-        except RaySystemError as error:
-            raise dependency_error(error) from None
 
     def _method(self, name: str) -> Callable[..., Any]:
         if name == "__ray_call__":
@@ -305,62 +265,15 @@ class Executor:
     def _terminate(self) -> None:
         raise ExitActor
 
-    def run_task(
-        self,
-        connection: Connection,
-        task_id: bytes,
-        function_id: bytes,
-        num_returns: int,
-        form: int,
-        payload: Any,
-        _refs: Any,
-        arguments: list[Any] | None,
-        options: dict[str, Any] | None,
-        name: str,
-    ) -> None:
-        """TASK: a function."""
-        context = self.context
-        guard = self.client.reactor.guard
-        guard.dismiss()
-        context.task_id = task_id
-        context.function_name = None
-        label = name.rpartition(".")[2]
-        context.task_name = label = label if options is None else self.name_of(task_id, label, options)
-        self._show(label)
-        self._title.set(label)
-        try:
-            if self._interrupts.active:
-                self._interrupts.begin(task_id)
-            function = self._function(function_id, name)
-            context.function_name = f"{function.__module__}.{name.rpartition('.')[2]}"
-            args, kwargs = self._unpack(connection, form, payload, arguments)
-            # POINT task unpacked
-            guard.admit()
-            result = function(*args, **kwargs)
-            if type(result) is GeneratorType or (options is not None and "stream" in options):
-                result = self.producers.run(connection, task_id, num_returns, result, label, options or {})
-            # POINT task returned
-            guard.dismiss()
-        except BaseException as error:
-            guard.dismiss()
-            result = None
-            self._failed(connection, task_id, num_returns, error, label, options)
-        else:
-            self._reply(connection, task_id, num_returns, result, label, options)
-        context.task_id = None
-        if options is not None and "max_calls" in options:
-            self._count(function_id, options["max_calls"])
-
     def _count(self, function_id: bytes, most: int) -> None:
         count = self._counts[function_id] = self._counts.get(function_id, 0) + 1
         if count >= most:
             self.end = (m.CAUSE_EXIT, f"Exited because worker reached max_calls={most} for this method.")
 
     # ------------------------------------------------------------------------------------ answering
-    def _reply(
-        self, connection: Connection, task_id: bytes, num_returns: int, result: Any, name: str, options: dict[str, Any] | None
-    ) -> None:
-        if num_returns == 1:
+    def _reply(self, running: RunningCall, result: Any) -> None:
+        connection, task_id = running.connection, running.task_id
+        if running.call.num_returns == 1:
             if type(result) in PLAIN_TYPES:
                 payload = pickle.dumps(result, 5)
                 if len(payload) <= INLINE_BYTES:
@@ -368,9 +281,9 @@ class Executor:
                     connection.post((m.REPLY, task_id, m.PICKLED, payload, None))
                     return
             try:
-                value = self.freeze(connection, task_id, task_id + FIRST, result, options)
+                value = self.freeze(connection, task_id, task_id + FIRST, result, running.call.options)
             except BaseException as error:
-                self._failed(connection, task_id, 1, _why(error, result, f"the return value of {name}"), name, None)
+                self._failed(running, _why(error, result, f"the return value of {running.name}"), may_repeat=False)
                 return
             self.settle()
             # POINT result frozen
@@ -378,16 +291,15 @@ class Executor:
             return
         try:
             # POINT values returned
-            values = self._split(connection, task_id, num_returns, result, options)
+            values = self._split(connection, running.call, result)
         except BaseException as error:
-            self._failed(connection, task_id, num_returns, error, name, options)
+            self._failed(running, error)
             return
         self.settle()
         connection.post((m.REPLIES, task_id, values))
 
-    def _split(
-        self, connection: Connection, task_id: bytes, num_returns: int, result: Any, options: dict[str, Any] | None
-    ) -> list[tuple[int, Any, Any]]:
+    def _split(self, connection: Connection, call: Invocation, result: Any) -> list[tuple[int, Any, Any]]:
+        task_id, num_returns = call.task_id, call.num_returns
         if num_returns == 0:
             return []
         if type(result) is Collected:
@@ -401,7 +313,8 @@ class Executor:
         values: list[tuple[int, Any, Any]] = []
         with self._all_or_none(connection, task_id, values):
             for index, value in enumerate(results):
-                values.append(self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, options))
+                frozen = self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, call.options)
+                values.append(frozen)
         return values
 
     @contextlib.contextmanager
@@ -448,10 +361,9 @@ class Executor:
             with contextlib.suppress(KeyboardInterrupt):  # it came too late to cancel the task
                 self.client.reactor.wait_until(lambda: not borrowing.unacknowledged)
 
-    def _failed(
-        self, connection: Connection, task_id: bytes, num_returns: int, error: BaseException, name: str, options: dict[str, Any] | None
-    ) -> None:
-        """Answer with the error, or end the worker if that is what it means."""
+    def _failed(self, running: RunningCall, error: BaseException, may_repeat: bool = True) -> None:
+        """Answer with the error, or have the caller repeat the call, or end the worker."""
+        connection, task_id, name = running.connection, running.task_id, running.name
         if isinstance(error, SystemExit):
             if self.instance is None:
                 self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised {error!r}"))
@@ -470,7 +382,7 @@ class Executor:
             wrapped = error
         else:
             try:
-                retried = options is not None and "retry" in options and self._is_retried(error, name, options["retry"])
+                retried = may_repeat and self._is_retried(running, error)
             except Exception as unclear:  # an exception class of the user's that cannot be unpickled here, say: the error is its context
                 error, retried = unclear, False
             if retried:
@@ -480,7 +392,7 @@ class Executor:
             wrapped = self.wrapped(error, name)
         payload = self._note_failure(task_id, wrapped)
         self.settle()
-        connection.post(failed_reply(task_id, num_returns, payload))
+        connection.post(failed_reply(task_id, running.call.num_returns, payload))
 
     def exit_by(self, error: SystemExit, name: str) -> tuple[str, str]:
         """Set the exit status of an actor whose code has raised SystemExit. Returns (cause kind, text)."""
@@ -488,13 +400,13 @@ class Executor:
         self.status = exit_status(error)
         return cause
 
-    def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None:
+    def item_failure(self, running: RunningCall, error: BaseException) -> bytes | None:
         """The error of a generator as its last item, pickled; None when it ends more than the call (see `_failed`)."""
         if not isinstance(error, Exception) or isinstance(error, (TaskCancelledError, AsyncioActorExit)):
             return None
-        if "retry" in options and self._is_retried(error, name, options["retry"]):
+        if self._is_retried(running, error):
             return None
-        return self._note_failure(task_id, self.wrapped(error, name))
+        return self._note_failure(running.task_id, self.wrapped(error, running.name))
 
     def _note_failure(self, task_id: bytes, error: BaseException) -> bytes:
         """Remember a failed call for observers; returns its error, pickled."""
@@ -515,12 +427,13 @@ class Executor:
             actor_repr=self.repr_now() if context.actor_id else None,
         )
 
-    def _is_retried(self, error: BaseException, name: str, wanted: Any) -> bool:
+    def _is_retried(self, running: RunningCall, error: BaseException) -> bool:
         """Whether the caller asked for errors like this one to be retried."""
-        if wanted is True:
-            return isinstance(error, Exception)
+        wanted = (running.call.options or {}).get("retry", False)
+        if isinstance(wanted, bool):
+            return wanted and isinstance(error, Exception)
         if isinstance(wanted, str):  # declared at the method, whose class is here
-            method = getattr(type(self.instance), (self.context.function_name or name).rpartition(".")[2], None)
+            method = getattr(type(self.instance), (running.function_name or "").rpartition(".")[2], None)
             wanted = getattr(method, METHOD_ATTRIBUTE, {}).get("retry_exceptions", ())
             return isinstance(error, tuple(wanted))
         return isinstance(error, tuple(pickle.loads(wanted)))
@@ -550,8 +463,7 @@ class Executor:
         self._show(spec["class_name"])
         name = self.actor_prefix + "__init__"
         self._title.set(f"{context.actor_name}:{name}" if context.actor_name else name)
-        context.function_name = context.task_name = name
-        context.task_id = b"\xff" * 8 + actor_id
+        context.running = running = Running(b"\xff" * 8 + actor_id, name, name)
         try:
             try:
                 cls = pickle.loads(spec["code"])
@@ -566,8 +478,8 @@ class Executor:
                 instance.__init__(*args, **kwargs)
             else:
                 construct(instance.__init__, args, kwargs)
-            if self.final_errors:
-                self._raise_final(context.task_id)
+            if running.final_error is not None:
+                raise running.final_error
             self.settle()
         except SystemExit as error:
             self.exit_by(error, name)
@@ -577,7 +489,7 @@ class Executor:
             wrapped = self.wrapped(error, name)
             return pickle_error(wrapped)
         finally:
-            context.task_id = None
+            context.running = None
         default = object.__repr__(instance)
         shown = self.repr_now()
         self.repr = (context.class_name or "") if shown == default else shown
@@ -631,7 +543,7 @@ class Executor:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-runners.update(run.__code__ for run in (Executor.run_method, Executor.run_task, Executor.run_beside, Executor.run_in_loop))
+runners.update(run.__code__ for run in (Executor.run, Executor.run_in_loop))
 
 
 def _why(error: BaseException, value: Any, what: str) -> BaseException:

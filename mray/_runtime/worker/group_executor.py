@@ -10,17 +10,20 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
+from mray._common.invocations import Invocation, MethodInvocation
 from mray._ipc.connection import Connection
-from mray._runtime.worker.running import RunningCall
+from mray._runtime.worker.running import GroupCall
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
     from mray._runtime.worker.executor import Executor
 
-#: The connection that a call came on, and the fields of CALL behind its code.
-Arrival = tuple[Connection, tuple[Any, ...]]
+#: A call, and the connection that it came on.
+Arrival = tuple[Connection, MethodInvocation]
+
+_Call = TypeVar("_Call", bound=GroupCall)
 
 
 class GroupsOfActor(Protocol):
@@ -29,11 +32,11 @@ class GroupsOfActor(Protocol):
     client: Client
     executor: Executor
 
-    def begin(self, group: GroupExecutor, fields: tuple[Any, ...]) -> RunningCall: ...
+    def begin(self, group: GroupExecutor, arrival: Arrival, kind: type[_Call]) -> _Call: ...
 
-    def end(self, running: RunningCall) -> None: ...
+    def end(self, running: GroupCall) -> None: ...
 
-    def refuse(self, connection: Connection, fields: tuple[Any, ...], error: BaseException) -> None: ...
+    def refuse(self, connection: Connection, call: Invocation, error: BaseException) -> None: ...
 
     def crash(self) -> NoReturn: ...
 
@@ -64,7 +67,7 @@ class GroupExecutor(ABC):
         """Take a call back that has not begun. Any thread."""
         with self._lock:
             for arrival in self._queue:
-                if arrival[1][0] == task_id:
+                if arrival[1].task_id == task_id:
                     self._queue.remove(arrival)
                     return arrival
         return None
@@ -79,5 +82,5 @@ class GroupExecutor(ABC):
         """Queue or begin a call. Reading thread, the client's lock held."""
 
     @abstractmethod
-    def cancel(self, running: RunningCall) -> None:
+    def cancel(self, running: Any) -> None:
         """Interrupt a call that runs, if the group can. Any thread."""

@@ -18,9 +18,8 @@ from contextvars import copy_context
 from typing import Any
 
 from mray._common.ids import TaskID
-from mray._ipc.connection import Connection
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
-from mray._runtime.worker.running import RunningCall, current_call
+from mray._runtime.worker.running import LoopCall, current_call
 from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
 
@@ -39,7 +38,7 @@ class LoopGroupExecutor(GroupExecutor):
         #: Has the loop call `begin` soon. Any thread.
         self._wake = wake
         #: Tasks with the calls that they run. (The loop itself holds its tasks weakly.)
-        self._tasks: dict[asyncio.Task[None], tuple[Connection, RunningCall, tuple[Any, ...]]] = {}
+        self._tasks: dict[asyncio.Task[None], LoopCall] = {}
         #: The context in which calls begin: otherwise one would inherit the variables of another that has just ended.
         self._context = copy_context()
         self._thread = threading.get_ident()
@@ -51,14 +50,14 @@ class LoopGroupExecutor(GroupExecutor):
             self._queue.append(arrival)
         self._wake()
 
-    def cancel(self, running: RunningCall) -> None:
+    def cancel(self, running: LoopCall) -> None:
         if threading.get_ident() == self._thread:
             self._interrupt(running)
         else:
             self._loop.call_soon_threadsafe(self._interrupt, running)
 
     @staticmethod
-    def _interrupt(running: RunningCall) -> None:
+    def _interrupt(running: LoopCall) -> None:
         if running.task is not None:  # else it is over
             running.task.cancel()
 
@@ -69,33 +68,32 @@ class LoopGroupExecutor(GroupExecutor):
             with self._lock:
                 if not queue:  # taken back meanwhile
                     return
-                connection, fields = queue.popleft()
-                running = self._actor.begin(self, fields)
-            running.task = task = self._loop.create_task(self._run(connection, running, fields))
-            tasks[task] = connection, running, fields
+                running = self._actor.begin(self, queue.popleft(), LoopCall)
+            running.task = task = self._loop.create_task(self._run(running))
+            tasks[task] = running
             task.add_done_callback(self._not_begun)
 
-    async def _run(self, connection: Connection, running: RunningCall, fields: tuple[Any, ...]) -> None:
+    async def _run(self, running: LoopCall) -> None:
         current_call.set(running)
         running.task.remove_done_callback(self._not_begun)
         try:
-            await self._actor.executor.run_in_loop(connection, running, fields)
+            await self._actor.executor.run_in_loop(running)
         except BaseException:
             self._actor.crash()
         finally:
-            self._end(connection, running)
+            self._end(running)
 
     def _not_begun(self, task: asyncio.Task[None]) -> None:
         """Answer the call of a task that was cancelled before its first step: its coroutine never runs."""
-        connection, running, fields = self._tasks[task]
-        self._actor.refuse(connection, fields, TaskCancelledError(TaskID(running.task_id)))
-        self._end(connection, running)
+        running = self._tasks[task]
+        self._actor.refuse(running.connection, running.call, TaskCancelledError(TaskID(running.task_id)))
+        self._end(running)
 
-    def _end(self, connection: Connection, running: RunningCall) -> None:
+    def _end(self, running: LoopCall) -> None:
         del self._tasks[running.task]
         running.task = None  # which has this call in its context: nothing for the garbage collector
         self._actor.end(running)
-        self._actor.client.reactor.post_later(connection)
+        self._actor.client.reactor.post_later(running.connection)
         self._answered()
 
     def _answered(self) -> None:

@@ -1,68 +1,169 @@
-"""`RunningCall`: a call of an actor that runs beside others; `current_call` is the one that the running code belongs to.
+"""`RunningCall`: a call that a worker runs; `current_call` is the one that the running code belongs to.
 
-In a worker. A call on the main thread needs none of this: it is described by the worker's `Context`.
+Every call goes the same way (`Executor.run`, in an event loop `Executor.run_in_loop`); its class says what differs::
+
+    ActorCall     a method on the main thread of an actor that runs one call after the other
+    TaskCall      a function on the main thread
+    GroupCall     a method on a thread of a concurrency group
+    LoopCall      a method in an event loop
+
+A call on the main thread stands in the worker's `Context`, for all its threads; one that runs beside others in `current_call`.
 """
 
 from __future__ import annotations
 
+import sys
+from abc import abstractmethod
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from time import perf_counter
+from typing import Any, Protocol
 
-from mray._runtime.client.context import Context
+from mray._common.ids import TaskID
+from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation
+from mray._ipc.connection import Connection
+from mray._ipc.interrupts import InterruptGuard
+from mray._runtime.client.context import Context, Running
+from mray.exceptions import TaskCancelledError
 
 #: A call that is over: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and the resources of a task.
 Done = tuple[bytes, str | None, float, float, dict[str, float] | None]
 
 
-class RunningCall:
-    """One call, from its begin until it is answered."""
+class Cancelled(BaseException):
+    """The end of a cancelled coroutine: `error` is the exception that came out of it."""
 
-    __slots__ = ("began", "canceled", "final_error", "function_name", "group", "task", "task_id", "task_name")
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
-    def __init__(self, task_id: bytes, name: str, function_name: str, group: Any) -> None:
-        self.task_id = task_id
-        self.task_name = name
-        #: The method: module and qualified name.
+
+class CallRunner(Protocol):
+    """The executor, as a call needs it."""
+
+    @property
+    def guard(self) -> InterruptGuard: ...
+
+    def bound(self, call: MethodInvocation) -> Callable[..., Any]: ...
+
+    def function(self, call: TaskInvocation) -> Callable[..., Any]: ...
+
+    def begin_interruptible(self, task_id: bytes) -> None: ...
+
+    def arguments(self, connection: Connection, call: Invocation) -> tuple[Any, Any]: ...
+
+    def arguments_on_main(self, connection: Connection, call: Invocation) -> tuple[Any, Any]: ...
+
+
+class RunningCall(Running):
+    """A call, and where its answer goes."""
+
+    __slots__ = ("call", "connection")
+
+    def __init__(self, connection: Connection, call: Any, name: str, function_name: str | None) -> None:
+        self.connection = connection
+        self.call = call
+        self.task_id = call.task_id
+        self.name = name
         self.function_name = function_name
-        self.group = group
-        #: In an event loop: its task.
-        self.task: Any = None
         self.canceled = False
-        #: The exception that replaces the method's result or error.
-        self.final_error: BaseException | None = None
-        self.began = 0.0
+        self.final_error = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether the caller wants a stream of items, whatever the function returns."""
+        options = self.call.options
+        return options is not None and "stream" in options
+
+    @abstractmethod
+    def begin(self, executor: CallRunner) -> Any:
+        """Run the user's code and return its value, which may be a coroutine or a generator."""
+
+    def end(self, _executor: CallRunner) -> None:
+        """Shut out interrupts, and raise the error that replaces the value that the user's code has returned, if there is one."""
+        if self.final_error is not None:
+            raise self.final_error
+        if self.canceled:
+            raise TaskCancelledError(TaskID(self.task_id))
+
+    def outcome(self, _executor: CallRunner, error: BaseException) -> BaseException:
+        """The error for the caller, after the user's code has raised this one."""
+        return self.final_error or (TaskCancelledError(TaskID(self.task_id)) if self.canceled else error)
+
+
+class ActorCall(RunningCall):
+    """A method on the main thread of an actor that runs one call after the other."""
+
+    __slots__ = ()
+
+    def begin(self, executor: CallRunner) -> Any:
+        args, kwargs = executor.arguments_on_main(self.connection, self.call)
+        return executor.bound(self.call)(*args, **kwargs)
+
+
+class TaskCall(RunningCall):
+    """A function. An interrupt may come while the user's code runs, and at no other time."""
+
+    __slots__ = ()
+
+    def begin(self, executor: CallRunner) -> Any:
+        executor.begin_interruptible(self.task_id)
+        function = executor.function(self.call)
+        self.function_name = f"{function.__module__}.{self.call.name.rpartition('.')[2]}"
+        args, kwargs = executor.arguments_on_main(self.connection, self.call)
+        # POINT task unpacked
+        executor.guard.admit()
+        return function(*args, **kwargs)
+
+    def end(self, executor: CallRunner) -> None:
+        # POINT task returned
+        executor.guard.dismiss()
+
+    def outcome(self, executor: CallRunner, error: BaseException) -> BaseException:
+        executor.guard.dismiss()
+        return error
+
+
+class GroupCall(RunningCall):
+    """A method on a thread of a concurrency group."""
+
+    __slots__ = ("began", "group")
+
+    def __init__(self, connection: Connection, call: MethodInvocation, name: str, function_name: str, group: Any) -> None:
+        super().__init__(connection, call, name, function_name)
+        self.group = group
+        self.began = perf_counter()
+
+    def begin(self, executor: CallRunner) -> Any:
+        args, kwargs = executor.arguments(self.connection, self.call)
+        return executor.bound(self.call)(*args, **kwargs)
+
+
+class LoopCall(GroupCall):
+    """A method in an event loop."""
+
+    __slots__ = ("task",)
+
+    #: Its task; None once it is over.
+    task: Any
+
+    def outcome(self, _executor: CallRunner, error: BaseException) -> BaseException:
+        # The loop has loaded it.
+        is_cancelled = self.canceled or isinstance(error, sys.modules["asyncio"].CancelledError)
+        return self.final_error or (Cancelled(error) if is_cancelled else error)
 
 
 #: The call that the running code belongs to; tasks that a coroutine starts inherit it. None on the main thread of other workers.
-current_call: ContextVar[RunningCall | None] = ContextVar("mray_running_call", default=None)
+current_call: ContextVar[GroupCall | None] = ContextVar("mray_running_call", default=None)
 
 
 class GroupsContext(Context):
     """The `Context` of a worker whose calls run beside each other: its fields are those of the call whose code reads them."""
 
     @property
-    def task_id(self) -> bytes | None:
-        running = current_call.get()
-        return self.__dict__.get("task_id") if running is None else running.task_id
+    def running(self) -> Running | None:
+        return current_call.get() or self.__dict__.get("running")
 
-    @task_id.setter
-    def task_id(self, value: bytes | None) -> None:
-        self.__dict__["task_id"] = value
-
-    @property
-    def task_name(self) -> str | None:
-        running = current_call.get()
-        return self.__dict__.get("task_name") if running is None else running.task_name
-
-    @task_name.setter
-    def task_name(self, value: str | None) -> None:
-        self.__dict__["task_name"] = value
-
-    @property
-    def function_name(self) -> str | None:
-        running = current_call.get()
-        return self.__dict__.get("function_name") if running is None else running.function_name
-
-    @function_name.setter
-    def function_name(self, value: str | None) -> None:
-        self.__dict__["function_name"] = value
+    @running.setter
+    def running(self, value: Running | None) -> None:
+        self.__dict__["running"] = value

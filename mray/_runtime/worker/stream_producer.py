@@ -24,6 +24,7 @@ from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.serializer import PLAIN_TYPES
 from mray._runtime.objects.owner import INLINE_BYTES
+from mray._runtime.worker.running import RunningCall
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
@@ -52,18 +53,18 @@ class Sender(Protocol):
 
     def settle(self) -> None: ...
 
-    def item_failure(self, error: BaseException, task_id: bytes, name: str, options: dict[str, Any]) -> bytes | None: ...
+    def item_failure(self, running: RunningCall, error: BaseException) -> bytes | None: ...
 
 
 class Producer:
     """A running generator. `add` and `pause` belong to the thread that runs it; any thread may call the other methods."""
 
-    def __init__(self, executor: Sender, producers: Producers, connection: Connection, task_id: bytes, options: dict[str, Any]) -> None:
-        arrived, window, taken, dropped, per_yield, together = options["stream"]
+    def __init__(self, executor: Sender, producers: Producers, running: RunningCall) -> None:
+        arrived, window, taken, dropped, per_yield, together = running.call.options["stream"]
         self._executor = executor
         self._reactor = executor.client.reactor
-        self._connection = connection
-        self._task_id = task_id
+        self._connection = running.connection
+        self._task_id = running.task_id
         #: Items yielded so far; those before `_skipped` have arrived in an earlier attempt.
         self._yielded = 0
         self._skipped = arrived
@@ -233,15 +234,16 @@ class Producers:
         """Have a generator end at its next yield, as if its reader had gone. Reading thread."""
         self._on_stop(None, task_id)
 
-    def run(self, connection: Connection, task_id: bytes, num_returns: int, generator: Any, name: str, options: dict[str, Any]) -> Any:
+    def run(self, running: RunningCall, generator: Any) -> Any:
         """Run the generator that a call has returned; user code runs in here. Returns the value to answer the call with.
 
         In a stream an error of the generator is its last item. An exception that ends more than the generator (a cancellation, the end of
         the worker, an attempt that is to be repeated) is raised.
         """
-        if "stream" in options:
-            self._stream(connection, task_id, generator, name, options)
+        if running.streams:
+            self._stream(running, generator)
             return None
+        name, task_id, num_returns = running.name, running.task_id, running.call.num_returns
         if num_returns == 0:
             return None
         values: Any = Collected()
@@ -256,25 +258,23 @@ class Producers:
                 else:
                     place = len(values)
                     pin, object_id = return_id(task_id, place), return_id(task_id, place + 1)
-                    values.append(self._executor.freeze(connection, pin, object_id, value, options))
+                    values.append(self._executor.freeze(running.connection, pin, object_id, value, running.call.options))
             if len(values) < num_returns:
                 raise ValueError(f"Task returned {len(values)} objects, but num_returns={num_returns}.")
         except BaseException as error:
             if len(values) == num_returns and isinstance(error, Exception):
                 logger.exception("%s raised an error after it had yielded its num_returns=%d values", name, num_returns)
-            elif num_returns == 1 or (failure := self._executor.item_failure(error, task_id, name, options)) is None:
+            elif num_returns == 1 or (failure := self._executor.item_failure(running, error)) is None:
                 raise
             else:
                 values.failure = failure
         return values[0] if num_returns == 1 else values
 
-    async def run_in_loop(
-        self, connection: Connection, task_id: bytes, num_returns: int, generator: Any, name: str, options: dict[str, Any]
-    ) -> Any:
+    async def run_in_loop(self, running: RunningCall, generator: Any) -> Any:
         """As `run`, in a task of an event loop, for generators of both kinds."""
-        if "stream" not in options or not isinstance(generator, (Iterator, AsyncIterator)):
-            return self.run(connection, task_id, num_returns, generator, name, options)
-        with self._producer(connection, task_id, name, options) as producer:
+        if not running.streams or not isinstance(generator, (Iterator, AsyncIterator)):
+            return self.run(running, generator)
+        with self._producer(running) as producer:
             if isinstance(generator, AsyncIterator):
                 async for value in generator:
                     producer.put(value)
@@ -292,20 +292,21 @@ class Producers:
                         break
         return None
 
-    def _stream(self, connection: Connection, task_id: bytes, generator: Any, name: str, options: dict[str, Any]) -> None:
+    def _stream(self, running: RunningCall, generator: Any) -> None:
         if not isinstance(generator, Iterator):
-            raise ValueError(f"{name} is called as a generator and returned {type(generator)}; it has to return a generator.")
-        with self._producer(connection, task_id, name, options) as producer:
+            raise ValueError(f"{running.name} is called as a generator and returned {type(generator)}; it has to return a generator.")
+        with self._producer(running) as producer:
             self._drive(producer, generator)
 
     @contextlib.contextmanager
-    def _producer(self, connection: Connection, task_id: bytes, name: str, options: dict[str, Any]) -> Iterator[Producer]:
+    def _producer(self, running: RunningCall) -> Iterator[Producer]:
         """A producer while it runs; an exception becomes the last item, or is raised."""
-        producer = self._running[task_id] = Producer(self._executor, self, connection, task_id, options)
+        task_id = running.task_id
+        producer = self._running[task_id] = Producer(self._executor, self, running)
         try:
             yield producer
         except BaseException as error:
-            failure = self._executor.item_failure(error, task_id, name, options)
+            failure = self._executor.item_failure(running, error)
             if failure is None:
                 raise
             producer.add_failure(failure)

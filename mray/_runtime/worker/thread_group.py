@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
-from mray._runtime.worker.running import RunningCall, current_call
+from mray._runtime.worker.running import GroupCall, current_call
 
 
 class ThreadGroupExecutor(GroupExecutor):
@@ -35,7 +35,7 @@ class ThreadGroupExecutor(GroupExecutor):
             number = self._threads
         self._actor.start_thread(self._work, f"mray-{self._name}-{number}")
 
-    def cancel(self, running: RunningCall) -> None:
+    def cancel(self, running: GroupCall) -> None:
         """Do nothing: a thread cannot be interrupted. The method may ask, with `is_canceled`."""
 
     def _work(self) -> None:
@@ -48,18 +48,17 @@ class ThreadGroupExecutor(GroupExecutor):
                     self._idle.append(wakeup)
                 else:
                     # Before the lock is released: a call is in the queue or among the running ones.
-                    running = self._actor.begin(self, arrival[1])
+                    running = self._actor.begin(self, arrival, GroupCall)
             if arrival is None:
                 wakeup.acquire()
             else:
-                self._run(arrival, running)
+                self._run(running)
 
-    def _run(self, arrival: Arrival, running: RunningCall) -> None:
-        connection, fields = arrival
+    def _run(self, running: GroupCall) -> None:
         actor = self._actor
         token = current_call.set(running)
         try:
-            actor.executor.run_beside(connection, running, fields)
+            actor.executor.run(running)
         except BaseException:
             actor.crash()
         finally:
@@ -67,6 +66,6 @@ class ThreadGroupExecutor(GroupExecutor):
             actor.end(running)
             # Either the reader sees the post before it sleeps, or it is seen to sleep here.
             reactor = actor.client.reactor
-            reactor.post_later(connection)
+            reactor.post_later(running.connection)
             if reactor.asleep or not self._queue:
                 reactor.flush()

@@ -24,8 +24,9 @@ from typing import Any, Protocol
 
 from mray._common import messages as m
 from mray._common.ids import TaskID
+from mray._common.invocations import MethodInvocation, TaskInvocation, read
 from mray._common.protocol import misfit
-from mray._ipc.connection import Connection, Message
+from mray._ipc.connection import Connection
 from mray._ipc.faults import message_name
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
@@ -42,10 +43,11 @@ from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
 #: The reply of a call that took longer is sent at once, in seconds.
 _LONG = 100e-6
-#: Calls whose tensors are fetched while others run; the place of arguments that were refs among a CALL's fields.
+#: Calls whose tensors are fetched while others run.
 _AHEAD = 2
-_ARGUMENTS = 7
 _CALLS = (m.CALL, m.TASK)
+#: The connection that a message came on, its code, and its fields: of CALL and TASK the record.
+Arrived = tuple[Connection, int, Any]
 #: Finished calls that a timeline shows.
 RECENT = 10_000
 #: How many of them are listed; and how many it sends when it leaves.
@@ -85,8 +87,8 @@ class Worker:
         self.executor.prepare = self.groups.prepare
         #: The thread that is in `run`.
         self._thread = 0
-        #: (connection, message) in the order of arrival.
-        self.inbox: deque[tuple[Connection, Message]] = deque()
+        #: Messages for the main thread, in the order of arrival.
+        self.inbox: deque[Arrived] = deque()
         #: Graphs of the actor that lives here; set by the module that connects the process's parts.
         self.service: Service | None = None
         #: The number of calls that have been run, and the last of them: all that a call records for observers.
@@ -125,54 +127,56 @@ class Worker:
         append = self.inbox.append
 
         def enqueue(connection: Connection, *fields: Any) -> None:
-            append((connection, (code, *fields)))
+            append((connection, code, fields))
 
         return enqueue
 
     def _on_leased(self, connection: Connection, *fields: Any) -> None:
         connection.facts["leased"] = True
-        self.inbox.append((connection, (m.LEASED, *fields)))
+        self.inbox.append((connection, m.LEASED, fields))
 
     def _on_call(self, connection: Connection, *fields: Any) -> None:
-        inbox = self.inbox
-        if fields[_ARGUMENTS - 1] is not None and len(inbox) < _AHEAD:
-            self.client.tensors.look_ahead(fields[_ARGUMENTS - 1])
-        inbox.append((connection, (m.CALL, *fields)))
+        inbox, call = self.inbox, read(MethodInvocation, fields)
+        if call.arguments is not None and len(inbox) < _AHEAD:
+            self.client.tensors.look_ahead(call.arguments)
+        inbox.append((connection, m.CALL, call))
 
     def _look_ahead(self) -> None:
         """Fetch the tensors that the next calls need."""
         for place in range(_AHEAD):
             try:
-                message = self.inbox[place][1]
+                _connection, code, call = self.inbox[place]
             except IndexError:  # the inbox is empty, or the reading thread has taken the call back
                 return
-            if message[0] == m.CALL and message[_ARGUMENTS] is not None:
-                self.client.tensors.look_ahead(message[_ARGUMENTS])
+            if code == m.CALL and call.arguments is not None:
+                self.client.tensors.look_ahead(call.arguments)
 
     def _on_task(self, connection: Connection, *fields: Any) -> None:
+        call = read(TaskInvocation, fields)
         # A thread that a finished task has left behind may wait for ever, and keeps no other task from running.
-        if self._leaving or (self._blocked and self.context.task_id is not None):
-            connection.send((m.GIVEN_BACK, [fields[0]]))
+        if self._leaving or (self._blocked and self.context.running is not None):
+            connection.send((m.GIVEN_BACK, [call.task_id]))
         else:
-            self.inbox.append((connection, (m.TASK, *fields)))
+            self.inbox.append((connection, m.TASK, call))
 
     def _on_reclaim(self, connection: Connection, most: int) -> None:
         connection.send((m.GIVEN_BACK, self._take_back(connection, most)))
 
     def _take_back(self, connection: Connection, most: int) -> list[bytes]:
         """Remove tasks of this caller that have not started, newest first."""
-        kept: list[tuple[Connection, Message]] = []
+        kept: list[Arrived] = []
         taken: list[bytes] = []
         inbox = self.inbox
         while inbox:
             try:
-                item = inbox.pop()
+                arrived = inbox.pop()
             except IndexError:
                 break
-            if item[0] is connection and item[1][0] == m.TASK and len(taken) < most:
-                taken.append(item[1][1])
+            sender, code, call = arrived
+            if sender is connection and code == m.TASK and len(taken) < most:
+                taken.append(call.task_id)
             else:
-                kept.append(item)
+                kept.append(arrived)
         inbox.extendleft(kept)
         taken.reverse()
         return taken
@@ -181,13 +185,14 @@ class Worker:
         if self.groups.exist:
             self.groups.cancel(connection, task_id, recursive)
             return
-        for item in tuple(self.inbox):
-            if item[1][0] in (m.TASK, m.CALL) and item[1][1] == task_id:
+        for arrived in tuple(self.inbox):
+            _sender, code, call = arrived
+            if code in _CALLS and call.task_id == task_id:
                 with contextlib.suppress(ValueError):
-                    self.inbox.remove(item)
-                    if item[1][0] == m.CALL:
-                        self.client.tensors.look_back(item[1][_ARGUMENTS])
-                    connection.send(failed_reply(task_id, item[1][3], pickle_error(TaskCancelledError(TaskID(task_id)))))
+                    self.inbox.remove(arrived)
+                    if code == m.CALL:
+                        self.client.tensors.look_back(call.arguments)
+                    connection.send(failed_reply(task_id, call.num_returns, pickle_error(TaskCancelledError(TaskID(task_id)))))
                 return
         if self.executor.instance is not None:
             self.executor.cancel_running(task_id)
@@ -199,11 +204,8 @@ class Worker:
 
     def is_cancelled(self) -> bool:
         """Whether the call that the asking code belongs to was cancelled. Any thread."""
-        running = current_call.get()
-        if running is not None:
-            return running.canceled
-        task_id = self.context.task_id
-        return self.interrupts.is_cancelled(task_id) or isinstance(self.executor.final_errors.get(task_id), TaskCancelledError)
+        running = self.context.running
+        return running is not None and (running.canceled or self.interrupts.is_cancelled(running.task_id))
 
     def exit_actor(self) -> BaseException:
         """End the actor, for code of its own: no call begins any more, and running calls end. Returns the exception for that code to raise.
@@ -220,11 +222,11 @@ class Worker:
                 return AsyncioActorExit()
             return SystemExit(0) if running is None else final_error
         is_main = threading.get_ident() == self._thread
-        task_id = self.context.task_id
-        if is_main and task_id is not None:
-            self.executor.final_errors[task_id] = final_error
+        running_here = self.context.running
+        if is_main and running_here is not None:
+            running_here.final_error = final_error
         else:  # a method in a graph, or a thread that user code has started, where SystemExit prints no traceback
-            self.inbox.appendleft((self.client.node, (m.EXIT, *EXITED)))
+            self.inbox.appendleft((self.client.node, m.EXIT, EXITED))
             self.client.reactor.wake()
         return final_error if is_main else SystemExit(0)
 
@@ -259,8 +261,8 @@ class Worker:
         inbox = self.inbox
         reactor = self.client.reactor
         executor = self.executor
-        context = self.context
         note = self.recent.append
+        context = self.context
         reactor.guard.dismiss()
         self._thread = threading.get_ident()
         while True:
@@ -268,15 +270,15 @@ class Worker:
                 reactor.activity += 1
                 began = perf_counter()
                 try:
-                    connection, message = inbox.popleft()
+                    connection, code, fields = inbox.popleft()
                 except IndexError:  # the reading thread has taken it back
                     continue
-                self._serve(connection, message)
+                name = self._serve(connection, code, fields)
                 # POINT call served
                 ended = perf_counter()
-                if message[0] in _CALLS:
+                if code in _CALLS:
                     self.served += 1
-                    note((message[1], context.task_name, began, ended, context.resources if message[0] == m.TASK else None))
+                    note((fields.task_id, name, began, ended, context.resources if code == m.TASK else None))
                 end = executor.end
                 if end is not None:  # (a group may reset it meanwhile, and put a message into the inbox)
                     return self._leave(*end)
@@ -317,36 +319,38 @@ class Worker:
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
 
-    def _serve(self, connection: Connection, message: Message) -> None:
-        code = message[0]
+    def _serve(self, connection: Connection, code: int, fields: Any) -> str | None:
+        """Handle one message. Returns the name of a call, None for other messages."""
         executor = self.executor
         try:
-            # POINT main thread heard: message[0]
+            # POINT main thread heard: code
             if code == m.CALL:
                 if self.client.tensors.looks_ahead:
                     self._look_ahead()
-                executor.run_method(connection, *message[1:])
-            elif code == m.TASK:
-                executor.run_task(connection, *message[1:])
-            elif code == m.FUNCTION:
-                executor.add_code(message[1], message[2])
+                return executor.run_method(connection, fields)
+            if code == m.TASK:
+                return executor.run_task(connection, fields)
+            if code == m.FUNCTION:
+                executor.add_code(*fields)
             elif code == m.LEASED:
-                self._lease(*message[1:])
+                self._lease(*fields)
             elif code == m.ACTOR_START:
-                self._start_actor(*message[1:])
+                self._start_actor(*fields)
             elif code == m.GRAPH:
-                self._graph(connection, *message[1:])
+                self._graph(connection, *fields)
             elif code == m.EXIT:
-                executor.end = executor.end or (message[1], message[2])
+                executor.end = executor.end or fields
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
         except Exception as error:
+            message = (code, *fields)
             wrong = misfit(message)
             if wrong:
                 self.client.reactor.defer(lambda: connection.refuse(wrong))
             elif not self.client.fail_message(connection, message, error):
                 # Later messages rely on it.
                 self.end_with(fault_error(f"The handler of {message_name(code)}", error))
+        return None
 
     def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
         context = self.context
@@ -420,7 +424,7 @@ class Worker:
 
     def _give_back_all(self) -> None:
         """Give all tasks that have not started back to their senders."""
-        for connection in dict.fromkeys(item[0] for item in tuple(self.inbox) if item[1][0] == m.TASK):
+        for connection in dict.fromkeys(sender for sender, code, _call in tuple(self.inbox) if code == m.TASK):
             taken = self._take_back(connection, len(self.inbox))
             if taken:
                 connection.send((m.GIVEN_BACK, taken))
@@ -484,12 +488,12 @@ class Worker:
     def work(self) -> dict[str, Any]:
         """The running and finished calls of a worker, for observers. Any thread."""
         context, executor = self.context, self.executor
-        task_id = context.task_id
+        running = context.running
         epoch = time() - perf_counter()
         return {
-            "task_id": task_id or b"",
-            "task": (context.task_name or "") if task_id is not None else "",
-            "function": (context.function_name or "") if task_id is not None else "",
+            "task_id": running.task_id if running else b"",
+            "task": running.name if running else "",
+            "function": (running.function_name or "") if running else "",
             # Calls that run in groups, besides the first.
             "beside": list(self.groups.running),
             "actor_id": context.actor_id or b"",
@@ -498,7 +502,7 @@ class Worker:
             "groups": self.groups.exist,
             "named": dict(executor.named),
             "blocked": self._blocked > 0,
-            "queued": sum(message[1][0] in (m.CALL, m.TASK) for message in tuple(self.inbox)) + self.groups.queued(),
+            "queued": sum(code in _CALLS for _sender, code, _call in tuple(self.inbox)) + self.groups.queued(),
             "served": self.served,
             "recent": [(task, name, begin + epoch, end + epoch, held) for task, name, begin, end, held in list(self.recent)[-LISTED:]],
             "failures": list(executor.failures),

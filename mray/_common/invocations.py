@@ -1,0 +1,50 @@
+"""CALL and TASK, the two messages that ask a worker to run something, as records whose fields have names.
+
+They travel as plain tuples (see `mray._common.protocol`); the worker that is going to run one makes the record of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+
+class MethodInvocation(NamedTuple):
+    """CALL: a method of the actor."""
+
+    task_id: bytes
+    method: str
+    num_returns: int
+    #: The form of ``payload``, the positional and keyword arguments: pickled, or the segment that they lie in.
+    form: int
+    payload: Any
+    #: Refs inside the arguments, with their owners.
+    refs: list[tuple[bytes, str]] | None
+    #: The values of refs that are arguments themselves: form, payload, and of what lies elsewhere the object's id and its owner.
+    arguments: list[tuple[Any, ...]] | None
+    options: dict[str, Any] | None
+
+
+class TaskInvocation(NamedTuple):
+    """TASK: a function; fields of the same name are as in `MethodInvocation`."""
+
+    task_id: bytes
+    function_id: bytes
+    num_returns: int
+    form: int
+    payload: Any
+    refs: list[tuple[bytes, str]] | None
+    arguments: list[tuple[Any, ...]] | None
+    options: dict[str, Any] | None
+    #: The function's qualified name.
+    name: str
+
+
+Invocation = MethodInvocation | TaskInvocation
+_Record = TypeVar("_Record", MethodInvocation, TaskInvocation)
+
+
+def read(record: type[_Record], fields: tuple[Any, ...]) -> _Record:
+    """The record of a message, from the fields behind its code. TypeError when there are more or less of them than there should be."""
+    if len(fields) != len(record._fields):
+        raise TypeError(f"{record.__name__} has {len(record._fields)} fields, not {len(fields)}")
+    return tuple.__new__(record, fields)
