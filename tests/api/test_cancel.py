@@ -363,6 +363,35 @@ def test_children_of_children_too(ray_session, parent, marks, eventually):
     eventually(lambda: "interruptedchild" in marks())
 
 
+def test_children_are_interrupted_once(ray_session, marks, tmp_path, eventually):
+    """The parent's end comes while they clean up."""
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    def child(path):
+        try:
+            mark(path, "child")
+            while True:
+                time.sleep(0.01)
+        finally:
+            mark(path, "interrupted")
+            time.sleep(1)
+            mark(path, "cleaned")
+
+    @ray.remote(num_cpus=0)
+    def parent(path):
+        try:
+            ray.get(child.remote(path))
+        finally:
+            time.sleep(0.3)
+
+    ref = parent.remote(marks.path)
+    eventually(lambda: "child" in marks())
+    ray.cancel(ref)
+    assert cancelled(ray, ref)
+    eventually(lambda: "cleaned" in marks())
+
+
 def test_without_recursion_children_go_on(ray_session, parent, marks, tmp_path, eventually):
     ray = ray_session
     gate = tmp_path / "gate"

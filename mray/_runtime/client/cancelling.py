@@ -104,10 +104,11 @@ class Cancelling:
             if connection is not None and call.task_id in connection.calls:
                 connection.send((m.CANCEL, call.task_id, force, recursive))
 
-    def cancel_children(self, task_id: bytes) -> None:
-        """Cancel every unanswered call that this task has made."""
+    def cancel_children(self, task_id: bytes, again: bool = True) -> None:
+        """Cancel every unanswered call that this task has made; one that was cancelled before only if it is to be interrupted `again`."""
         for call in [call for call in self._outstanding() if call.parent == task_id]:
-            self.cancel_call(call, False, True)
+            if again or call.retries != CANCELLED:
+                self.cancel_call(call, False, True)
 
     def _outstanding(self) -> Iterator[Call]:
         yield from self._arguments.waiting
@@ -198,7 +199,7 @@ class Interrupts:
         """Cancel calls that an interrupted task has made since its children were cancelled. Main thread."""
         if self._named.get(task_id):
             with self._client.lock:
-                self._cancelling.cancel_children(task_id)
+                self._cancelling.cancel_children(task_id, again=False)
 
     def _is_wanted(self) -> bool:
         """Whether the SIGINT that has come is for the task that runs now. Main thread, in the handler."""

@@ -126,7 +126,7 @@ class Executor:
             raise dependency_error(error) from None
 
     def arguments_on_main(self, connection: Connection, call: Invocation) -> tuple[Any, Any]:
-        """As `arguments`, on the main thread, where one call runs: objects of its caller are borrowed without a message, until the reply."""
+        """As `arguments`, on the main thread, where one call runs: its caller's objects are borrowed without a message, until the reply."""
         borrowing = self.client.borrowing
         borrowing.caller = connection
         try:
