@@ -13,7 +13,7 @@ import pytest
 
 from tests.api.conftest import program_environment
 
-pytestmark = pytest.mark.processes("what one process prints needs no way to it; tests/local shows that it is printed")
+pytestmark = pytest.mark.processes("what one process prints needs no way to it; tests/engines/local shows that it is printed")
 
 #: Off a terminal mray prints the lines as they were written, unless it is told otherwise.
 PREFIX = {"MRAY_LOG_PREFIX": "1"}

@@ -30,7 +30,7 @@ def drawings(text, name):
     return [(match[1], int(match[2])) for match in re.finditer(rf"([^\r\n]*{name}): +(\d+)%", plain(text))]
 
 
-@pytest.mark.processes("bars of one process are drawn where they are made; tests/local shows it")
+@pytest.mark.processes("bars of one process are drawn where they are made; tests/engines/local shows it")
 def test_bars_of_tasks_are_drawn_by_the_driver_under_the_workers_pid(run_program):
     done = run_program(
         START

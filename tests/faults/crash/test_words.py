@@ -18,8 +18,8 @@ import pytest
 
 import mray
 from mray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError, RayError, RuntimeEnvSetupError, WorkerCrashedError
-from tests.crash.conftest import Run
-from tests.crash.torn_program import close_all
+from tests.faults.crash.conftest import Run
+from tests.faults.crash.torn_program import close_all
 
 TORN = Path(__file__).with_name("torn_program.py")
 

@@ -21,7 +21,7 @@ from mray._runtime.observe.observer import parent_of
 from mray._runtime.session import address as addresses
 
 MARK = "MRAY_CRASH_MARK"
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 #: A driver with an actor, an object and a task that never ends; it waits for the task and says what it gets.
 DRIVER = """

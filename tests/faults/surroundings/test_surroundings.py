@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.surroundings.users import ALONE_ID, NOBODY, as_root_beside_nobody, needs_root
+from tests.faults.surroundings.users import ALONE_ID, NOBODY, as_root_beside_nobody, needs_root
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("program.py")
 #: Seconds after which what should come about counts as never coming about.
 PATIENCE = 60.0
@@ -64,8 +64,8 @@ INSIDE = {
     "in_a_host_program_without_an_interpreter": f"RaySystemError: System error: {NO_INTERPRETER} no Python interpreter of this version:",
     "in_a_host_program_with_the_interpreter_of_another_version": "RaySystemError: System error: mray starts its processes with",
     "in_a_frozen_program": f"RaySystemError: System error: {NO_INTERPRETER} a frozen application:",
-    "with_gevent": "RaySystemError: System error: gevent has put its own in the place of Python's socket (monkey patching)",
-    "with_eventlet": "RaySystemError: System error: eventlet has put its own in the place of Python's socket (monkey patching)",
+    "with_gevent": "RaySystemError: System error: gevent has replaced Python's socket (monkey patching)",
+    "with_eventlet": "RaySystemError: System error: eventlet has replaced Python's socket (monkey patching)",
     "in_a_forked_child": "well",
     "in_a_spawned_child": "well",
 }

@@ -1,7 +1,7 @@
 """The runner of the crash matrix: brings a row about, does from outside what is to be done from outside, and sees what is left.
 
 In the process of the tests, which never has a session itself. Drivers are forked from a nursery, so that none pays for its imports
-(see `tests.crash.matrix_program`). One driver's session serves many rows: that a worker's death leaves it usable is the very point.
+(see `tests.faults.crash.matrix_program`). One driver's session serves many rows: that a worker's death leaves it usable is the very point.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 
 import pytest
 
-from tests.crash.harm import GO, OBEYED, ORDERS
+from tests.faults.crash.harm import GO, OBEYED, ORDERS
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 #: Seconds after which what should come about counts as never coming about.
 PATIENCE = 60.0
 #: Manners that end a process at once, and those that leave a process alive and of no use.
@@ -125,7 +125,7 @@ class Nursery:
         variables = {**os.environ, **environment}
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from tests.crash.matrix_program import main; main()"],
+            [sys.executable, "-c", "from tests.faults.crash.matrix_program import main; main()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables, cwd="/",
         )  # fmt: skip
 

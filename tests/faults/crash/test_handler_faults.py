@@ -16,7 +16,7 @@ import pytest
 
 from mray._common import messages as m
 from mray._common.protocol import MESSAGES
-from tests.crash.conftest import Run
+from tests.faults.crash.conftest import Run
 from tests.full import some
 
 PROGRAM = Path(__file__).with_name("faults_program.py")

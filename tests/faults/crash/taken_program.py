@@ -25,7 +25,7 @@ from mray._runtime.session import session
 from mray.experimental.channel.shared_memory_channel import Channel
 from mray.util import collective, state
 from mray.util.testing import reset
-from tests.crash.taken import INTERPRETER, TAKERS, interpreter_of, sessions_of_this_program
+from tests.faults.crash.taken import INTERPRETER, TAKERS, interpreter_of, sessions_of_this_program
 
 #: Nothing waits so long, on however busy a machine.
 PATIENCE = 45.0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.taken import RIGHTS, ROWS, Row
+from tests.faults.crash.taken import RIGHTS, ROWS, Row
+from tests.faults.surroundings.users import NOBODY, NOBODY_ID, as_root_beside_nobody
 from tests.full import some
-from tests.surroundings.users import NOBODY, NOBODY_ID, as_root_beside_nobody
 
 PROGRAM = Path(__file__).with_name("taken_program.py")
 

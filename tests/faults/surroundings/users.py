@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.full import FULL
 
-PACKAGE = Path(__file__).resolve().parents[2] / "mray"
+PACKAGE = Path(__file__).resolve().parents[3] / "mray"
 
 #: Who reads the wall clock, and what it is shown for.
 SHOWN = {

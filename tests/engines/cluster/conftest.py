@@ -21,7 +21,7 @@ import pytest
 
 from mray.pytest_plugin.leaks import Belongings, assert_nothing_left, is_foreign
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 SHARED_MEMORY = Path("/dev/shm")
 #: Seconds that processes may take to be gone.
 PATIENCE = 60.0

@@ -5,7 +5,7 @@
 
 A driver starts a session, plays the rows that it is asked for, one after the other, and reports what whoever waited got, and whether
 everything else still works. To play a row is to bring the *seat*, a process of the session, into the phase; what happens there is the
-runner's business (see `tests.crash.harm`).
+runner's business (see `tests.faults.crash.harm`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from typing import Any
 import mray as ray
 from mray._api.current import current_backend
 from mray._objects.serializer import Serialized
-from tests.crash import harm
-from tests.crash.harm import Keepsake, Traveller, point
+from tests.faults.crash import harm
+from tests.faults.crash.harm import Keepsake, Traveller, point
 
 CPUS, GPUS = 4, 2
 LARGE = 1 << 20

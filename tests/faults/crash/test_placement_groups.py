@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.test_persistent import Scene
+from tests.faults.crash.test_persistent import Scene
 
 #: Waits for a group that has no room yet, in both ways, while somebody kills the node.
 WAITING = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import small_places
+from tests.faults.crash import small_places
 
 PROGRAM = Path(__file__).with_name("full_disk_program.py")
 pytestmark = pytest.mark.timeout(400)  # many attempts in one program

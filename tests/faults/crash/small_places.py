@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 SHM = "/dev/shm"
 _WAYS = (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount"))
 

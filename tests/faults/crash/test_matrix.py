@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.crash.matrix import ALL, EXCLUDED, MANNERS, PHASES, ROWS, Row, Told, covering
-from tests.crash.matrix_scene import Drive, Nursery, is_gone, until
+from tests.faults.crash.matrix import ALL, EXCLUDED, MANNERS, PHASES, ROWS, Row, Told, covering
+from tests.faults.crash.matrix_scene import Drive, Nursery, is_gone, until
 from tests.full import FULL
 
 
@@ -32,7 +32,7 @@ class Shared:
 
     def get(self) -> Drive:
         if self.drive is None:
-            self.drive = Drive(self._nursery, "numpy", "tests.crash.matrix_program")
+            self.drive = Drive(self._nursery, "numpy", "tests.faults.crash.matrix_program")
             self.drive.ask("prepare")
         return self.drive
 

@@ -20,7 +20,7 @@ from mray._ipc.connection import connect, encode
 from mray._ipc.frames import decode_message
 from mray._ipc.introductions import NODE, NODE_SOCKET
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 #: What unknown peers say first.
 PROTOCOL_ERROR = {

@@ -12,7 +12,7 @@ import pytest
 
 from mray.examples import cluster as example
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 #: How many machines the example has found, in what it prints.
 MACHINES = re.compile(r"replicas on (\d) machine\(s\)")
 

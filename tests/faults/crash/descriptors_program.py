@@ -27,7 +27,7 @@ import mray._backends.native
 import mray._runtime.session.session as session
 import mray.dag
 from mray._api.current import current_backend
-from tests.crash.refusals import OPENING, refuse
+from tests.faults.crash.refusals import OPENING, refuse
 
 LARGE = 1 << 20
 #: Bytes of shared memory for objects, and of those that do not all fit.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import small_places
-from tests.crash.full_memory_program import SCENES, WITH_TORCH
+from tests.faults.crash import small_places
+from tests.faults.crash.full_memory_program import SCENES, WITH_TORCH
 from tests.full import full
 
 PROGRAM = Path(__file__).with_name("full_memory_program.py")

@@ -23,9 +23,9 @@ from mray._ipc.reaper import SESSION_VARIABLE, session_of
 from mray._ipc.segment import Segment, open_read_only
 from mray._runtime.observe.observer import all_sessions
 from mray.cli import doctor
-from tests.surroundings.users import ATTACKER_ID, NOBODY, as_root_beside_nobody, attacked, needs_root
+from tests.faults.surroundings.users import ATTACKER_ID, NOBODY, as_root_beside_nobody, attacked, needs_root
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("program.py")
 SHM = Path("/dev/shm")
 #: What an observer of our own says first to a node; and what anybody may ask a process.

@@ -47,7 +47,7 @@ def diamond():
 
 def globals_of_module():
     """This module's own globals, from a class that travels by value."""
-    import tests.local.test_graph_interleavings as module
+    import tests.engines.local.test_graph_interleavings as module
 
     return vars(module)
 

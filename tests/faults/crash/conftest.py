@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 MARK = "MRAY_CRASH_MARK"
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("program.py")
 #: Seconds after which what should come about counts as never coming about.
 PATIENCE = 60.0

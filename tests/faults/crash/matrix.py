@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tests.crash.harm import EXIT_CODE, MESSAGE
+from tests.faults.crash.harm import EXIT_CODE, MESSAGE
 
 PHASES = (
     "pickle_argument", "unpickle_argument", "run", "pickle_result", "unpickle_result", "put", "get", "view", "spill", "construct",
