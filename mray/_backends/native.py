@@ -305,7 +305,7 @@ class NativeBackend(PlacementCalls, Backend):
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         client = self.client
         if type(ref._entry) is not client.entry:
-            raise TypeError(f"No owner found for object {ref}: {why_unknown(ref._entry)}.")
+            raise TypeError(f"No owner found for object {ref}: {why_unknown(ref)}.")
         client.cancelling.cancel(ref, force, recursive)
 
     # ------------------------------------------------------------------------------------ actors
@@ -420,7 +420,8 @@ class NativeBackend(PlacementCalls, Backend):
         call, returned = _new_call(client, task_id, method.name, num_returns, options, handle)
         call.handle = handle._token
         call.parent = self._context.task_id
-        client.arguments.pack(call, args, kwargs or None, method.name, handle._blueprint)
+        blueprint = handle._blueprint
+        client.arguments.pack(call, args, kwargs or None, method.name, blueprint)
         if call.arguments is not None:
             warn_if_sent_back(call.arguments, handle)
         with client.lock:
@@ -428,8 +429,8 @@ class NativeBackend(PlacementCalls, Backend):
             if caller is None:
                 check_session(handle)
                 caller = client.actors.of(actor_id)
-                caller.class_name = handle._blueprint.class_name
-                caller.learn(handle.__actor_options__, handle._blueprint.is_async)
+                caller.class_name = blueprint.class_name
+                caller.learn(handle.__actor_options__, blueprint.is_async)
             if options is not None or caller.needs_check:
                 if caller.is_full():
                     raise PendingCallsLimitExceeded(

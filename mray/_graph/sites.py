@@ -71,7 +71,7 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     `actors`: endpoint -> the handle of its actor.
     """
     own = look()
-    processes = {endpoint: host.actor_process(actors[endpoint]._id.hex()) for endpoint in asked if endpoint != DRIVER}
+    processes = {endpoint: host.actor_process(actors[endpoint].__actor_outline__().key) for endpoint in asked if endpoint != DRIVER}
     found = {DRIVER: own, **_ask(host, actors, processes, own)}
     known = {gpu.uuid for gpu in own.gpus}
     everybodys = {gpu.uuid for site in found.values() for gpu in site.gpus}
@@ -103,7 +103,7 @@ def _ask(host: GraphHost, actors: Mapping[str, Any], processes: Mapping[str, str
         host.wait_until(lambda: all(pending.done() for pending in pendings.values()), None)
         return {endpoint: pickle.loads(pending.result()) for endpoint, pending in pendings.items()}
     except Exception as error:
-        raise_death(host, {actors[endpoint]._id.hex(): process for endpoint, process in processes.items()}, error)
+        raise_death(host, {actors[endpoint].__actor_outline__().key: process for endpoint, process in processes.items()}, error)
         raise
 
 

@@ -117,8 +117,9 @@ class Entry(Holder):
             self.waiters = None
 
 
-def why_unknown(entry: Entry | None) -> str:
+def why_unknown(ref: ObjectRef) -> str:
     """Why a ref is of no use whose entry is not of this session."""
+    entry: Entry | None = ref._entry
     return Entry.ended if entry is None else entry.ended
 
 

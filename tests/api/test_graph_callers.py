@@ -365,7 +365,7 @@ def test_a_report_tells_of_several_steps_and_of_ordinary_calls(ray_session, acto
     (tmp_path / "go").touch()
     assert ref.get() == str(tmp_path / "go")
     busy = a.wait_for.remote(str(tmp_path / "later"))
-    eventually(lambda: "waits for the input from the caller (READ), but its main thread is busy with something else" in graph.report())
+    eventually(lambda: "waits for the input from the caller (READ), but its main thread is busy with other work" in graph.report())
     (tmp_path / "later").touch()
     ray_session.get(busy)
     assert "busy" not in graph.report()

@@ -171,7 +171,7 @@ class LocalBackend(Backend):
 
     @_holding_token
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
-        if all(ref._entry is not None and ref._entry.form is not None for ref in refs):
+        if all((entry := ref._entry) is not None and entry.form is not None for ref in refs):
             self.run_token.pause()
         return self._here().get(refs, timeout, through_host)
 

@@ -32,7 +32,7 @@ def allocate(
 
     `workers`: the handles of its functions' actors; `invited`: its communicators.
     """
-    actors = {endpoint: workers[endpoint]._id.hex() if endpoint in workers else endpoint for endpoint in plan.graph.actors}
+    actors = {endpoint: workers[endpoint].__actor_outline__().key if endpoint in workers else endpoint for endpoint in plan.graph.actors}
     made = Allocation(host, plan, actors, workers)
     segment = Segment.create(made.prefix, plan.size, offer=True)
     try:

@@ -13,7 +13,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
+from itertools import compress, count
 from time import monotonic
 from types import CodeType
 from typing import Any
@@ -291,7 +291,7 @@ class Client(Owner):
         own = self.entry
         for ref, entry in zip(refs, entries, strict=True):
             if type(entry) is not own:
-                raise ValueError(f"Ray objects whose owner is unknown: {ref}: {why_unknown(entry)}.")
+                raise ValueError(f"Ray objects whose owner is unknown: {ref}: {why_unknown(ref)}.")
         if timeout is not None:
             self.borrowing.revive_all(entries)  # which counts as waiting
         for entry in entries:
@@ -439,11 +439,12 @@ class Client(Owner):
         self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None
     ) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """As `wait`, where some refs are of no session or of an ended one: they are never ready."""
-        known = [ref for ref in refs if type(ref._entry) is self.entry]
+        are_known = [type(ref._entry) is self.entry for ref in refs]
+        known = list(compress(refs, are_known))
         if len(known) < num_returns:
-            stranger = next(ref for ref in refs if type(ref._entry) is not self.entry)
+            stranger = refs[are_known.index(False)]
             others = f" Of these refs {len(known)} can be ready." if len(refs) > 1 else ""
-            raise ValueError(f"Ray object whose owner is unknown: {stranger}: {why_unknown(stranger._entry)}.{others}")
+            raise ValueError(f"Ray object whose owner is unknown: {stranger}: {why_unknown(stranger)}.{others}")
         ready = set(self.wait(known, num_returns, timeout)[0])
         return [ref for ref in refs if ref in ready], [ref for ref in refs if ref not in ready]
 

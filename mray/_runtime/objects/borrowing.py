@@ -272,7 +272,7 @@ class Borrowing:
     def check(self, ref: ObjectRef) -> None:
         """ValueError for a ref of another session."""
         if type(ref._entry) is not self._owner.entry:
-            raise ValueError(f"Ray object whose owner is unknown: {ref}: {why_unknown(ref._entry)}.")
+            raise ValueError(f"Ray object whose owner is unknown: {ref}: {why_unknown(ref)}.")
 
     def export(self, ref: ObjectRef) -> str:
         """Let other processes ask for the object; returns its owner."""

@@ -502,18 +502,17 @@ class TensorStore:
         """
         deadline = None if not timeout or timeout < 0 else monotonic() + timeout
         fetches: dict[bytes, Fetch] = {}
-        for ref in refs:
-            entry = ref._entry
-            if entry.form == m.TENSORS and ref.binary() not in fetches:
+        objects = [(ref.binary(), ref._entry) for ref in refs]
+        for object_id, entry in objects:
+            if entry.form == m.TENSORS and object_id not in fetches:
                 self._check_get(entry, through_host)
-                fetches[ref.binary()] = self.begin(ref.binary(), entry.payload, through_host=through_host, for_get=True)
+                fetches[object_id] = self.begin(object_id, entry.payload, through_host=through_host, for_get=True)
         found: list[Any] = []
-        for ref in refs:
-            entry = ref._entry
+        for object_id, entry in objects:
             if entry.form != m.TENSORS:
                 found.append(value_of(entry))
                 continue
-            fetch = fetches[ref.binary()]
+            fetch = fetches[object_id]
             try:
                 tensors = self.tensors_of(fetch, None if deadline is None else max(0.0, deadline - monotonic()))
             except GetTimeoutError:
