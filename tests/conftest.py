@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import os
@@ -53,6 +54,36 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+# ----------------------------------------------------------------------------------------------- sessions
+#: Fixtures of tests that start sessions in this process.
+STARTERS = frozenset({"fresh", "ray_session", "session"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Nodes are forked from a process that has imported what they need, which is most of a session's price: as by mray's plugin.
+
+    Nodes of programs are started by exec, and so are those of tests that have changed the environment otherwise than by settings. The
+    template is there before a test counts its belongings.
+    """
+    if os.environ.get("MRAY_TEST_ENGINE", "mray") != "mray" or STARTERS.isdisjoint(getattr(item, "fixturenames", ())):
+        return
+    if SharedSession.running:  # its end is compared with what was there at its start
+        return
+    from mray._common import settings
+    from mray._runtime.processes import line_coverage, template
+
+    if settings.POINTS.get() or line_coverage.request({}) is not None:
+        return
+    if template.current is None:
+        template.current = template.Template()
+        item.config.add_cleanup(template.current.close)
+    folder = os.path.join(os.environ["MRAY_TMPDIR"], "template")
+    with contextlib.suppress(OSError):
+        os.makedirs(folder, exist_ok=True)
+        template.current.prepare(folder)
 
 
 # ------------------------------------------------------------------------------------------------ waiting

@@ -110,6 +110,8 @@ def _run_template(options: dict[str, Any]) -> int:
     for name in ("mray._runtime.node.node", "mray._runtime.processes.zygote"):
         importlib.import_module(name)
     _load_worker_main(options)
+    if options["numpy"]:
+        importlib.import_module("numpy")
     return template.serve(_run_node)  # type: ignore[no-any-return]
 
 

@@ -11,11 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.only("mray")
 
-
-@pytest.fixture
-def session(init):
-    """A session whose workers start with torch imported, if it is installed."""
-    return init(num_cpus=4, preload=["torch"] if importlib.util.find_spec("torch") else [])
+PRELOAD = ["torch"] if importlib.util.find_spec("torch") else []
 
 
 def example(name: str):
@@ -27,18 +23,18 @@ def assert_measured(comparison) -> None:
         assert 0 < latency.median <= latency.p99
 
 
-def test_hello_world_runs(session):
+def test_hello_world_runs(ray_session):
     assert_measured(example("hello_world").compare(executions=5))
 
 
-def test_the_image_pipeline_makes_the_picture_of_the_edges(session, tmp_path):
+def test_the_image_pipeline_makes_the_picture_of_the_edges(ray_session, tmp_path):
     picture = tmp_path / "edges.ppm"
     assert_measured(example("image_pipeline").compare(executions=2, result=picture))
     assert picture.read_bytes().startswith(b"P6\n")
 
 
 @pytest.mark.parametrize("clients", [1, 20])
-def test_the_server_answers_every_client(session, clients):
+def test_the_server_answers_every_client(ray_session, clients):
     assert_measured(example("asyncio_server").compare(requests=100, clients=clients))
 
 
@@ -56,24 +52,24 @@ def test_a_request_that_fails_does_not_disturb_the_others():
 
 
 @pytest.mark.parametrize("stages", [2, 4])
-def test_pipeline_parallel_inference_is_that_of_the_whole_model(session, stages):
+def test_pipeline_parallel_inference_is_that_of_the_whole_model(ray_session, stages):
     pytest.importorskip("torch")
     assert_measured(example("pipeline_parallel").compare(executions=2, stages=stages))
 
 
 @pytest.mark.parametrize("shards", [2, 3])
-def test_tensor_parallel_products_are_those_of_the_whole_weights(session, shards):
+def test_tensor_parallel_products_are_those_of_the_whole_weights(ray_session, shards):
     pytest.importorskip("torch")
     assert_measured(example("tensor_parallel").compare(executions=2, shards=shards))
 
 
 @pytest.mark.parametrize("actors", [2, 3])
-def test_data_parallel_training_is_training_on_the_whole_batch(session, actors):
+def test_data_parallel_training_is_training_on_the_whole_batch(ray_session, actors):
     pytest.importorskip("torch")
     assert_measured(example("data_parallel").compare(steps=2, actors=actors))
 
 
-def test_the_check_of_the_pipeline_notices_a_wrong_layer(session):
+def test_the_check_of_the_pipeline_notices_a_wrong_layer(ray_session):
     torch = pytest.importorskip("torch")
     pipeline = example("pipeline_parallel")
     micro_batch = torch.zeros(1, pipeline.TOKENS, pipeline.WIDTH)
@@ -84,7 +80,7 @@ def test_the_check_of_the_pipeline_notices_a_wrong_layer(session):
         pipeline.check([other], [one])
 
 
-def test_the_check_of_the_training_notices_unequal_replicas(session):
+def test_the_check_of_the_training_notices_unequal_replicas(ray_session):
     pytest.importorskip("torch")
     import mray
 

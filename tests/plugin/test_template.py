@@ -27,6 +27,9 @@ COMMON = """
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 """
 TESTS = """
+    import sys
+
+    import numpy
     import pytest
     from common import *
 
@@ -56,6 +59,18 @@ TESTS = """
         templates.append(parent(node()))
         assert templates[0] == templates[-1] != os.getpid()
         check("OF_THIS_TEST", None)
+
+    @pytest.fixture
+    def no_spinning(monkeypatch):
+        monkeypatch.setenv("MRAY_SPIN", "0")
+
+    def test_another_setting_of_ours(no_spinning, mray_fresh):
+        assert parent(node()) == templates[0]
+        check("MRAY_SPIN", "0")
+
+    def test_numpy_is_there_if_the_driver_has_it(mray_fresh):
+        assert parent(node()) == templates[0]
+        assert mray.get(mray.remote(lambda: "numpy" in sys.modules).remote())
 
     @pytest.mark.parametrize("number", range(3))
     def test_another_environment(changed, mray_fresh, number):
@@ -100,7 +115,7 @@ def test_sessions_are_forked_from_a_template_as_long_as_they_inherit_the_same(tm
     environment["PYTHONPATH"] = str(REPOSITORY)
     words = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "mray.pytest_plugin", "--mray-cpus=2"]
     done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert "12 passed" in done.stdout, done.stdout + done.stderr
+    assert "14 passed" in done.stdout, done.stdout + done.stderr
     for pid in (tmp_path / "templates").read_text().split():
         assert not _lives(int(pid))
 

@@ -1,7 +1,7 @@
 """A process that nodes are forked from: for a driver that starts one session after the other, such as a run of tests.
 
 Most of a session's start is an interpreter that imports the modules of node and workers. A template has imported them, and forks each node
-with them; the node forks its zygote, as always.
+with them; the node forks its zygote, as always. Numpy is among them if the driver has it: it costs a worker a tenth of a second.
 
 ::
 
@@ -14,9 +14,9 @@ A session is as fresh as any other: no session has ever run in the template, whi
 zygote's). It differs in two things. The template is the node's parent, so the node watches its driver by a pidfd that it gets; and
 the processes of all these sessions hash strings alike, since the interpreter was started once.
 
-A process also inherits its environment, module paths, limits, affinity, priority and umask. A template is used only while all of these are
-as they were when the template started (`_inherited`); where they are not, the node is started by exec as usual. The template ends when its
-driver closes it or dies; sessions that it has started go on.
+A process also inherits its environment, module paths, limits, affinity, priority and umask. A template is used only while all of these,
+most settings of mray apart, are as they were when the template started (`_inherited`); where they are not, the node is started by exec as
+usual. The template ends when its driver closes it or dies; sessions that it has started go on.
 
 In the driver; `serve` in the template.
 """
@@ -35,6 +35,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mray._common import settings
 from mray._ipc import process as processes
 from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
@@ -47,8 +48,12 @@ NODE_DRIVER = 5
 _FORK, _REAP = "fork", "reap"
 #: Bytes of a session's directory, which takes the place of this many others in the environment that the kernel shows.
 _DIRECTORY_ROOM = 256
-#: Variables that change from test to test and that mray does not read; sessions get them all the same.
-_PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE})
+#: Settings that processes begin with. All others are read when asked for, so a template may have begun with others than a session.
+_OF_THE_BEGINNING = (settings.POINTS, settings.AS_RAY)
+#: Variables that change from test to test, and that a template has made nothing of as it began. Sessions get them all the same.
+_PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE}).union(
+    *((each.name, each.ray) for each in settings.ALL.values() if each not in _OF_THE_BEGINNING)
+)
 #: Limits, by number, that processes inherit.
 _LIMITS = range(16)
 
@@ -145,7 +150,7 @@ class Template:
             self.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, OPTIONS))
-            write_options(folder, {"graphs": "mray._graph" in sys.modules})
+            write_options(folder, {name: module in sys.modules for name, module in (("graphs", "mray._graph"), ("numpy", "numpy"))})
             self._running = _Running(folder, os.environ, inherited)
 
     def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
