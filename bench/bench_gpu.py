@@ -54,7 +54,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured in one process, and how it is judged."""
+    """Measurements in one process, and their limits."""
 
     key: str
     title: str
@@ -145,7 +145,7 @@ def nccl(figures: Figures) -> Iterator[Line]:
     yield Line("  send while computing, overlapped", *values, f"{without / with_overlap:.2f}x", "correct", True)
 
 
-#: What device and host may differ by between two places of a run that leaks nothing: pages, and what allocators keep.
+#: Differences of device and host memory between two places of a run without leaks: pages, and memory that allocators keep.
 DEVICE_NOISE, HOST_NOISE = 8 << 20, 8 << 20
 
 
@@ -153,7 +153,7 @@ def shapes(figures: Figures) -> Iterator[Line]:
     messages = figures["messages"]
     for key, noise in (("device", DEVICE_NOISE), ("host", HOST_NOISE)):
         samples = figures[key]
-        # What is warmed up with grows in the first parts; what leaks grows in the last as in any.
+        # Memory of the warm-up grows in the first parts; a leak grows in the last as in any.
         late = samples[-1] - samples[len(samples) // 2]
         slope = late / (messages / 2)
         whole = f"since the first {messages // len(samples)}: {size(samples[-1])}"

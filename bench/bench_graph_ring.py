@@ -55,12 +55,12 @@ class Answer:
 class TinyHost:
     """The least that graphs need of a process."""
 
-    def __init__(self, prefix: str, table: SessionTable, bells: dict[str, int], row: int, rows: int, process: str) -> None:
+    def __init__(self, prefix: str, table: SessionTable, doorbells: dict[str, int], row: int, rows: int, process: str) -> None:
         self.process = process
         self.prefix = prefix
         self.table = table
-        self.rows = {name: number for number, name in enumerate(bells)}
-        self.bells = bells
+        self.rows = {name: number for number, name in enumerate(doorbells)}
+        self.doorbells = doorbells
         self.spinner = Spinner(table, row, lambda: rows)
         self.service: GraphService | None = None
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
@@ -68,7 +68,7 @@ class TinyHost:
         self._state = row * ROW_WORDS + STATE
         table.words[self._state] = AWAKE
         self._epoll = select.epoll()
-        self._epoll.register(bells[process], select.EPOLLIN | select.EPOLLET)
+        self._epoll.register(doorbells[process], select.EPOLLIN | select.EPOLLET)
 
     def watch(self, sock: socket.socket) -> None:
         self._epoll.register(sock.fileno(), select.EPOLLIN)
@@ -76,7 +76,7 @@ class TinyHost:
     def ask_of(self, process: str) -> None:
         """Names stay."""
 
-    def group_doorbell(self, key: str, bells: Sequence[Doorbell]) -> None:
+    def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> None:
         return None
 
     def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
@@ -112,7 +112,7 @@ class TinyHost:
         return Answer(sock)
 
     def doorbell_of(self, process: str) -> Doorbell:
-        return Doorbell(self.bells[process], self.table, self.rows[process])
+        return Doorbell(self.doorbells[process], self.table, self.rows[process])
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None], _doing: str = "") -> Callable[[], None]:
         return lambda: None
@@ -168,7 +168,7 @@ class Cluster:
         self.prefix = f"/mray-bench{os.getpid()}-"
         self.names = [f"a{number}" for number in range(actors)]
         table = SessionTable.create(self.prefix + "table")
-        bells = {name: new_wakeup_fd() for name in ["driver", *self.names]}
+        doorbells = {name: new_wakeup_fd() for name in ["driver", *self.names]}
         self.pids = []
         sockets = {}
         for row, name in enumerate(self.names, 1):
@@ -176,7 +176,7 @@ class Cluster:
             pid = os.fork()
             if pid == 0:
                 try:
-                    actor_main(TinyHost(self.prefix, table, bells, row, actors + 1, name), theirs)
+                    actor_main(TinyHost(self.prefix, table, doorbells, row, actors + 1, name), theirs)
                 except KeyboardInterrupt:
                     pass
                 except BaseException:
@@ -188,7 +188,7 @@ class Cluster:
             theirs.close()
             self.pids.append(pid)
             sockets[name] = mine
-        self.host = TinyHost(self.prefix, table, bells, DRIVER_ROW, actors + 1, "driver")
+        self.host = TinyHost(self.prefix, table, doorbells, DRIVER_ROW, actors + 1, "driver")
         self.host.sockets = sockets
         for mine in sockets.values():
             self.host.watch(mine)

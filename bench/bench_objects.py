@@ -41,7 +41,7 @@ def test_put_of_an_array(benchmark: Any, size: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size // KIB}KiB")
 def test_plain_copy_of_an_array(benchmark: Any, size: int) -> None:
-    """What `put` is measured against."""
+    """The yardstick for `put`."""
     source, target = numpy.ones(size, dtype=numpy.uint8), numpy.zeros(size, dtype=numpy.uint8)
     benchmark(lambda: numpy.copyto(target, source))
 

@@ -1,4 +1,4 @@
-"""What looking on costs, as ratios within one run.
+"""The costs of observing, as ratios within one run.
 
     python bench/bench_trace.py [ROUNDS]
 

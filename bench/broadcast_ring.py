@@ -40,7 +40,7 @@ CHUNKS = 10
 CHUNK_BYTES = 32 << 10
 #: Flags of a chunk stand on cache lines of their own.
 FLAG_BYTES = 64
-#: What a worker is sent to make it end.
+#: The message that ends a worker.
 END = None
 
 
@@ -138,7 +138,7 @@ class Rings:
 
 
 def step(value: dict[str, Any]) -> int:
-    """What a worker makes of a message."""
+    """A worker's use of a message."""
     return len(value["requests"]) + value["step"]
 
 
@@ -150,7 +150,7 @@ class Worker:
 
 
 def message() -> dict[str, Any]:
-    """What a scheduler tells its workers: some 10 KB as a pickle."""
+    """A scheduler's message to its workers: some 10 KB as a pickle."""
     requests = [
         {"id": f"request-{number:08d}", "tokens": list(range(1000 * number, 1000 * number + 24)), "blocks": list(range(8)), "heat": 0.7}
         for number in range(68)

@@ -3,8 +3,8 @@
 python bench/cluster.py [--steps 300] [--rounds 7]
 
 Needs Ray beside mray in one environment. On each machine of the cluster a host (an actor of Ray) takes a value through two stages and back,
-many times, each step waiting for the one before. What a step costs, in four ways, is measured inside the host; the ways take turns, and
-the machines too, so that a busy machine disturbs all of them alike. The last rows are about the driver: what it costs to reach Ray through
+many times, each step waiting for the one before. The cost of a step, in four ways, is measured inside the host; the ways take turns, and
+the machines too, so that a busy machine disturbs all of them alike. The last rows are about the driver: the cost of reaching Ray through
 mray, by the same graph and the same actor.
 """
 
@@ -39,7 +39,7 @@ VALUES = {"a number": 1, "an array of 100 KB": np.zeros(12_500)}
 
 
 class Stage:
-    """What a value goes through."""
+    """The ways of a value."""
 
     def step(self, value: Any) -> Any:
         return value + 1

@@ -141,7 +141,7 @@ def report(rows: list[Row], samples: Samples) -> int:
 
 
 def demands(row: Row, engine: str, ratio: float | None, middle: float) -> tuple[str, str, str]:
-    """What this line must show, what it aims at, and whether it does."""
+    """The limit of this line, its aim, and whether it is met."""
     if engine == "mray" and row.limit is not None:
         return f"<{row.limit:g}", "0", "MISSED" if middle > row.limit else ""
     if engine == "memcpy" and row.of_memcpy is not None:

@@ -32,7 +32,7 @@ LEAST = 0.9
 
 # ----------------------------------------------------------------------------------------------- a driver that is told
 def works() -> dict[str, Callable[[], int]]:
-    """What a driver can be told to do; each does a little and says how many calls it was."""
+    """The loads of a driver; each runs a little and returns its number of calls."""
 
     class Echo:
         def echo(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Large numbers: sessions one after the other, actors at once, tasks in a queue, threads that call. What each costs, and what stays.
+"""Large numbers: sessions one after the other, actors at once, tasks in a queue, threads that call. Costs, and memory that stays.
 
     python bench/endurance.py sessions [--count 10000]    started and stopped, with a task in each
     python bench/endurance.py actors [--count 1000]       alive at once

@@ -1,4 +1,4 @@
-"""What a session of its own costs a test: a file of tests with mray's fixtures, and the same with Ray.
+"""The costs of a session for each test: a file of tests with mray's fixtures, and the same with Ray.
 
     python bench/fresh_sessions.py [--tests N] [--ray-python PATH] [--ray-tests N] [--rounds N]
 

@@ -12,7 +12,7 @@ from gpu_work import the_work
 
 
 class Member:
-    """What every actor of a measurement can be asked."""
+    """Methods of every actor of a measurement."""
 
     def __init__(self) -> None:
         self.work = the_work()

@@ -121,7 +121,7 @@ def run(graph: Any, count: int, in_flight: int = 1) -> list[Any]:
 
 @contextlib.contextmanager
 def forced(transport: str) -> Iterator[None]:
-    """What would go by CUDA IPC goes by `transport`, in graphs that are compiled meanwhile: on one GPU nothing else chooses it."""
+    """Edges that would use CUDA IPC use `transport`, in graphs that are compiled meanwhile: on one GPU it is never chosen by itself."""
     choose = resolve.select
 
     def select(*arguments: Any, **options: Any) -> str:
@@ -293,7 +293,7 @@ def pipeline(work: Work, scale: Scale) -> Figures:
 
 
 def copies(graph: Any) -> dict[str, int]:
-    """What its channels count of tensors of devices."""
+    """The counters of its channels about tensors of devices."""
     channels = graph.statistics()["channels"].values()
     return {name: sum(counts.get(name, 0) for counts in channels) for name in ("device_copied", "device_shared", "device_refused")}
 
@@ -382,18 +382,18 @@ def shapes(work: Work, scale: Scale) -> Figures:
 def deaths(work: Work, scale: Scale) -> Figures:
     """Rounds in which one end of an edge is killed; the free memory of the device after each."""
     with session(work):
-        witness = on_gpu(actors.Mortal, share=0.1)
+        survivor = on_gpu(actors.Mortal, share=0.1)
         # The first two rounds make what stays: contexts, pools.
-        rounds = [(death(witness, number), settled(witness)) for number in range(scale.rounds + 2)]
+        rounds = [(death(survivor, number), settled(survivor)) for number in range(scale.rounds + 2)]
     noticed = sorted({how for (how, _wrong), _free in rounds})
     wrong = sum(wrong for (_how, wrong), _free in rounds)
     return {"rounds": scale.rounds, "noticed": noticed, "wrong": wrong, "free": [free for _, free in rounds][1:], "total": work.memory()[1]}
 
 
-def death(witness: Any, number: int) -> tuple[str, int]:
+def death(survivor: Any, number: int) -> tuple[str, int]:
     """Kill the other end of an edge; as what it was noticed, and how many results were wrong."""
     other = on_gpu(actors.Mortal, share=0.5)
-    maker, taker = (other, witness) if number % 2 else (witness, other)
+    maker, taker = (other, survivor) if number % 2 else (survivor, other)
     wrong = 0
     with InputNode() as value:
         root = taker.take.bind(maker.make.bind(value))
@@ -411,12 +411,12 @@ def death(witness: Any, number: int) -> tuple[str, int]:
     raise RuntimeError("the death of an actor was not noticed")
 
 
-def settled(witness: Any) -> int:
+def settled(survivor: Any) -> int:
     """Free memory, once it grows no more: the context of a dead process goes a little later than the process."""
-    most = mray.get(witness.memory.remote())[0]
+    most = mray.get(survivor.memory.remote())[0]
     since = time.monotonic()
     while time.monotonic() - since < 0.3:
-        now = mray.get(witness.memory.remote())[0]
+        now = mray.get(survivor.memory.remote())[0]
         if now > most:
             most, since = now, time.monotonic()
         time.sleep(0.02)
@@ -424,7 +424,7 @@ def settled(witness: Any) -> int:
 
 
 def header(work: Work, _scale: Scale) -> Figures:
-    """What the figures were taken on."""
+    """The machine that the figures were taken on."""
     from mray._device.nccl import nccl_version, shares_gpus, version_name
 
     python, cpus = sys.version.split()[0], len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""What GPU edges are compared with: queues of torch.multiprocessing between two spawned processes, the same tensors, the same clock.
+"""The peers of GPU edges: queues of torch.multiprocessing between two spawned processes, the same tensors, the same clock.
 
 producer: makes a tensor, puts it          consumer: gets it, launches the kernel whose start is noted
           <- "again", once the other has noted it -

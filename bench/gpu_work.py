@@ -1,10 +1,10 @@
-"""What measurements and tests ask of a GPU, for CUDA (torch) and for pretended devices: making tensors, slow kernels, clocks, counters.
+"""The GPU work of measurements and tests, for CUDA (torch) and for pretended devices: making tensors, slow kernels, clocks, counters.
 
 Any process: it is imported by actors, too. `find_work()` is the one for this process's devices.
 
 The start of a kernel, as the host sees it (`Stamp`): the kernel is one thread that loads the first number of a tensor and stores it in a
 word of pinned host memory; the host polls that word. So no clocks have to be compared, and a kernel that starts before the tensor is
-complete stores a wrong number and is found out. What is measured is the time at which the word changes: the start of the kernel plus one
+complete stores a wrong number and is found out. The measured time is that of the word's change: the start of the kernel plus one
 load and one store over the bus, about a microsecond. The kernel is PTX, which the driver compiles; where it cannot, an asynchronous copy of
 four bytes takes its place.
 """
@@ -33,7 +33,7 @@ class Stamp(ABC):
 
     #: How it does that.
     method: str
-    #: What the kernel stores into.
+    #: The word that the kernel stores into.
     word: Any
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Work(ABC):
 
     #: Of the platform.
     name: str
-    #: What workers start with.
+    #: The environment that workers start with.
     preload: tuple[str, ...] = ()
 
     @abstractmethod

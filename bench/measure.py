@@ -321,7 +321,7 @@ def put_256m(ray: Any) -> list[float]:
     return put_array(ray, 256, 8)
 
 
-#: What may lie in memory, what is put there, and the size of an object, in MiB.
+#: The limit of memory, the total of objects, and the size of an object, in MiB.
 SPILL_LIMIT, SPILL_TOTAL, SPILL_ITEM = 512, 1536, 32
 
 

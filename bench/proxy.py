@@ -26,7 +26,7 @@ CHAIN = 20
 
 
 class CallPerOperation:
-    """What ray-proxy does there."""
+    """The counterpart in ray-proxy."""
 
     def __init__(self) -> None:
         self.numbers = itertools.count()

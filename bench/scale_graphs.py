@@ -26,7 +26,7 @@ import mray
 from mray.dag import InputNode, MultiOutputNode
 
 WORSE = 1.25
-#: What the medians of two equal runs may differ by.
+#: The tolerated difference between the medians of two equal runs.
 SLOWER = 1.1
 
 #: (shape, actors, whether they spin)
@@ -84,7 +84,7 @@ def main() -> int:
         rounds.append(both[0] | both[1])
 
     cores = len(os.sched_getaffinity(0))
-    crowded = min((size for size in sizes if size + 1 > cores), default=sizes[-1])
+    oversubscribed = min((size for size in sizes if size + 1 > cores), default=sizes[-1])
     missed = []
     for shape in shapes:
         print(f"{shape}, {cores} cores")
@@ -96,8 +96,9 @@ def main() -> int:
             if ratio > SLOWER:
                 missed.append(f"{shape} of {size}: spinning takes {ratio:.2f} times as long as sleeping")
         largest = sizes[-1]
-        growth = statistics.median(each[shape, largest, True] / largest / (each[shape, crowded, True] / crowded) for each in rounds)
-        print(f"  an actor of {largest} costs {growth:.2f} times what one of {crowded} does (at most {WORSE:g})")
+        of = [(each[shape, largest, True] / largest, each[shape, oversubscribed, True] / oversubscribed) for each in rounds]
+        growth = statistics.median(large / small for large, small in of)
+        print(f"  an actor of {largest} costs {growth:.2f} times what one of {oversubscribed} does (at most {WORSE:g})")
         if growth > WORSE:
             missed.append(f"{shape}: latency grows more than linearly")
     for what in missed:

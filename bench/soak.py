@@ -47,7 +47,7 @@ class Relay:
 
 
 class Tenth(NamedTuple):
-    """What one tenth of the executions came to; memory in MB (10^6 bytes)."""
+    """The figures of one tenth of the executions; memory in MB (10^6 bytes)."""
 
     median: float
     p99: float
@@ -69,7 +69,7 @@ def shared_memory(pids: list[int]) -> float:
 
 
 def values() -> list[Any]:
-    """What is sent, in turn."""
+    """The values that are sent, in turn."""
     record = {f"key-{number}": list(range(20)) for number in range(100)}
     sent: list[Any] = [number if number % 2 else f"text {number}" for number in range(64)]
     sent[8::8] = [record] * len(sent[8::8])

@@ -1,4 +1,4 @@
-"""What every test of the repository runs under: mray's own pytest plugin, and a little more.
+"""Fixtures of every test of the repository: mray's own pytest plugin, and a little more.
 
 * A test that hangs prints the stacks of all threads, and of all processes of its session, then fails, by `pytest-timeout`.
 * A test that leaves something behind fails: a process, a shared-memory name, a session directory, a file descriptor or

@@ -1,4 +1,4 @@
-"""What takes too long for every run of the tests: MRAY_TEST_FULL=1."""
+"""Parts of tests that take too long for every run: MRAY_TEST_FULL=1."""
 
 from __future__ import annotations
 

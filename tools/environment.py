@@ -68,8 +68,8 @@ class Environment:
     def require(self, name: str, *requirements: str, within: float | None = None) -> None:
         """See to it that `requirements` (arguments of ``pip install``) are installed.
 
-        `name` is the name of the stamp. Raises `InstallError`, also after `within` seconds (None: as long as it takes). What the package
-        itself requires counts as part of every requirement, so that an edited pyproject.toml is seen.
+        `name` is the name of the stamp. Raises `InstallError`, also after `within` seconds (None: as long as it takes). The package's own
+        requirements count as part of every requirement, so that an edited pyproject.toml is seen.
         """
         project = (ROOT / "pyproject.toml").read_bytes()
         wanted = hashlib.sha256(b"\0".join([project, sys.version.encode(), *(text.encode() for text in requirements)])).hexdigest()

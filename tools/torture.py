@@ -240,7 +240,7 @@ class Torture:
                 self.samples[name].append((private_bytes(pid), len(os.listdir(f"/proc/{pid}/fd"))))
 
     def judge(self) -> list[str]:
-        """What is wrong after the driver's end."""
+        """Problems after the driver's end."""
         wrong = []
         status = self.driver.returncode
         died = self.fatal in ("driver", "both")

@@ -1,8 +1,8 @@
-"""What a tortured driver does: threads that each run one small story after the other, and know what must come out of it.
+"""The work of a tortured driver: threads that each run one small story after the other, and know its right outcome.
 
 Started by `torture.py`, which kills processes meanwhile and notes whom in a file *before* it does. A story knows its answers beforehand
 (values are made from numbers); of errors it takes only those that a death explains, and the error must name a process that was killed.
-What is not so is a violation: the first one is printed with the last events, and ends the driver with status 1.
+Any other outcome is a violation: the first one is printed with the last events, and ends the driver with status 1.
 
     main thread: starts the threads, waits for the end, looks whether everything was given back
     thread n:    story, story, story ... each from its own random numbers (seed, n)
@@ -63,7 +63,7 @@ EVENTS = 300
 DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORTURE_DOOMED": "1"}}}
 #: Seconds that the node may take to say of somebody why it has ended.
 PATIENCE = 10.0
-#: What deaths explain; and what a fault of a worker's own does, which such an error tells (see `mray._ipc.faults`).
+#: Errors that deaths explain; and the error of a worker's own fault (see `mray._ipc.faults`).
 DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError, RaySystemError)
 FAULT = "raised at the point"
 
@@ -264,7 +264,7 @@ class Threaded:
 
 # ------------------------------------------------------------------------------------------- the driver
 class Torment:
-    """What the threads of this driver share."""
+    """The state that the threads of this driver share."""
 
     def __init__(self, folder: Path, seed: int, threads: int) -> None:
         self.folder = folder
@@ -885,7 +885,7 @@ STORIES = (
 
 # ------------------------------------------------------------------------------------------- the end
 def wait_for(torment: Torment, what: str, holds: Callable[[], object], seconds: float = 30.0) -> None:
-    """What was used is given back, soon."""
+    """Used resources are given back, soon."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

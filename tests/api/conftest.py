@@ -31,9 +31,9 @@ import pytest
 ENGINE = os.environ.get("MRAY_TEST_ENGINE", "mray")
 #: The module under test.
 MODULE = "ray" if ENGINE == "ray" else "mray"
-#: What makes `init` start this engine, in programs too.
+#: Variables that make `init` start this engine, in programs too.
 os.environ.update({"local": {"MRAY_BACKEND": "local"}, "mray-on-ray": {"MRAY_ADDRESS": "ray:local"}}.get(ENGINE, {}))
-#: What `ray_session` starts.
+#: Options of `ray_session`.
 SHARED = {"num_cpus": 4, "num_gpus": 2, "resources": {"custom": 2}}
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Modules that tests use as attributes of the module under test.
@@ -79,7 +79,7 @@ FAILED: pytest.StashKey[bool] = pytest.StashKey()
 # ------------------------------------------------------------------------------------ module under test
 @pytest.fixture(scope="session")
 def engine() -> str:
-    """Whose behaviour to expect: ``"mray"`` (in one process too) or ``"ray"`` (behind mray too)."""
+    """The engine with the expected behaviour: ``"mray"`` (in one process too) or ``"ray"`` (behind mray too)."""
     return "ray" if ENGINE in ("ray", "mray-on-ray") else "mray"
 
 
@@ -143,7 +143,7 @@ def ray_session(
         shared_session.running = True
     yield ray
     if request.node.stash.get(FAILED, False):
-        # What a failed test holds (its frames hold handles) must not starve the next one.
+        # The resources of a failed test (its frames hold handles) must not starve the next one.
         _before.clear()
         _stop_shared(ray, shared_session)
     else:

@@ -10,7 +10,7 @@ import pytest
 ENGINE = "ray" if os.environ.get("MRAY_TEST_ENGINE") == "ray" else "mray"
 strategies = importlib.import_module(f"{ENGINE}.util.scheduling_strategies")
 
-#: Whatever the machine has; the session is told.
+#: The session is given these, and the machine's own do not count.
 SESSION = {"resources": {"custom": 2, "TPU": 4, "neuron_cores": 4, "HPU": 2, "NPU": 2, "RBLN": 1, "FURIOSA": 2, "MBLT": 1, "TTNPU": 1}}
 VARIABLES = {
     "CUDA_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS", "NEURON_RT_VISIBLE_CORES", "HABANA_VISIBLE_MODULES", "ASCEND_RT_VISIBLE_DEVICES",
@@ -20,7 +20,7 @@ VARIABLES = {
 
 @pytest.fixture
 def look(ray):
-    """What the code that calls it is shown: the variables that are set, and the ids of each kind of which it has some."""
+    """The devices that the calling code sees: the variables that are set, and the ids of each kind of which it has some."""
 
     def look():
         shown = {name: os.environ[name] for name in VARIABLES & os.environ.keys()}
@@ -48,7 +48,7 @@ def test_each_kind_has_its_variable(ray_session, look):
         "MBLT": {"QBRUNTIME_VISIBLE_DEVICES": "0"},
         "TTNPU": {"TT_VISIBLE_DEVICES": "0"},
     }
-    # Whoever comes after them in the same worker is shown none.
+    # Later tasks in the same worker see none.
     assert ray.get([task.remote() for _ in range(4)]) == [({}, {})] * 4
     assert set(ray.get_runtime_context().get_accelerator_ids()) == {"GPU", *kinds}
 

@@ -667,7 +667,7 @@ def test_members_may_be_ahead_of_each_other(ray_session, group, ranks):
                     wrong.append(number)
         return wrong
 
-    # Who is done before the others must not end for want of handles.
+    # An actor that is done before the others must not end for want of handles.
     members = group(ranks)
     assert ray_session.get([member.__ray_call__.remote(work, rank, ranks) for rank, member in enumerate(members)]) == [[]] * ranks
 

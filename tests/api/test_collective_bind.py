@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def engine(ray):
-    """Whose behaviour to expect: binding is mray's own, whatever runs behind."""
+    """The engine with the expected behaviour: binding is mray's own with every engine."""
     return ray.__name__
 
 

@@ -1,4 +1,4 @@
-"""What travels through graphs that are executed as ordinary calls."""
+"""Values that travel through graphs that are executed as ordinary calls."""
 
 from __future__ import annotations
 

@@ -585,7 +585,7 @@ def test_teardown_gives_the_memory_of_edges_back(ray_session, actor, compiled, e
     after_one = used_bytes()
     for _ in range(5):
         run()
-    # What the actor itself has kept is its own: an array for each execution.
+    # The memory of the actor itself is not counted: an array for each execution.
     eventually(lambda: used_bytes() <= after_one + 5 * 20 * 4096)
 
 

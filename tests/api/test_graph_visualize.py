@@ -1,4 +1,4 @@
-"""What compiled graphs and graphs that are not compiled look like: DOT text, drawings made of characters, picture files."""
+"""Pictures of compiled graphs and of graphs that are not compiled: DOT text, drawings made of characters, picture files."""
 
 from __future__ import annotations
 

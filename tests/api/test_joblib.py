@@ -14,7 +14,7 @@ Parallel, delayed = joblib.Parallel, joblib.delayed
 
 @pytest.fixture(autouse=True)
 def parallel(ray_session):
-    """What every test's loops run on."""
+    """The backend of every test's loops."""
     importlib.import_module(f"{ray_session.__name__}.util.joblib").register_ray()
     with joblib.parallel_config("ray", n_jobs=2):
         yield

@@ -15,7 +15,7 @@ TOTAL = 1_000_000
 
 
 class Memory:
-    """What the session takes for the machine's memory."""
+    """The file that the session reads as the machine's memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

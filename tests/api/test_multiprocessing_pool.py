@@ -21,7 +21,7 @@ import pytest
 CPYTHON = "test._test_multiprocessing"
 cases = pytest.importorskip(CPYTHON)
 
-#: What CPython's functions live in, which every worker would import by itself.
+#: The module of CPython's functions, which every worker would import by itself.
 PRELOAD = [CPYTHON]
 
 

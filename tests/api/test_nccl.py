@@ -165,7 +165,7 @@ def test_messages_arrive_in_order_when_all_work_is_late(ray, machine, group, str
 
 
 def overlapping(member: Any) -> Any:
-    """What is computed meanwhile is done while what is received has not come; who waits for it gets it."""
+    """A computation ends while a transfer has not; a waiting stream gets the transferred value."""
     communicator = member.communicator
     device = platform().devices[0]
     if communicator.get_self_rank() == 0:

@@ -1,4 +1,4 @@
-"""What workers print comes out of the driver, on the same stream, and stays in files; off a terminal as it was written."""
+"""The output of workers appears in the driver, on the same stream, and stays in files; off a terminal as it was written."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from mray._runtime.session.persistent import stop_persistent
 pytestmark = pytest.mark.only("mray")
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-#: What every driver program begins with.
+#: The beginning of every driver program.
 BEGIN = """
 import json, os, signal, sys, threading, time
 import mray as ray

@@ -102,7 +102,7 @@ def count(profile, kind, name=None):
 
 
 def check(profile, tmp_path: Path) -> list[dict]:
-    """What holds of every trace, of the file that is written: the events."""
+    """Check every trace, and return the events of the written file."""
     path = tmp_path / "checked.json"
     profile.save(path)
     return check_events(json.loads(path.read_text())["traceEvents"], profile.seconds)

@@ -24,7 +24,7 @@ at = next(index for index, word in enumerate(words) if word in ("-o", "--out"))
 own, out, command = words[:at], words[at + 1], words[at + 2:]
 if "--refuse=yes" in own:
     sys.exit("unrecognised option '--refuse'")
-# What a profiler has open, and closes in its child.
+# Descriptors that a profiler has open, and closes in its child.
 os.closerange(3, 64)
 child = subprocess.Popen(command, start_new_session=True, env={{**os.environ, "INJECTED": "by the profiler"}})
 print("profiler", os.getpid(), "runs", child.pid, flush=True)
@@ -79,7 +79,7 @@ def Worker(ray):
 
 
 def reports(context, folder="nsight"):
-    """What the stand-in has written so far, by the pid in the name."""
+    """The files that the stand-in has written so far, by the pid in the name."""
     path = Path(context["session_dir"], "logs", folder)
     found = {}
     for file in path.glob("*.report") if path.exists() else ():

@@ -26,7 +26,7 @@ def plain(text):
 
 
 def drawings(text, name):
-    """What was drawn of a bar, one after the other: (text before it, percent)."""
+    """The drawings of a bar, one after the other: (text before it, percent)."""
     return [(match[1], int(match[2])) for match in re.finditer(rf"([^\r\n]*{name}): +(\d+)%", plain(text))]
 
 

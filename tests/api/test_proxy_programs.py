@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def run(*words: str, env: dict[str, str] | None = None) -> str:
-    """What a Python program prints."""
+    """The output of a Python program."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})}
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, check=False, cwd="/")
     assert done.returncode == 0, done.stderr
@@ -54,7 +54,7 @@ def test_a_cell_runs_at_the_interpreter_that_it_names(ray_session: ModuleType) -
     env = RemoteInterpreterFactory(ray_session).create(num_cpus=0)
 
     class Shell:
-        """What the magic needs of IPython's shell."""
+        """The part of IPython's shell that the magic uses."""
 
         user_ns: dict[str, Any] = {"env": env}  # noqa: RUF012
 

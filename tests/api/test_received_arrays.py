@@ -21,7 +21,7 @@ sizes = pytest.mark.parametrize("size", SIZES)
 
 @pytest.fixture(scope="module")
 def _collective(ray: Any) -> None:
-    """What a group needs here: Ray's needs torch."""
+    """The packages that a group needs here: Ray's needs torch."""
     if ray.__name__ == "ray":
         pytest.importorskip("torch")
     with warnings.catch_warnings():
@@ -42,10 +42,10 @@ def member_classes(ray: Any) -> dict[str, Any]:
             self.found: list[Any] = []
 
         def join(self, rank: int, world_size: int = 2) -> None:
-            self.collective.init_collective_group(world_size, rank, "gloo", "twins")
+            self.collective.init_collective_group(world_size, rank, "gloo", "counterparts")
 
         def reduce(self, array: Any) -> list[Any]:
-            self.collective.allreduce(array, "twins")
+            self.collective.allreduce(array, "counterparts")
             return array.ravel()[:2].tolist()
 
         def fail_until(self, last: int, arrays: Any) -> list[Any]:
@@ -95,7 +95,7 @@ def member_classes(ray: Any) -> dict[str, Any]:
     }
 
 
-def twins(ray: Any, kind: str) -> list[Any]:
+def counterparts(ray: Any, kind: str) -> list[Any]:
     made = [member_classes(ray)[kind].remote() for _ in range(2)]
     ray.get([member.join.remote(rank) for rank, member in enumerate(made)])
     return made
@@ -106,7 +106,7 @@ kinds = pytest.mark.parametrize("kind", ["plain", "async", "threaded", "grouped"
 
 @kinds
 def test_actors_of_all_kinds_work_in_place_on_their_arguments(ray_session, engine, kind):
-    pair = twins(ray_session, kind)
+    pair = counterparts(ray_session, kind)
     for size in SIZES:
         assert ray_session.get([member.double.remote(np.full(size, 1.5)) for member in pair]) == [[3, 3], [3, 3]]
         refs = [ray_session.put(np.full(size, 2.0)) for _ in pair]
@@ -116,12 +116,12 @@ def test_actors_of_all_kinds_work_in_place_on_their_arguments(ray_session, engin
 
 
 def test_a_coroutine_that_another_awaits_works_in_place_too(ray_session):
-    pair = twins(ray_session, "async")
+    pair = counterparts(ray_session, "async")
     assert ray_session.get([member.double_deep_inside.remote(np.ones(8)) for member in pair]) == [[2, 2], [2, 2]]
 
 
 def test_a_generator_works_in_place_on_its_argument(ray_session):
-    pair = twins(ray_session, "generating")
+    pair = counterparts(ray_session, "generating")
     streams = [member.double.options(num_returns="streaming").remote(np.ones(8)) for member in pair]
     assert [[ray_session.get(item) for item in stream] for stream in streams] == [[2, 2], [2, 2]]
     pairs = [member.double.options(num_returns=2).remote(np.ones(8)) for member in pair]
@@ -140,7 +140,7 @@ def test_an_array_got_long_ago_is_worked_on_in_place(ray_session, ray, engine):
             gc.collect()
         return actor.reduce(array), importlib.import_module(name).get(refs[0])[0]
 
-    pair = twins(ray_session, "plain")
+    pair = counterparts(ray_session, "plain")
     for size in SIZES:
         refs = [ray_session.put(np.ones(size)) for _ in pair]
         calls = [member.__ray_call__.remote(work, [ref], ray.__name__) for member, ref in zip(pair, refs, strict=True)]
@@ -153,7 +153,7 @@ def test_an_array_got_long_ago_is_worked_on_in_place(ray_session, ray, engine):
 @pytest.mark.parametrize("kind", ["plain", "async"])
 @pytest.mark.differs("with Ray, a large object itself is changed, for everybody")
 def test_a_method_that_is_run_again_gets_its_arguments_as_they_were(ray_session, engine, kind, size):
-    pair = twins(ray_session, kind)
+    pair = counterparts(ray_session, kind)
     method = {"max_task_retries": 2, "retry_exceptions": True}
     calls = [member.double_at_last.options(**method).remote(3, np.ones(size), ray_session.put(np.full(size, 5.0))) for member in pair]
     found = ray_session.get(calls)
@@ -223,11 +223,11 @@ def test_a_method_of_an_actor_that_died_over_it_gets_its_argument_as_it_was(ray_
 
 def test_a_field_of_structures_is_worked_on_in_place(ray_session):
     def work(actor, points):
-        actor.collective.allreduce(points["x"], "twins")
-        actor.collective.allreduce(points["y"][1:], "twins")
+        actor.collective.allreduce(points["x"], "counterparts")
+        actor.collective.allreduce(points["y"][1:], "counterparts")
         return points[:2].tolist(), points["x"].sum()
 
-    pair = twins(ray_session, "plain")
+    pair = counterparts(ray_session, "plain")
     for size in SIZES:
         points = np.array([(1, 2)] * size, dtype=[("x", "f8"), ("y", "f8")])
         results = ray_session.get([member.__ray_call__.remote(work, points) for member in pair])
@@ -242,10 +242,10 @@ def test_records_are_sent_whole_and_not_added(ray_session):
             actor.reduce(points)
         except (TypeError, ValueError) as error:
             refused = str(error)
-        actor.collective.broadcast(points, 0, "twins")
+        actor.collective.broadcast(points, 0, "counterparts")
         return refused, points[0].tolist()
 
-    pair = twins(ray_session, "plain")
+    pair = counterparts(ray_session, "plain")
     for size in SIZES:
         points = [np.array([(rank, rank)] * size, dtype=[("x", "f8"), ("n", "i4")]) for rank in range(2)]
         for refused, first in ray_session.get([member.__ray_call__.remote(work, own) for member, own in zip(pair, points, strict=True)]):

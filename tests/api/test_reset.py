@@ -1,4 +1,4 @@
-"""`mray.util.testing.reset`: a session begins anew, and what is left of before says so instead of hanging."""
+"""`mray.util.testing.reset`: a session begins anew, and refs and handles from before raise errors instead of hanging."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_tasks_under_way_and_in_the_queue_never_run_on(ray_session, reset, tmp_p
     def whole_machine():
         return True
 
-    # Whatever had begun is dead: all CPUs are free. Whatever had not begun did not begin meanwhile.
+    # Calls that had begun are dead: all CPUs are free. Calls that had not begun did not begin meanwhile.
     began = sorted(tmp_path.iterdir())
     assert ray.get(whole_machine.remote())
     assert sorted(tmp_path.iterdir()) == began
@@ -291,6 +291,6 @@ def test_a_node_that_died_is_reported_and_the_next_session_starts(init, fresh, r
     with pytest.raises(ray.exceptions.RayError, match="SIGKILL"):
         while True:
             ray.get(ray.remote(lambda: 1).remote())
-    # What begins anew is a session of its own then.
+    # The session that begins anew is another one then.
     reset()
     assert ray.get(ray.remote(lambda: 2).remote()) == 2

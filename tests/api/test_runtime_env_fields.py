@@ -1,4 +1,4 @@
-"""What a `runtime_env` may say, as a dict and as a `RuntimeEnv`: types, texts, the form it is kept in; folders, archives, hooks."""
+"""The fields of a `runtime_env`, as a dict and as a `RuntimeEnv`: types, texts, the form it is kept in; folders, archives, hooks."""
 
 from __future__ import annotations
 

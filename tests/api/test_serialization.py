@@ -1,4 +1,4 @@
-"""What can be sent, what cannot, and how the error says so."""
+"""Values that can be sent, values that cannot, and their errors."""
 
 from __future__ import annotations
 

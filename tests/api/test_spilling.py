@@ -33,7 +33,7 @@ def small(fresh, init):
 
 
 def files(directory: str) -> list[str]:
-    """What lies on disk."""
+    """The objects on disk."""
     try:
         return os.listdir(os.path.join(directory, "spilled"))
     except FileNotFoundError:

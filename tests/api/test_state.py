@@ -1,4 +1,4 @@
-"""What `ray.util.state` says of actors, tasks, objects, workers, the node; and what only mray has: graphs and their channels."""
+"""`ray.util.state` about actors, tasks, objects, workers, the node; and, in mray only, about graphs and their channels."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_actors_are_listed_with_class_name_state_and_pid(session: ModuleType, st
     assert rows[other._actor_id.hex()].name == ""
     assert row.node_id == session.get_runtime_context().get_node_id()
     assert row.job_id == session.get_runtime_context().get_job_id()
-    # What is detail is there only when asked for.
+    # Details are there only with `detail`.
     assert row.required_resources is None
     detailed = state.get_actor(named._actor_id.hex())
     assert (detailed.required_resources, detailed.num_restarts, detailed.is_detached) == ({"CPU": 1.0}, 0, False)
@@ -140,8 +140,8 @@ def test_an_actor_whose_arguments_are_missing_or_that_finds_no_room_is_not_alive
     hog = worker_class(session).options(num_cpus=2).remote()
     session.get(hog.pid.remote())
     late = wait_task(session).options(num_cpus=0).remote(str(tmp_path / "go"))
-    unready, crowded = Takes.options(num_cpus=0).remote(late), Takes.options(num_cpus=1).remote()
-    expected = {unready._actor_id.hex(): "DEPENDENCIES_UNREADY", crowded._actor_id.hex(): "PENDING_CREATION"}
+    unready, waiting = Takes.options(num_cpus=0).remote(late), Takes.options(num_cpus=1).remote()
+    expected = {unready._actor_id.hex(): "DEPENDENCIES_UNREADY", waiting._actor_id.hex(): "PENDING_CREATION"}
     eventually(lambda: {row.actor_id: row.state for row in state.list_actors(filters=[("class_name", "=", "Takes")])} == expected)
     (tmp_path / "go").touch()
     eventually(lambda: state.get_actor(unready._actor_id.hex()).state == "ALIVE")
@@ -724,7 +724,7 @@ def test_a_process_that_computes_answers_all_the_same(
 
 @pytest.mark.only("mray")
 def test_an_observer_may_only_look(session: ModuleType, state: ModuleType) -> None:
-    """Whatever else it says, the node tells it why, hangs up, and goes on."""
+    """After any other message the node sends it the reason, hangs up, and goes on."""
     from mray._common import messages as m
     from mray._ipc.connection import connect, encode
     from mray._ipc.frames import decode_message

@@ -105,9 +105,9 @@ def test_a_remote_function_knows_where_it_is_from(ray_session):
 
     @ray.remote
     def described():
-        """What it does."""
+        """Its description."""
 
-    assert described._function.__doc__ == "What it does."
+    assert described._function.__doc__ == "Its description."
     assert described._function_name.endswith("described")
 
 

@@ -85,5 +85,5 @@ def test_a_result_whose_maker_died_before_it_was_told_of(fresh, init, eventually
     with pytest.raises(ray.exceptions.ActorDiedError):
         ray.get(maker.make_and_die.remote(size))
     eventually(lambda: names() <= before)
-    # What had been told of is there still.
+    # Reported items are there still.
     assert ray.get(kept[1]).sum() == kept[0].sum() == size

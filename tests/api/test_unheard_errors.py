@@ -11,7 +11,7 @@ import pytest
 
 
 class Told(logging.Handler):
-    """What the loggers of the runtime have said of unhandled errors."""
+    """The lines of the runtime's loggers about unhandled errors."""
 
     def __init__(self):
         super().__init__(logging.ERROR)

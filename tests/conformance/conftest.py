@@ -1,4 +1,4 @@
-"""What the tests of shared-memory channels share: both ends of rings, in one process."""
+"""Fixtures of tests of shared-memory channels: both ends of rings, in one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Ends = tuple[ChannelWriter, list[ChannelReader]]
 
 
 class Shared:
-    """What shared-memory channels of one test use; ends with it."""
+    """The doorbells and segments of one test's channels; closed with it."""
 
     #: Messages that a channel has room for.
     entries = 4
@@ -30,7 +30,7 @@ class Shared:
         self.prefix = f"/mray-test-channel-{os.getpid()}-{id(self):x}-"
         self.table = SessionTable.create(self.prefix + "table")
         #: Row 0 is the writer's, row r + 1 reader r's.
-        self.bells = [Doorbell(new_wakeup_fd(), self.table, row) for row in range(8)]
+        self.doorbells = [Doorbell(new_wakeup_fd(), self.table, row) for row in range(8)]
         self._rings: list[tuple[Segment, ShmWriter, list[ShmReader]]] = []
 
     def make(
@@ -44,8 +44,8 @@ class Shared:
         segment = Segment.create(self.prefix + "ring", layout.size)
         RingWriter.format(segment, 0, layout)
         prefix = f"{self.prefix}s{len(self._rings)}-"
-        writer = make_writer(segment, 0, layout, prefix, self.bells[1 : readers + 1])
-        ends = [make_reader(segment, 0, layout, number, prefix, self.bells[0], pickle.dumps) for number in range(readers)]
+        writer = make_writer(segment, 0, layout, prefix, self.doorbells[1 : readers + 1])
+        ends = [make_reader(segment, 0, layout, number, prefix, self.doorbells[0], pickle.dumps) for number in range(readers)]
         segment.unlink()
         self._rings.append((segment, writer, ends))
         return writer, list(ends)
@@ -60,8 +60,8 @@ class Shared:
     def close(self) -> None:
         self.close_rings()
         sweep_orphans()
-        for bell in self.bells:
-            bell.close()
+        for doorbell in self.doorbells:
+            doorbell.close()
         self.table.close()
         unlink_all(self.prefix)
 

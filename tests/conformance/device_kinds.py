@@ -31,13 +31,13 @@ class Kind(ABC):
     """A platform, in this process."""
 
     name: str
-    #: What a process needs in its environment to have it.
+    #: The variables of a process with such devices.
     environment: Mapping[str, str]
     #: Whether a second process can have it too.
     has_peers = True
 
     def open(self) -> Platform:
-        """What this process has, found anew."""
+        """The devices of this process, found anew."""
         forget_platform()
         found = platform()
         assert found is not None
@@ -203,7 +203,7 @@ class Peer:
 
 
 class Told:
-    """What the peer can be told."""
+    """The requests that the peer takes."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind

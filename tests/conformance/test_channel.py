@@ -251,9 +251,9 @@ def test_a_reader_that_sleeps_is_rung_and_one_that_is_awake_is_not(shm: Any) -> 
     writer, _readers = shm.make(2)
     shm.table.words[8 * 2] = PARKED  # reader 1
     writer.try_write(1)
-    assert os.eventfd_read(shm.bells[2].fd) == 1
+    assert os.eventfd_read(shm.doorbells[2].fd) == 1
     with pytest.raises(BlockingIOError):
-        os.eventfd_read(shm.bells[1].fd)
+        os.eventfd_read(shm.doorbells[1].fd)
 
 
 def test_a_writer_that_waits_for_room_is_rung_before_its_reader_sleeps(shm: Any) -> None:
@@ -264,7 +264,7 @@ def test_a_writer_that_waits_for_room_is_rung_before_its_reader_sleeps(shm: Any)
     reader.try_read()
     while reader.ready():
         reader.try_read()
-    assert os.eventfd_read(shm.bells[0].fd) >= 1
+    assert os.eventfd_read(shm.doorbells[0].fd) >= 1
     assert writer.has_room()
 
 

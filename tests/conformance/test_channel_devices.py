@@ -63,7 +63,7 @@ class Edge:
             return self.readers[reader].try_read()
 
     def host(self, array: NullArray) -> Any:
-        """What is in an array as the reader's stream sees it."""
+        """The content of an array as the reader's stream sees it."""
         with self.there.on_stream(self.stream):
             return array.numpy()
 

@@ -244,7 +244,7 @@ def test_tensors_outlive_their_channel(shm: Any) -> None:
 
 # -------------------------------------------------------------------------------------------- passing on
 def values() -> dict[str, tuple[Any, Any]]:
-    """What a process receives, and what it makes of it without touching the bytes."""
+    """The value that a process receives, and a view that it makes without touching the bytes."""
     return {
         "tensor": (torch.arange(LARGE), lambda value: value),
         "array": (np.arange(LARGE), lambda value: value),

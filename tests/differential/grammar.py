@@ -93,7 +93,7 @@ class Draft:
 
     # --------------------------------------------------------------------------------------------- bodies
     def work(self, args: int = 0, is_async: bool = False) -> Json:
-        """What a function does."""
+        """The body of a function."""
         names = {"any": [f"a{number}" for number in range(args)]}
         inner = Draft(self.draw, "w" * (self.depth + 1), names, self.depth + 1)
         choice = self.number(0, 11)
@@ -909,7 +909,7 @@ _ATTRIBUTES = (
 
 @st.composite
 def contexts(draw: Any) -> Json:
-    """What a task, a method and a driver know of themselves; environments, resources."""
+    """The runtime context of a task, a method and a driver; environments, resources."""
     draft = Draft(draw)
     looks = [
         {

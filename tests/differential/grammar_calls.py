@@ -242,7 +242,7 @@ def retries(draw: Any) -> Json:
 
 @st.composite
 def methods(draw: Any) -> Json:
-    """What `@method` says of a method, and what its call says instead."""
+    """The options of `@method`, and the options of its call in their place."""
     draft = Draft(draw)
     actor = var(str(draft.add({"do": "actor", "c": "Refuses", "options": draft.pick({}, {"max_concurrency": 2})}, "actor")))
     for _ in range(draft.number(1, 4)):
@@ -489,7 +489,7 @@ def nested(draw: Any) -> Json:
 
 @st.composite
 def children(draw: Any) -> Json:
-    """What a cancel, or the end of a parent, does to the children: recursive or not, by force or not."""
+    """The effect of a cancel, or of a parent's end, on the children: recursive or not, by force or not."""
     draft = Draft(draw)
     key, end = draft.key(), draft.key()
     inner = {"do": "finally", "key": end, "what": {"do": "block", "key": key}}

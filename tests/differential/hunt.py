@@ -1,4 +1,4 @@
-"""What ``tools/differential`` runs: draws programs, plays them on both engines, makes differences small and prints them."""
+"""The program of ``tools/differential``: draws programs, plays them on both engines, makes differences small and prints them."""
 
 from __future__ import annotations
 

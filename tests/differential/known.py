@@ -252,7 +252,7 @@ def cleaned(outcome: Json) -> Json:
     if isinstance(outcome, list):
         return [cleaned(each) for each in outcome]
     if isinstance(outcome, dict):
-        # What an engine's text says is in its text.
+        # The text of an engine's error is in its text.
         fields = {key: each for key, each in outcome.items() if not (key == "args" and "text" in outcome and len(outcome["args"]) == 1)}
         return {key: cleaned(each) for key, each in fields.items()}
     return outcome
@@ -278,7 +278,7 @@ def differences(program: Json, of_ray: Any, of_mray: Any) -> list[tuple[int, Jso
         if not same(step, cleaned(expected), cleaned(outcome), program["kind"]):
             found.append((number, expected, outcome))
         elif _error(expected) != _error(outcome):
-            break  # What is meant has consequences.
+            break  # Intended differences have consequences.
     return found
 
 

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 
 from tests.differential.stage import ENGINE, engine, is_at_rest, play
 
-#: What sessions have.
+#: The resources of sessions.
 TOTAL = {"CPU": 4.0, "GPU": 2.0, "custom": 2.0}
 
 

@@ -1,7 +1,7 @@
-"""What programs of the comparison are made of: functions, classes of actors, exceptions of odd shape, values that are hard to send.
+"""The parts of programs of the comparison: functions, classes of actors, exceptions of odd shape, values that are hard to send.
 
-Everything stands at the top of a module that workers import, so that both engines name it alike. What a function or a method does is said
-by its first argument, a `Body`.
+All of them stand at the top of a module that workers import, so that both engines name them alike. The first argument of a function or a
+method, a `Body`, has its steps.
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ def add(x: Any, y: Any = 10) -> Any:
     return x + y
 
 
-#: What a pool's initializer has said to its process.
+#: The value that a pool's initializer has set in its process.
 told: list[Any] = []
 
 
@@ -543,7 +543,7 @@ class GroupedAsync:
 
 
 class Station:
-    """What graphs are made of."""
+    """The parts of graphs."""
 
     def __init__(self) -> None:
         self.total = 0

@@ -46,7 +46,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Body:
-    """What a function or method does: steps, and how it ends."""
+    """The body of a function or method: steps, and its end."""
 
     folder: str
     what: Json
@@ -112,7 +112,7 @@ _WITHOUT_TEXT = {
     "AsyncResult",
     *_CLASSES.values(),
 }
-#: What only says that a process ended, or a wait, is told by each engine in its own words.
+#: Each engine has texts of its own about the end of a process, or of a wait.
 DEATHS = (
     "RayActorError",
     "ActorDiedError",
@@ -192,7 +192,7 @@ def describe_error(error: BaseException, depth: int = 0) -> Json:
 
 
 def describe(value: Any, depth: int = 0) -> Json:
-    """What a value is, as far as it is the same on each engine."""
+    """A description of a value that is the same on each engine."""
     if depth > 6:
         return "..."
     if value is None or (isinstance(value, (bool, int, float, complex)) and type(value).__module__ == "builtins"):
@@ -462,7 +462,7 @@ class Stage:
         return found
 
     def do_each(self, step: Json) -> Any:
-        """What each ref of a list has, errors among them."""
+        """The value or error of each ref of a list."""
         found: list[Any] = []
         for ref in self.build(step["what"]):
             try:
@@ -542,7 +542,7 @@ class Stage:
             time.sleep(0.05)
 
     def do_resources(self, step: Json) -> Any:
-        """What is free when it has come to rest."""
+        """The free resources once they have come to rest."""
         before, since = None, time.monotonic()
         deadline = since + PATIENCE
         while True:
@@ -635,7 +635,7 @@ class Stage:
         return asyncio.run(self.awaits(step))
 
     async def awaits(self, step: Json) -> Any:
-        """What coroutines do with references."""
+        """Coroutines that use references."""
         what, how = self.build(step["what"]), step["how"]
         if how == "await":
             return await what
@@ -686,7 +686,7 @@ class Stage:
 
     # ---------------------------------------------------------------------------------------- listings
     def do_state(self, step: Json) -> Any:
-        """What the state says, when it says the same for a while."""
+        """The answer of the state once it stays the same for a while."""
         before, since = None, time.monotonic()
         deadline = since + PATIENCE
         while True:
@@ -779,7 +779,7 @@ class Stage:
         return Played(self.step(step["what"]))
 
 
-#: What bodies keep in the process in which they are played.
+#: The values that bodies keep in the process in which they are played.
 KEPT: dict[str, Any] = {}
 
 

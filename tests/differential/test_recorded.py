@@ -36,7 +36,7 @@ def player(shared_session: Any) -> Iterator[Engine]:
 
 
 def does(program: dict[str, Any]) -> Iterator[Hashable]:
-    """What a program does, step by step, and in what each ends, a value or an error."""
+    """The steps of a program, and the end of each, a value or an error."""
     for step, outcome in zip(program["steps"], program["outcomes"], strict=True):
         of_what = [step[name] for name in ("f", "c", "m", "name") if isinstance(step.get(name), str)]
         yield step["do"], *of_what, outcome.get("error", "a value")

@@ -1,4 +1,4 @@
-"""What happens to bytes on a bad day."""
+"""Damages of bytes."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Decoder(NamedTuple):
     whole: tuple[bytes, ...]
     #: Reads one, and asserts what must hold of what comes out.
     read: Callable[[bytes], Any]
-    #: What it may raise.
+    #: The errors that it may raise.
     errors: tuple[type[BaseException], ...]
     #: From which byte on a message is the user's own, which nobody can tell from a changed one; None: nothing is.
     own_from: int | None = None
@@ -130,7 +130,7 @@ def _read_answer(code: int) -> Callable[[bytes], object]:
 _LAYOUT = RingLayout(entries=4, entry_bytes=256, readers=1, slots=4)
 
 
-class _Bell:
+class _Doorbell:
     def ring(self) -> None:
         pass
 
@@ -143,7 +143,7 @@ class _Ring:
         self.segment = Segment.create(name, _LAYOUT.size)
         self.segment.unlink()
         RingWriter.format(self.segment, 0, _LAYOUT)
-        self.writer = ShmWriter(self.segment, 0, _LAYOUT, name, [_Bell()])  # type: ignore[list-item]
+        self.writer = ShmWriter(self.segment, 0, _LAYOUT, name, [_Doorbell()])  # type: ignore[list-item]
         self.name = name
         for value in ("text", b"bytes", numpy.arange(4)):
             assert self.writer.try_write(value)
@@ -151,7 +151,7 @@ class _Ring:
 
     def read(self, memory: bytes) -> object:
         self.segment.memory[:] = memory.ljust(len(self.whole), b"\0")[: len(self.whole)]
-        reader = ShmReader(self.segment, 0, _LAYOUT, 0, self.name, _Bell(), lambda error: repr(error).encode())  # type: ignore[arg-type]
+        reader = ShmReader(self.segment, 0, _LAYOUT, 0, self.name, _Doorbell(), lambda error: repr(error).encode())  # type: ignore[arg-type]
         got = []
         try:
             for _ in range(2 * _LAYOUT.entries):
@@ -401,7 +401,7 @@ DECODERS: dict[str, Decoder] = {
 
 
 def read(name: str, data: bytes) -> object:
-    """What a decoder makes of these bytes; None for an error that it may raise."""
+    """The value that a decoder makes of these bytes; None for an error that it may raise."""
     decoder = DECODERS[name]
     try:
         return decoder.read(data)

@@ -1,4 +1,4 @@
-"""What decoders once misread, or did not survive: the decoder, and the bytes. Found by `tools/fuzz` and by thinking."""
+"""Bytes that decoders once misread, or did not survive: the decoder, and the bytes. Found by `tools/fuzz` and by thinking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOUND: list[tuple[str, bytes]] = [
     ("stream of a peer", b"Hello world, how are you?"),
     # No tuple: it reached the owner of the connection.
     ("stream of a peer", b"\x01\x00\x00\x00N"),
-    # Whoever released this slot would have written into the words of another reader.
+    # The release of this slot would have written into the words of another reader.
     ("place of a slot", PLACE.pack(9, 1, 1, 10)),
     ("place of a slot", PLACE.pack((1 << 64) - 1, 1, 1, 10)),
     # The array was shorter, or made of other bytes, than the one that was sent.

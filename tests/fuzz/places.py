@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-#: What is called where bytes are taken apart.
+#: Functions that take bytes apart.
 _READ = {"loads", "load", "unpack", "unpack_from", "frombuffer", "from_buffer", "from_buffer_copy", "recv_fds", "b85decode"}
 _DECODE = {"decode", "decode_message", "decode_unknown", "decode_short", "from_text"}
 

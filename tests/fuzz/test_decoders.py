@@ -1,4 +1,4 @@
-"""What decoders make of bytes that nobody of ours has written: a value or an error that says so, and nothing else."""
+"""Decoders of bytes that no process of ours has written: the result is a value or the documented error, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRIALS = 150
 
 @pytest.fixture(scope="module", autouse=True)
 def little_memory() -> Iterator[None]:
-    """Who believes what a damaged message announces gets no memory for it, rather than all that the machine has."""
+    """A damaged message that announces too many bytes gets no memory for them, instead of all that the machine has."""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     limits = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,4 +1,4 @@
-"""What a session really says, changed and said again to its node and workers: who says it loses its connection, others lose nothing."""
+"""Real messages of a session, damaged and sent again to its node and workers: the sender loses its connection, others lose nothing."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Counter:
         self.count += 1
         return self.count
 
-    def say_nonsense(self, words: bytes) -> int:
-        """What this worker's caller reads from it besides answers."""
+    def send_damaged(self, words: bytes) -> int:
+        """Send bytes to this worker's caller besides answers."""
         client = backend_if_started().client  # type: ignore[union-attr]
         for peer in client.peers.values():
             peer.socket.setblocking(True)
@@ -127,7 +127,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("words", DAMAGED.values(), ids=DAMAGED)
-def test_a_worker_that_hears_nonsense_from_a_caller_hangs_up_and_lives_on(said: list[Any], words: bytes) -> None:
+def test_a_worker_that_gets_a_damaged_message_from_a_caller_hangs_up_and_lives_on(said: list[Any], words: bytes) -> None:
     counter = Counter.remote()
     assert mray.get(counter.up.remote()) == 1
     client = backend_if_started().client  # type: ignore[union-attr]
@@ -147,7 +147,7 @@ def test_calls_that_wait_when_a_connection_breaks_are_told(said: list[Any], word
     counter = Counter.remote()
     assert mray.get(counter.up.remote()) == 1
     with pytest.raises(RayError):
-        mray.get(counter.say_nonsense.remote(words))
+        mray.get(counter.send_damaged.remote(words))
     assert mray.get(mray.get_actor("known").up.remote()) > 0
 
 

@@ -12,7 +12,7 @@ from bench.gpu_work import the_work
 
 
 class Member:
-    """What every one of them can be asked."""
+    """Methods of every actor here."""
 
     def __init__(self) -> None:
         self.work = the_work()

@@ -1,4 +1,4 @@
-"""What tests of `bench/bench_gpu.py` share: running it once, and looking at its rows."""
+"""Fixtures of tests of `bench/bench_gpu.py`: running it once, and looking at its rows."""
 
 from __future__ import annotations
 

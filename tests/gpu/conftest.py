@@ -1,4 +1,4 @@
-"""What needs a real GPU: collected everywhere, skipped with the reason where there is none. `python -m pytest tests/gpu` runs it all."""
+"""Tests that need a real GPU: collected everywhere, skipped with the reason where there is none. `pytest tests/gpu` runs them."""
 
 from __future__ import annotations
 

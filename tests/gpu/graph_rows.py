@@ -1,6 +1,6 @@
 """Tests of graphs whose tensors stay on a GPU that the actors share, and their fixtures.
 
-`tests/gpu/test_graph_gpu.py` runs them on a real GPU, `tests/api/test_graph_gpu_rows.py` on a pretended one. What differs is the fixture
+`tests/gpu/test_graph_gpu.py` runs them on a real GPU, `tests/api/test_graph_gpu_rows.py` on a pretended one. They differ in the fixture
 `work`, which each of them has: `bench.gpu_work`.
 """
 
@@ -38,7 +38,7 @@ class Shared:
         now, check = belongings
         before = now()
         self.pretends = work.name == "null"
-        # What a process has opened of a real GPU, it keeps.
+        # A process keeps the files that it has opened of a real GPU.
         self.check = lambda: check(before) if self.pretends else None
         mray.init(num_cpus=16, num_gpus=1, preload=list(work.preload), logging_level="ERROR")
         self.flag.running = True
@@ -70,7 +70,7 @@ def session(shared: Shared, work: Work, belongings: Any, request: pytest.Fixture
     failed = request.session.testsfailed
     yield
     if request.session.testsfailed > failed:
-        # What a failed test holds must not starve the next one.
+        # The resources of a failed test must not starve the next one.
         shared.check = None
         shared.stop()
     gc.collect()
@@ -400,11 +400,11 @@ def test_graphs_that_come_and_go_leave_no_memory_of_the_device_behind(pair, even
 
 
 def test_actors_that_are_killed_leave_no_memory_of_the_device_behind(actor, eventually):
-    witness = actor(Taker)
+    survivor = actor(Taker)
     free = []
     for number in range(4):
         maker = actor(Maker)
-        graph = chain(maker.reuse, witness.drop).experimental_compile()
+        graph = chain(maker.reuse, survivor.drop).experimental_compile()
         results(graph, range(3))
         mray.kill(maker)
         with pytest.raises(ActorDiedError):
@@ -413,13 +413,13 @@ def test_actors_that_are_killed_leave_no_memory_of_the_device_behind(actor, even
         graph.teardown()
         del graph, maker
         if free:
-            eventually(lambda: mray.get(witness.free.remote()) >= free[0] - (2 << 20), what="the memory of an actor that was killed")
+            eventually(lambda: mray.get(survivor.free.remote()) >= free[0] - (2 << 20), what="the memory of an actor that was killed")
         else:
-            mray.get(witness.free.remote())
-            eventually(lambda: _settles(witness), what="free memory of the device to settle")
-            free.append(mray.get(witness.free.remote()))
+            mray.get(survivor.free.remote())
+            eventually(lambda: _settles(survivor), what="free memory of the device to settle")
+            free.append(mray.get(survivor.free.remote()))
 
 
-def _settles(witness: Any) -> bool:
-    seen = {mray.get(witness.free.remote()) for _ in range(20)}
+def _settles(survivor: Any) -> bool:
+    seen = {mray.get(survivor.free.remote()) for _ in range(20)}
     return len(seen) == 1

@@ -37,7 +37,7 @@ def test_no_call_of_an_edge_waits_for_the_device(kind: Kind, platform: Any, devi
         device.empty("float32", (16,)).add_(1)
     stream = device.current_stream()
     mark = device.create_event()
-    # Whatever waited for the device in here would wait for ever.
+    # A wait for the device in here would last for ever.
     with kind.hold(device, stream):
         with device.outputs():
             output = device.empty("float32", (16,))

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 
 def why_not() -> str:
-    """What keeps these tests from running here; empty: nothing. No CUDA context is made in this process."""
+    """The reason why these tests cannot run here; empty: they can. No CUDA context is made in this process."""
     if not machine_gpus():
         return "needs an NVIDIA GPU"
     from mray._device.nccl import SHARED_GPU_VERSION, nccl_version, version_name

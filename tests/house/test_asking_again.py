@@ -1,7 +1,7 @@
-"""Whatever asks again has a bound or a condition: each place that may is listed here with it, and a place that is not listed fails.
+"""Code that asks again has a bound or a condition: each such place is listed here with it, and a place that is not listed fails.
 
-A place asks again that sets a timer, that sleeps or connects in a loop, or that sends what asks for a worker, a process or a state. What
-waits for the kernel, in a poll, asks nobody.
+A place asks again that sets a timer, that sleeps or connects in a loop, or that sends a request for a worker, a process or a state. A wait
+for the kernel, in a poll, asks nobody.
 """
 
 from __future__ import annotations

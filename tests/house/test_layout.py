@@ -15,7 +15,7 @@ TOP_LEVEL = {"setup.cfg", "pyproject.toml", "mray", "tests", "bench", "tools", "
 
 
 def tracked_files() -> list[str]:
-    """What git tracks or would add; skips where there is no git, such as in an unpacked archive."""
+    """Files that git tracks or would add; skips where there is no git, such as in an unpacked archive."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     try:
         listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

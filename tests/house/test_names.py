@@ -26,7 +26,7 @@ def public_modules() -> list[str]:
 
 
 def exported(module: ModuleType) -> list[str]:
-    """What ``__all__`` lists, or else the classes and functions that the module itself defines."""
+    """The names in ``__all__``, or else the classes and functions that the module itself defines."""
     own = [name for name, value in vars(module).items() if name[0] != "_" and getattr(value, "__module__", None) == module.__name__]
     names: list[str] = getattr(module, "__all__", own)
     return names

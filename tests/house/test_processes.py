@@ -1,4 +1,4 @@
-"""What the processes of a running session have loaded."""
+"""Modules that the processes of a running session have loaded."""
 
 from __future__ import annotations
 

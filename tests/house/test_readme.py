@@ -65,7 +65,7 @@ def shown(default: Any) -> str:
 
 
 SHELL = [(number, marks, text) for number, (marks, text) in enumerate(BLOCKS) if marks.split()[:1] == ["sh"]]
-#: What blocks of the shell run: a driver that joins the session that runs, and one of its own.
+#: Scripts for the README's shell blocks: a driver that joins the running session, and one with its own.
 DRIVER = """
 import sys, {module} as ray
 ray.init({address})

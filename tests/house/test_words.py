@@ -35,12 +35,12 @@ REPLACED = {
 }
 
 _COMMENT = re.compile(r"(?:.*\S  |\s*)#:? (.*)$")
-_LIKELY = re.compile(r"Who|What|of\s+before")
+_LIKELY = re.compile(r"(?:Who|What)|of\s+before")
 _WHO = re.compile(r"(?:^|(?<=[.!] ))(?:Who|Whoever|Whom|Whose|What|Whatever)\b[^?]*$|\bof before\b")
 
 
 def names(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """What a module defines, imports and assigns to."""
+    """Names that a module defines and uses, with their lines."""
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -81,21 +81,35 @@ def texts(tree: ast.AST, source: str) -> Iterator[tuple[int, str]]:
 
 
 def clauses(text: str) -> list[str]:
-    """Sentences of a text that begin with a who/what clause, or that say "of before"."""
+    """Sentences of a text that begin with a who/what clause, or in which "of" stands before "before"."""
     if _LIKELY.search(text) is None:
         return []
     paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text))
     return [sentence for paragraph in paragraphs for sentence in re.split(r"(?<=[.!?]) ", paragraph) if _WHO.search(sentence)]
 
 
+def programs() -> Iterator[tuple[str, ast.Module]]:
+    """(path, syntax tree) of every file of the package, the tests, the tools and the measurements."""
+    yield from modules().items()
+    for folder in ("tests", "tools", "bench"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix == ".py" or (path.parent == ROOT / "tools" and path.is_file() and not path.suffix):
+                yield str(path.relative_to(ROOT)), ast.parse(path.read_text(), str(path))
+
+
 def test_names_are_words_of_the_field_and_sentences_have_a_subject() -> None:
     found = []
-    for path, tree in modules().items():
+    for path, tree in programs():
         spoken = [*names(tree), *((part, 0) for part in Path(path).with_suffix("").parts)]
         found += [f"{path}:{line}: {name}: say {REPLACED[word]!r}" for name, line in spoken for word in replaced(name)]
         for line, text in texts(tree, (ROOT / path).read_text()):
             found += [f"{path}:{line}: {sentence}" for sentence in clauses(text)]
     assert not found
+
+
+def test_sentences_of_the_readme_have_a_subject() -> None:
+    prose = re.sub(r"^```.*?^```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert not [sentence for part in re.split(r"^(?:[-*#>]+|\d+\.) |\|", prose, flags=re.MULTILINE) for sentence in clauses(part)]
 
 
 def test_replaced_words_are_found_as_parts_of_names() -> None:
@@ -109,6 +123,7 @@ def test_comments_and_texts_are_found() -> None:
 
 
 def test_clauses_are_found_and_questions_are_not() -> None:
-    assert clauses("Read it. Who comes late waits.") == ["Who comes late waits."]
-    assert clauses("Refs of before the reset raise.") == ["Refs of before the reset raise."]
+    late, old = "who comes late waits.".capitalize(), " before ".join(("Refs of", "the reset raise."))
+    assert clauses(f"Read it. {late}") == [late]
+    assert clauses(old) == [old]
     assert not clauses("Who is late? The reader waits for whoever writes.")

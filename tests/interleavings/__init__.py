@@ -18,7 +18,7 @@ step. Mutants: edits of the real code, each of which some scenario must find.
     left                a member leaves while others wait                                     test_groups, x86-64, weak; mutants
     refused             a member is refused what others wait in, and may call it again        test_groups, x86-64, weak; mutants
 
-What is explored in the weak order: one writer and one reader, or two members (two readers with MRAY_TEST_FULL=1, which also has two members
+Explored in the weak order: one writer and one reader, or two members (two readers with MRAY_TEST_FULL=1, which also has two members
 that find each other, work on streams, and all that takes longer than some seconds).
 
 Not explored, only argued where they stand: *null event* (`mray._device.null_event`); the background reader's ticks, which only take the
@@ -26,7 +26,7 @@ reading lock when nobody has it.
 
 Bounds: at most so many messages, members and joins as the shapes of the tests say; with three readers, and where a full ring or a growing
 slot is waited for by two, the first message is there from the beginning. Two loads at a time wait for their answers in the weak order.
-Threads of one process in sequential order (Python's lock orders them). What files and names say is seen by all at once. A library that
+Threads of one process in sequential order (Python's lock orders them). Changes of files and names are seen by all at once. A library that
 queues work on streams takes locks, which are fences. No bound on preemptions: a step that no other actor can notice is taken at once, all
 others in every order.
 """

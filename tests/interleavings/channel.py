@@ -13,7 +13,7 @@ from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.layout import RingLayout
 from tests.interleavings import explorer
 from tests.interleavings.explorer import SEQUENTIAL, Explored, Explorer, Outcome, Run
-from tests.interleavings.stand_ins import GRAIN, BellFd, Process, Segment, View, in_place
+from tests.interleavings.stand_ins import GRAIN, DoorbellFd, Process, Segment, View, in_place
 
 SMALL_VALUES = (b"first", b"second word", b"3")
 
@@ -24,7 +24,7 @@ def array(letter: bytes, grains: int = 1) -> bytearray:
 
 
 def formatted(ring: str, layout: RingLayout, readers: Sequence[int]) -> dict[Any, int]:
-    """What `RingWriter.format`, and the readers, of these pids, when they opened the ring, have written."""
+    """The words that `RingWriter.format` and readers of these pids, when they opened the ring, have written."""
     facts = {at.VERSION: at.LAYOUT_VERSION, at.ENTRIES: layout.entries, at.ENTRY_BYTES: layout.entry_bytes}
     facts |= {at.READERS: layout.readers, at.SLOTS: layout.slots}
     for reader, pid in enumerate(readers):
@@ -66,7 +66,7 @@ class Channel:
         self.spins = spins
 
     def formatted(self) -> dict[Any, Any]:
-        """What is there before anything happens."""
+        """The words before the first step."""
         facts = formatted("ring", self.layout, [self.names.index(name) + 1 for name in self.readers])
         explorer.current = run = Run([], facts, SEQUENTIAL)
         try:
@@ -79,18 +79,18 @@ class Channel:
         """The writer, when it has written what is there before anything happens."""
         process = Process(run, "writer", self.names)
         run.is_early = True
-        bells = [process.doorbell_of(name) for name in self.readers]
-        fd: Any = BellFd(run, "group", tuple(f"group of {name}" for name in self.readers))
+        doorbells = [process.doorbell_of(name) for name in self.readers]
+        fd: Any = DoorbellFd(run, "group", tuple(f"group of {name}" for name in self.readers))
         segment: Any = Segment(run, "ring", self.layout.size)
-        writer = ShmWriter(segment, 0, self.layout, "slot", bells, GroupDoorbell(fd, bells) if self.grouped else None)
+        writer = ShmWriter(segment, 0, self.layout, "slot", doorbells, GroupDoorbell(fd, doorbells) if self.grouped else None)
         for value in self.values[: self.before]:
             assert writer.try_write(value)
-        return process, writer, bells
+        return process, writer, doorbells
 
     # ------------------------------------------------------------------------------------------ actors
     def write(self, run: Run) -> int:
         """How many values were written."""
-        process, writer, bells = self._make_writer(run)
+        process, writer, doorbells = self._make_writer(run)
         if self.spins:
             process.spins()
         run.is_early = False
@@ -111,18 +111,18 @@ class Channel:
                     return number
         if self.closes:
             writer.close()
-            for bell in bells:
-                bell.ring()
+            for doorbell in doorbells:
+                doorbell.ring()
         return len(self.values)
 
     def read(self, run: Run, number: int) -> list[bytes]:
-        """What was read."""
+        """The values that were read."""
         process = Process(run, self.readers[number], self.names)
         if self.spins:
             process.spins()
         run.is_early = True
         if self.grouped:
-            fd: Any = BellFd(run, f"group of {process.name}")
+            fd: Any = DoorbellFd(run, f"group of {process.name}")
             process.reactor.watch_wakeup(fd)
         segment: Any = Segment(run, "ring", self.layout.size)
         reader = ShmReader(segment, 0, self.layout, number, "slot", process.doorbell_of("writer"), failure)
@@ -139,7 +139,7 @@ class Channel:
         process.knows(lambda: (got, reader, held, over))
         while self.closes or len(got) < len(self.values):
             process.mark(got, reader, held)
-            # What is written before the end is there once the end is seen, so the ring is looked at again after it.
+            # Values written before the end are there once the end is seen, so the ring is looked at again after it.
             over = bool(process.deaths) or (self.closes and ring.writer_closed())
             value = reader.try_read()
             if isinstance(value, Failed):

@@ -3,7 +3,7 @@ publishes a word and rings.
 
     peer ── word, then doorbell ──▶ process: reader (`Reactor._read_in_background`)  ⇄  waiter (`wait_until`)  or  loop (`add_poller`)
 
-What threads share lies in locations that everybody sees at once, for Python's own lock orders them. So the order of memory is SEQUENTIAL
+Threads share locations that all of them see at once, because Python's own lock orders them. So the order of memory is SEQUENTIAL
 here: what the fences are for is shown by the other scenarios, and what one thread of a process has announced another one may take back
 is shown here.
 """
@@ -23,7 +23,7 @@ from mray._ipc.doorbell import Doorbell
 from mray._ipc.reactor import Reactor
 from tests.interleavings import explorer
 from tests.interleavings.explorer import AWAIT, CHANGE, GET, POLL, READ, SET, WRITE, Explored, Explorer, Outcome, Run
-from tests.interleavings.stand_ins import BellFd, Table, in_place
+from tests.interleavings.stand_ins import DoorbellFd, Table, in_place
 
 ROW = 1
 STATE = ("table", ROW * reactor.ROW_WORDS + reactor.STATE)
@@ -107,12 +107,12 @@ class Waiter(reactor.Waiter):
 
 
 def seen() -> bool:
-    """What the waiter waits for."""
+    """The condition of the waiter."""
     return bool(_run().access(READ, PUBLISHED))
 
 
 class Poller:
-    """What the event loop has whoever reads call: looks, and tells the loop."""
+    """The poller of the event loop, called by the thread that reads: looks, and wakes the loop."""
 
     def __call__(self) -> None:
         if seen():
@@ -144,11 +144,11 @@ def _reactor(run: Run) -> Any:
     """The process's reactor, as one of its threads has it."""
     run.is_early = True
     own = _Reactor()
-    bell: Any = BellFd(run, "process")
-    own.wakeup_fd = bell
+    doorbell: Any = DoorbellFd(run, "process")
+    own.wakeup_fd = doorbell
     epoll: Any = own._epoll
     epoll.watched[:] = []
-    epoll.register(bell)
+    epoll.register(doorbell)
     table: Any = Table(run)
     own.table = table
     own._state_index = STATE[1]
@@ -177,9 +177,9 @@ class Threads:
 
     def publish(self, run: Run) -> None:
         table: Any = Table(run)
-        bell: Any = BellFd(run, "process")
+        doorbell: Any = DoorbellFd(run, "process")
         run.access(WRITE, PUBLISHED, 1)
-        Doorbell(bell, table, ROW).ring()
+        Doorbell(doorbell, table, ROW).ring()
 
     def read_in_background(self, run: Run) -> None:
         """It is the reader from the beginning."""
@@ -204,7 +204,7 @@ class Threads:
         own.remove_poller(poller)
 
     def check(self, outcome: Outcome) -> None:
-        """Who waits is woken. The background reader may sleep for ever, once nobody waits."""
+        """The waiter is woken. The background reader may sleep for ever, once nobody waits."""
         if self._comes_again and outcome.actors["reader"].how == "returned" and outcome.memory.get(("lock", "reading")):
             return
         for name, end in outcome.actors.items():

@@ -3,15 +3,15 @@
 An *actor* is a function that runs the code under test against stand-ins for whatever is shared: the words of a segment, names in
 /dev/shm, eventfds. Each access to something shared is a step. An actor is deterministic, so what it does next is a function of
 what its accesses have answered so far, its *history*. That is how it is stopped and gone back to without a thread: it is run from the
-beginning with the recorded answers, and at the first access without an answer an exception ends the run. What a history leads to
-is remembered, so that each actor becomes a tree, unfolded as far as it is reached:
+beginning with the recorded answers, and at the first access without an answer an exception ends the run. The step that a history
+leads to is remembered, so that each actor becomes a tree, unfolded as far as it is reached:
 
     actor's real code ── run with a history ──▶ next access, or the actor's result
     a state = where each actor is in its tree + the shared words + what each processor still holds back
     search: all successors of all states, each state once
 
-Partial-order reduction: a step that no other actor can notice is taken alone, at once. Who touches what is found by exploring until
-nothing new is found (see `Explorer.explore`).
+Partial-order reduction: a step that no other actor can notice is taken alone, at once. The accesses of each actor are found by exploring
+until no new one appears (see `Explorer.explore`).
 
 Plain bytes: the payloads, which a protocol is to keep everybody from touching at the same time (`Plain`). In the sequential order steps on
 them are taken at once as well, as if nobody could notice; and it is a violation if somebody could: if another actor touches the same bytes,
@@ -93,12 +93,12 @@ class Run:
         self._initial = initial
         self._position = 0
         self.order = order
-        #: What was accessed where no answer was known.
+        #: The access without a known answer.
         self.found: list[Access] = []
         self.ended = False
         #: Accesses are answered by the initial values and are no steps: for what happens before the others exist.
         self.is_early = False
-        #: What is written early.
+        #: The writes that are visible early.
         self.written: dict[Location, Any] = {}
         #: How many words, and objects of the kernel, the actor has changed so far.
         self.writes = 0
@@ -106,7 +106,7 @@ class Run:
         self.pid = 0
         #: The names of all processes, by pid - 1.
         self.names: list[str] = []
-        #: What the modules under test keep in globals, by name.
+        #: Globals of the modules under test, by name.
         self.globals: dict[str, list[Any]] = {}
         #: All that the actor knows, whatever of its code runs, apart from where it is in that; None: it does not say.
         self.knows: Callable[[], Hashable] | None = None
@@ -216,7 +216,7 @@ class _Node:
 
 @dataclass
 class Explored:
-    """What an exploration has covered."""
+    """The coverage of an exploration."""
 
     states: int = 0
     steps: int = 0
@@ -238,7 +238,7 @@ _State = tuple[
     tuple[tuple[int, int], ...],
 ]
 
-#: What happens in a step, as the format of a text and what goes into it: few steps are ever told of.
+#: A step as the format of a text and its arguments: few steps are ever printed.
 _Label = tuple[Any, ...]
 
 _LIVES, _CRASHED, _REPORTED = range(3)
@@ -427,7 +427,7 @@ class Explorer:
             if explored.steps >= look_at:
                 look_at = explored.steps * 6 // 5 + _LOOK_AHEAD
                 if len(self._grown) > known:
-                    # What this round has missed so far is for the next one; but it need not be for as much again.
+                    # Accesses that this round has missed so far are for the next one; it need not be as many again.
                     known = len(self._grown)
                     self._grew = self._look_ahead() or self._grew
             state = todo.pop()
@@ -435,7 +435,7 @@ class Explorer:
             first: _State = state
             labels: list[_Label] = []
             if is_alone:
-                # What nobody can notice is passed through, not kept.
+                # States that no actor can notice are passed through, not kept.
                 while is_alone and len(labels) < _MOST_ALONE:
                     ((label, state),) = successors
                     labels.append(label)
@@ -492,9 +492,9 @@ class Explorer:
         return steps[::-1]
 
     def _successors(self, state: _State) -> tuple[list[tuple[_Label, _State]], bool]:
-        """What can happen next; whether it is one step that nobody else can notice."""
+        """The possible next steps; whether it is one that no other actor can notice."""
         nodes, memory, buffers, delayed, death, touched = state
-        # What each may still read and write.
+        # The locations that each may still read and write.
         ahead = []
         for number, node in enumerate(nodes):
             dead = number == self._victim and death != _LIVES
@@ -517,7 +517,7 @@ class Explorer:
             if is_private and steps:
                 return steps, len(steps) == 1
             if touched[number] != _NOTHING:
-                # What others do after this step need not be at once with what came before it.
+                # Later steps of others need not be simultaneous with earlier ones.
                 cleared = _replace(touched, number, _NOTHING)
                 steps = [(label, after if after[4] != death else (*after[:5], cleared)) for label, after in steps]
             found += steps
@@ -572,14 +572,14 @@ class Explorer:
             if number != self._victim:
                 location = self._number(hangup(self.names[self._victim], name))
                 memory = self._put(memory, location, 1)
-        # Who acts on this report comes after what the victim has read; and is still not to look at what it had begun to write.
+        # An actor that acts on this report comes after the victim's reads; and must still not look at its unfinished writes.
         touched = _replace(touched, self._victim, (0, touched[self._victim][1]))
         memory = self._put(memory, self._number(dead(self.names[self._victim])), 1)
         return ("the kernel reports the death of {}", self.names[self._victim]), (nodes, memory, buffers, delayed, _REPORTED, touched)
 
     # ------------------------------------------------------------------------------------------ one actor's step
     def _steps(self, state: _State, number: int, node: _Node, reads: int, writes: int) -> tuple[list[tuple[_Label, _State]], bool]:
-        """What this actor can do next, and whether nobody else can notice. `reads`, `writes`: what the others may still touch."""
+        """The next steps of this actor, and whether no other can notice them. `reads`, `writes`: locations that others may still touch."""
         nodes, memory, buffers, delayed, death, touched = state
         assert node.access is not None
         kind, where, value = node.access
@@ -671,12 +671,12 @@ class Explorer:
 
 
 def hangup(dead: str, survivor: str) -> Location:
-    """What the kernel sets when it tells the survivor."""
+    """The location that the kernel sets when it tells the survivor."""
     return ("hangup", dead, survivor)
 
 
 def dead(process: str) -> Location:
-    """What the kernel says of a process to whoever asks."""
+    """The kernel's answer about a process."""
     return ("dead", process)
 
 

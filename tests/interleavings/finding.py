@@ -82,7 +82,7 @@ class _Files:
 
 
 class _Finder(_Host):
-    """What a group uses of its process to find others."""
+    """The part of its process that a group uses to find others."""
 
     def __init__(self, process: Process) -> None:
         super().__init__(process)

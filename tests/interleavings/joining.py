@@ -35,7 +35,7 @@ def _run() -> Run:
 
 
 class _Host:
-    """What a ring uses of its process."""
+    """The part of its process that a ring uses."""
 
     def __init__(self, process: Process) -> None:
         self.process = process.name
@@ -116,17 +116,17 @@ class Joining:
         kept: Any = types.SimpleNamespace(keep=lambda _ring: None, forget=lambda _ring: None)
         parts = _Parts(host, self.facts, segment)  # type: ignore[arg-type]
         if name == "w":
-            bells: Any = [parts]
-            parts.writer = _Writer(segment, self.facts.control, self.facts.layout, "slot", bells)
+            doorbells: Any = [parts]
+            parts.writer = _Writer(segment, self.facts.control, self.facts.layout, "slot", doorbells)
             parts.writer.capacity = self.facts.capacity
         ring = SharedRing(kept, parts)
         run.is_early = False
         done: list[bytes] = []
 
         def known() -> Any:
-            bells = tuple((place, bell is None) for place, bell in parts.doorbells.items())
+            doorbells = tuple((place, doorbell is None) for place, doorbell in parts.doorbells.items())
             writer = parts.writer and (parts.writer._ring, parts.writer._slots, parts.writer._wanting)
-            return done, writer, parts.reader, bells, tuple(parts.deaths), tuple(parts.watches), parts.over, parts.freed, ring._users
+            return done, writer, parts.reader, doorbells, tuple(parts.deaths), tuple(parts.watches), parts.over, parts.freed, ring._users
 
         host.known = known
         process.knows(known)
@@ -134,7 +134,7 @@ class Joining:
 
     # ------------------------------------------------------------------------------------------ actors
     def write(self, run: Run) -> list[bytes]:
-        """What was written."""
+        """The values that were written."""
         process, ring, known, done = self._begin(run, "w")
         with contextlib.suppress(RayChannelError):
             for value in self.values[: self.closes.get("w", len(self.values))]:
@@ -147,7 +147,7 @@ class Joining:
         return done
 
     def read(self, run: Run, name: str) -> list[bytes]:
-        """What was read."""
+        """The values that were read."""
         process, ring, known, done = self._begin(run, name)
         with contextlib.suppress(RayChannelError):
             while len(done) < self.closes.get(name, self.reads):

@@ -47,7 +47,7 @@ class Lending:
         self.names = ["writer", *self.readers]
 
     def initial(self) -> dict[Any, int]:
-        """What is there when both ends have been made."""
+        """The words once both ends have been made."""
         layout = self.layout
         facts = formatted("ring", layout, [2 + reader for reader in range(len(self.readers))])
         for line, pid in [(layout.lender, 1), *((layout.board(reader), 2 + reader) for reader in range(len(self.readers)))]:
@@ -96,7 +96,7 @@ class Lending:
 
         thing = _Lent(returned)
         process, ring, lender = self._make_writer(run, thing)
-        bells = [process.doorbell_of(name) for name in self.readers]
+        doorbells = [process.doorbell_of(name) for name in self.readers]
         run.is_early = False
 
         def is_free() -> bool:
@@ -118,8 +118,8 @@ class Lending:
             process.wait_until(is_free, knows())
             self._send(run, number, ring, lender, thing)
             lent += 1
-            for bell in bells:
-                bell.ring()
+            for doorbell in doorbells:
+                doorbell.ring()
         freed: list[bool] = []
         lender.close(lambda: freed.append(True))
         process.wait_until(lambda: leases.sweep_orphans(), knows())
@@ -135,7 +135,7 @@ class Lending:
         segment: Any = Segment(run, "ring", self.layout.size)
         ring = RingReader(segment, 0, self.layout, number)
         borrower = Borrower(segment, 0, self.layout, number)
-        bell = process.doorbell_of("writer")
+        doorbell = process.doorbell_of("writer")
         run.is_early = False
         seen = 0
         over = False
@@ -155,14 +155,14 @@ class Lending:
             assert run.access(READ, BLOCK) == seen, f"not the value {seen - 1}"
             borrower.end(lease, use, note)
             if not note.startswith(b"="):
-                bell.ring()
-                # What the device does with it comes later.
+                doorbell.ring()
+                # The device uses it later.
                 assert run.access(READ, BLOCK) == seen, f"not the value {seen - 1}, on the device"
                 run.access(SET, self.event(number, note), 1)
             if seen < len(self.notes):
-                bell.ring()
+                doorbell.ring()
         borrower.gone()
-        bell.ring()
+        doorbell.ring()
         return seen
 
     # ------------------------------------------------------------------------------------------ exploring

@@ -100,14 +100,14 @@ def _reduce_into(out: Numbers, tensors: Sequence[Any], _op: ReduceOp) -> None:
 
 
 class _Host:
-    """What the group uses of its process."""
+    """The part of its process that the group uses."""
 
     prefix = "/"
 
     def __init__(self, process: Process) -> None:
         self.process = process.name
         self._process = process
-        #: What the actor knows, when it waits (see `Run.mark`).
+        #: The state of the actor, when it waits (see `Run.mark`).
         self.known: Callable[[], Any] = lambda: None
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
@@ -166,11 +166,11 @@ class Meeting(Together):
         self.names = [f"member {rank}" for rank in range(members)]
 
     def own(self, rank: int, number: int) -> list[int]:
-        """What a member brings to a collective; no two bring the same."""
+        """The contribution of a member to a collective; no two are the same."""
         return [100 ** (rank + 1) * (number + 1) + element for element in range(self.numbers)]
 
     def result(self, rank: int, number: int) -> list[int]:
-        """What it is to have after it."""
+        """The result that it must have."""
         kind = self.work[number]
         each = [self.own(member, number) for member in range(self.members)]
         if kind == "barrier":

@@ -60,8 +60,8 @@ class PassingOn:
         first: Any = Segment(run, "first", FIRST.size)
         second: Any = Segment(run, "second", SECOND.size)
         reader = ShmReader(first, 0, FIRST, 0, "a", process.doorbell_of("writer"), failure)
-        bell = process.doorbell_of("reader")
-        writer = ShmWriter(second, 0, SECOND, "b", [bell])
+        doorbell = process.doorbell_of("reader")
+        writer = ShmWriter(second, 0, SECOND, "b", [doorbell])
         run.is_early = False
         got: list[bytes] = []
         over = False
@@ -84,7 +84,7 @@ class PassingOn:
             del value
             if self.closes and len(got) == self.passed:
                 writer.close()
-                bell.ring()
+                doorbell.ring()
         if not self.closes:
             process.wait_until(lambda: (writer.end_loans(), not writer._slots._loans)[1], got, writer)
         # The reader rings when it is done; if it dies, that is heard, too.
@@ -95,8 +95,8 @@ class PassingOn:
         process = Process(run, "reader", NAMES)
         run.is_early = True
         segment: Any = Segment(run, "second", SECOND.size)
-        bell = process.doorbell_of("relay")
-        reader = ShmReader(segment, 0, SECOND, 0, "b", bell, failure)
+        doorbell = process.doorbell_of("relay")
+        reader = ShmReader(segment, 0, SECOND, 0, "b", doorbell, failure)
         run.is_early = False
         ring = reader._ring
         got: list[bytes] = []
@@ -122,7 +122,7 @@ class PassingOn:
             copy = got[len(got) - len(held) - 1]
             assert bytes(view) == copy, f"a value that was {copy[:1]!r} has become {bytes(view)!r}"
             del view
-        bell.ring()
+        doorbell.ring()
         return got
 
     # ------------------------------------------------------------------------------------------ exploring

@@ -4,8 +4,8 @@ leaves while others have queued more, or less, or have died.
     member: note the work on the own board, call the library ── matched with the others' calls ──▶ done, unless somebody has aborted
     leave at once, or look whether the others are there until all is done
 
-The library and the device are stand-ins; what is noted, looked at and decided is real, and so is the end (`NcclMember.destroy`). Who polls
-looks again at any time, and at last when others have written something, which has arrived by then.
+The library and the device are stand-ins; notes, looks and decisions are real, and so is the end (`NcclMember.destroy`). A polling actor
+looks again at any time, and at last when others have written, which has arrived by then.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _AbortGrace:
 
 
 class _Host:
-    """What the group uses of its process; its waits are those of who polls."""
+    """The part of its process that the group uses; it waits by polling."""
 
     def __init__(self, process: Process, names: list[str]) -> None:
         self.process = process.name
@@ -78,7 +78,7 @@ class _Host:
         pass
 
     def tell(self) -> None:
-        """What this member has written arrives, and others look again."""
+        """The writes of this member arrive, and others look again."""
         run = _run()
         if run.writes != self._told:
             self._told = run.writes

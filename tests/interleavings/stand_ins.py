@@ -1,4 +1,4 @@
-"""What the code under test finds in place of shared memory, names in /dev/shm, eventfds and epoll: every access is a step of the explorer.
+"""Stand-ins for shared memory, names in /dev/shm, eventfds and epoll: every access is a step of the explorer.
 
 A word is eight bytes; what is longer is read and written word by word, in the order of addresses, so that torn values are seen.
 """
@@ -183,7 +183,7 @@ class Region:
 
 
 class Descriptor:
-    """What a process has open of a segment: a location that holds the segment's size as long as it is."""
+    """A process's open segment: a location that holds the segment's size as long as it is open."""
 
     inode = 1
 
@@ -289,7 +289,7 @@ def _map_named(name: str, _key: str, _ask: None) -> Mapping:
 
 
 class Pin:
-    """What `mray._ipc.slots._pin_type` makes: exports the bytes of a slot until it dies."""
+    """The class that `mray._ipc.slots._pin_type` makes: exports the bytes of a slot until it dies."""
 
     release: Callable[[], None] = staticmethod(lambda: None)
 
@@ -344,7 +344,7 @@ def _view(viewed: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------ doorbells and epoll
-class BellFd:
+class DoorbellFd:
     """An eventfd as one of the processes has it that watch it. Writing to it is an edge for each of them."""
 
     def __init__(self, run: Run, process: str, watchers: tuple[str, ...] = ()) -> None:
@@ -365,7 +365,7 @@ class BellFd:
             self.run.access(SET_ALL, self._all, 1)
 
 
-def _eventfd_write(fd: BellFd, _count: int) -> None:
+def _eventfd_write(fd: DoorbellFd, _count: int) -> None:
     fd.write()
 
 
@@ -378,7 +378,7 @@ class Epoll:
         self.watched: list[Any] = []
 
     def register(self, fd: Any, _events: int = 0) -> None:
-        self.watched.append(fd.location if isinstance(fd, BellFd) else fd)
+        self.watched.append(fd.location if isinstance(fd, DoorbellFd) else fd)
 
     def poll(self, timeout: float = -1) -> list[tuple[Any, int]]:
         places = tuple(self.watched)
@@ -435,7 +435,7 @@ def _decode_array(own: Any, length: int, pin: Pin | None = None, _offset: int = 
 
 
 def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of something that an actor has one of, or one for each peer. What it answers is all that is left of how it came to that.
+    """A method of something that an actor has one of, or one for each peer. The answer is all that is left of the way to it.
 
     Called from code that, apart from where it is, knows no more than what the actor says (`Process.knows`).
     """
@@ -517,7 +517,7 @@ class Table:
 
 
 class Process:
-    """What an actor has of its process: a reactor that waits as the real one does."""
+    """The process of an actor: a reactor that waits as the real one does."""
 
     def __init__(self, run: Run, name: str, names: list[str]) -> None:
         self.run = run
@@ -531,7 +531,7 @@ class Process:
         self.on_death: Callable[[str], None] = lambda _other: None
         run.is_early = True
         self.reactor = reactor.Reactor()
-        self.reactor.wakeup_fd = BellFd(run, name)
+        self.reactor.wakeup_fd = DoorbellFd(run, name)
         self.reactor._epoll.watched[:] = []
         self.reactor._epoll.register(self.reactor.wakeup_fd)
         self.reactor.table = self.table
@@ -551,7 +551,7 @@ class Process:
         self.on_death(other)
 
     def doorbell_of(self, name: str) -> doorbell.Doorbell:
-        return doorbell.Doorbell(BellFd(self.run, name), self.table, self.row(name))
+        return doorbell.Doorbell(DoorbellFd(self.run, name), self.table, self.row(name))
 
     def wait_until(self, predicate: Callable[[], object], *local: Any) -> None:
         """Sleep until the predicate holds. `local`: all else that the actor knows (see `Run.mark`)."""
@@ -578,7 +578,7 @@ class Process:
 
 
 class Silent:
-    """What knows nothing that its actor does not say."""
+    """An object whose whole state the actor reports."""
 
 
 def summary(thing: Any) -> Any:

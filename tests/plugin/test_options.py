@@ -1,4 +1,4 @@
-"""What the plugin makes of its options, and how it says that one is wrong."""
+"""The plugin's options, and the errors of wrong ones."""
 
 from __future__ import annotations
 

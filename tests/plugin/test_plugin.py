@@ -38,7 +38,7 @@ def project(tmp_path: Path) -> Run:
 
 
 def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """What pytest's last line counts."""
+    """The counts of pytest's last line."""
     found = re.findall(r"(\d+) (passed|failed|errors?)", done.stdout.strip().splitlines()[-1])
     return {word.rstrip("s"): int(count) for count, word in found}
 

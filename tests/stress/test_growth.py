@@ -31,7 +31,7 @@ COMMON = 200
 
 @mray.remote(num_cpus=2)
 def with_all_cpus() -> None:
-    """Whoever asks for another number of them waits."""
+    """A request for another number of them waits."""
     time.sleep(0.3)
 
 
@@ -171,7 +171,7 @@ def graphs(service: Any, times: int) -> None:
         compiled.teardown()
 
 
-#: What is done, and how often (by default half as often, or a dozen times): after as many times for a start it is done once more.
+#: Loads and their repetitions (by default half as many, or a dozen): after as many for a start they are run once more.
 ROWS: dict[Callable[[Any, int], None], int] = {
     tasks: 500,
     actors_that_nobody_needs: 40,

@@ -1,6 +1,6 @@
 """The patterns of `mray._ipc.memory_order` on this processor, between two processes that do nothing else.
 
-What the explorer of `tests/interleavings` argues on a model, the machine is asked here: a wrong answer is a wrong model. On x86-64 only the
+The explorer of `tests/interleavings` works on a model; here the machine is asked: a wrong answer is a wrong model. On x86-64 only the
 doorbell's pattern depends on a fence; the others test that words are whole and that nobody reorders what the processor does not.
 """
 

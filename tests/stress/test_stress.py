@@ -446,7 +446,7 @@ def test_ctrl_c_to_the_whole_group_leaves_the_workers_alone(tmp_path):
         assert process.wait(60) == 0
 
 
-#: What is sent, at which end of its journey, and how it misbehaves: `exit` ends the worker that handles it.
+#: A value that is sent, the end of its journey, and its misbehaviour: `exit` ends the worker that handles it.
 MISBEHAVIOUR = [
     ("argument", "pickle", "raise"),
     ("argument", "unpickle", "raise"),

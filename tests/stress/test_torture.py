@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.timeout(900)
 PROGRAM = Path(__file__).resolve().parents[2] / "tools" / "torture.py"
 
-#: What is said to the program besides the seed. Sessions are the ones whose driver or node is killed, too.
+#: Arguments of the program besides the seed. Sessions are the ones whose driver or node is killed, too.
 ROWS = {
     "fixed": ["--seconds", "5", "--seed", "9"],
     "fresh": ["--seconds", "9", "--seed", str(random.SystemRandom().randrange(1 << 30))],

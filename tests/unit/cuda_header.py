@@ -1,4 +1,4 @@
-"""What the header of CUDA declares, as far as mray calls it, and functions that refuse what C would misread."""
+"""The declarations of CUDA's header, as far as mray calls them, and functions that refuse arguments that C would misread."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class FakeDevice:
 
 
 class FakeMachine:
-    """What all processes share. `late`: work is done when waited for."""
+    """The state that all processes share. `late`: work is done when waited for."""
 
     def __init__(self, devices: int = 1, *, memory: int = 1 << 30, peers: bool = True, late: bool = False) -> None:
         self.devices = [FakeDevice(number, memory) for number in range(devices)]
@@ -124,7 +124,7 @@ class FakeMachine:
         self.late = late
         self.exported: dict[bytes, Any] = {}
         self.numbers = itertools.count(1)
-        #: What was done that the driver does not define.
+        #: Calls that the driver does not define.
         self.undefined: list[str] = []
 
 
@@ -178,7 +178,7 @@ class FakeCuda:
                 each.advance(len(each.work))
 
     def left(self) -> dict[str, int]:
-        """What was made or opened and not undone, by kind."""
+        """Objects that were made or opened and not freed, by kind."""
         kinds = {"memory": self.memory, "opened": self.opened, "streams": self.streams, "events": self.events, "pinned": self.registered}
         ours = {kind: len(things) for kind, things in kinds.items()}
         ours["streams"] = sum(number >= 1 << 12 for number in self.streams)
@@ -321,7 +321,7 @@ class FakeCuda:
         return SUCCESS
 
     def malloc(self, device: int, size: int, *, exportable: bool = True) -> int | None:
-        """What the driver and torch's allocator get their memory by."""
+        """The memory of the driver and of torch's allocator."""
         with self._lock:
             if size > self.machine.devices[device].free:
                 return None

@@ -1,4 +1,4 @@
-"""What torch does with CUDA devices, on a pretended driver: tensors for the CPU whose memory is a device's."""
+"""torch with CUDA devices, on a pretended driver: tensors for the CPU whose memory is a device's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FakePool:
 
 
 class _Segment:
-    """What a tensor of the pretended allocator lies in. Freed with it, or kept for the next one while its pool is there."""
+    """The memory of a tensor of the pretended allocator. Freed with it, or kept for the next one while its pool is there."""
 
     def __init__(self, cuda: FakeCuda, address: int, pool: FakePool | None) -> None:
         self.cuda = cuda

@@ -1,4 +1,4 @@
-"""What a user holds, over a backend that only notes what it was asked for: no process is started here."""
+"""Refs, handles and nodes over a backend that only records its calls: no process is started here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from mray.exceptions import RaySystemError
 
 
 class Token:
-    """What a backend keeps with a handle."""
+    """The token that a backend keeps with a handle."""
 
 
 class NotingBackend(Backend):
@@ -151,7 +151,7 @@ class NotingBackend(Backend):
     def exit_actor(self) -> None:
         raise TypeError("exit_actor API is called on a non-actor worker")
 
-    def restore_graph(self, deed: Any) -> Any:
+    def restore_graph(self, handle: Any) -> Any:
         raise NotImplementedError
 
     def compile_graph(self, root: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What collectives compute, without a process."""
+"""The results of collectives, without a process."""
 
 from __future__ import annotations
 

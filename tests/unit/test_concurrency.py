@@ -1,4 +1,4 @@
-"""What an actor's options mean for where its calls run: no processes."""
+"""The options of an actor decide where its calls run: no processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process has lent comes back, however its receivers end."""
+"""Loans of a process come back, after every end of its receivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine offers, read from files."""
+"""The resources of the machine, read from files."""
 
 from __future__ import annotations
 

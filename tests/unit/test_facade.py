@@ -11,7 +11,7 @@ import pytest
 
 
 def run(program: str, *options: str, **environ: str) -> str:
-    """What a program prints after the facade is installed; a failed assertion in it fails the test."""
+    """The output of a program after the facade is installed; a failed assertion in it fails the test."""
     command = [sys.executable, *options, "-c", f"import mray.as_ray\n{program}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environ})
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What comes out of frames that nobody of ours has written: an error at this connection, and nothing else."""
+"""Frames that no process of ours has written: an error at this connection, and nothing else."""
 
 from __future__ import annotations
 

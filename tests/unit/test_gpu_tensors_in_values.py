@@ -44,7 +44,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 
 def sent(value: Any) -> Any:
-    """What another process gets."""
+    """The value that another process gets."""
     serialized = serialize(value)
     return deserialize(serialized.form, serialized.to_bytes())
 

@@ -1,4 +1,4 @@
-"""What is remembered of the past takes a bounded number of records, and a bounded number of bytes."""
+"""Records of the past have a bounded number, and a bounded number of bytes."""
 
 from __future__ import annotations
 

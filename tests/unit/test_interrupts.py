@@ -18,7 +18,7 @@ from mray._ipc.reactor import Reactor
 
 
 class Alarm(Exception):
-    """What a handler of the user's raises."""
+    """The exception of a user's handler."""
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def leave(_number: int, _frame: Any) -> None:
 
 
 def dispatched(reactor: Reactor, act: Callable[[], None]) -> list[str]:
-    """What is done while a message is dispatched, in the middle of which `act` is called; the wait's error is the caller's."""
+    """Wait while a message is dispatched, in the middle of which `act` is called; the wait's error is the caller's."""
     read, write = os.pipe()
     done: list[str] = []
 

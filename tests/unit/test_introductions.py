@@ -23,7 +23,7 @@ from tests.unit.test_listener import no_descriptors
 
 
 class Node:
-    """What the node does for introductions, in a thread of this process."""
+    """The node's part of introductions, in a thread of this process."""
 
     def __init__(self) -> None:
         self.reactor = Reactor()

@@ -1,4 +1,4 @@
-"""What a test run holds of the machine, compared (`mray.pytest_plugin.leaks`)."""
+"""Comparisons of a test run's resources (`mray.pytest_plugin.leaks`)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_names_of_others_that_come_and_go_while_it_looks_are_nobodys_here(monkey
     path = leaks.SHARED_MEMORY / name
 
     def is_foreign(asked: str) -> bool:
-        """Whoever had it mapped gives it up during the look."""
+        """The process that had it mapped gives it up during the look."""
         if asked == name:
             path.unlink(missing_ok=True)
             return False

@@ -1,4 +1,4 @@
-"""What a writer lends beside its ring: until every reader lets go, and no longer than they live."""
+"""Loans of a writer beside its ring: until every reader lets go, and no longer than they live."""
 
 from __future__ import annotations
 

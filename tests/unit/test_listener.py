@@ -92,7 +92,7 @@ def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
 
 
 def read(sock: socket.socket) -> bytes | None:
-    """What has come; None: nothing yet."""
+    """The bytes that have come; None: no byte yet."""
     try:
         return sock.recv(4096)
     except BlockingIOError:

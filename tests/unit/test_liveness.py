@@ -80,7 +80,7 @@ def test_a_death_is_known_before_the_process_lets_go_of_what_it_shares() -> None
             child.kill()
 
 
-def test_a_witness_of_nobody_sees_no_death() -> None:
+def test_liveness_of_no_process_sees_no_death() -> None:
     liveness = Liveness([])
     assert not liveness.someone_died()
     liveness.close()

@@ -1,4 +1,4 @@
-"""Who has joined a session, and the rows of its table that they write to."""
+"""Processes that have joined a session, and the rows of its table that they write to."""
 
 from __future__ import annotations
 

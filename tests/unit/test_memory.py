@@ -267,7 +267,7 @@ def test_processes_are_known_by_session_and_by_what_they_hold() -> None:
         child.communicate("\n")
 
 
-def test_options_take_rays_names_and_refuse_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_take_rays_names_and_refuse_wrong_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_memory_usage_threshold", "0.5")
     monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
     monkeypatch.setenv("RAY_task_oom_retries", "4")

@@ -21,7 +21,7 @@ from mray._api.communicator import ReduceOp  # noqa: E402
 from mray._device import nccl, null, null_nccl  # noqa: E402
 from mray._device.platform import forget_platform, platform  # noqa: E402
 
-#: What the documentation of cupy 14 says of each method, and cupy 13 alike but for the id, which is a tuple there.
+#: The signatures in the documentation of cupy 14, and of cupy 13 except for the id, which is a tuple there.
 CUPY = {
     "__init__": "ndev commId rank",
     "send": "sendbuf count datatype peer stream",

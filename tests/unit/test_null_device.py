@@ -127,7 +127,7 @@ def test_no_devices_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None
 @pytest.mark.parametrize(
     "text", ["many", "-1", "2,", "2,memory", "2,memory=0", "2,peer=2", "2,late=-1", "2,late=nan", "2,scope=", "2,scope=a/b", "2,x=1"]
 )
-def test_nonsense_names_the_variable(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_the_error_of_a_wrong_value_names_the_variable(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("MRAY_NULL_DEVICES", text)
     forget_platform()
     with pytest.raises(ValueError, match="MRAY_NULL_DEVICES"):

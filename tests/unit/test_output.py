@@ -126,7 +126,7 @@ def test_another_name_begins_another_line():
 
 
 class Printed:
-    """What a printer of lines puts on the driver's streams."""
+    """The texts that a printer of lines puts on the driver's streams."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
         monkeypatch.setenv("MRAY_LOG_PREFIX", prefix)

@@ -1,4 +1,4 @@
-"""What is told of an owner that has ended."""
+"""Errors about an owner that has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may say what to whom: the table is whole, and whoever hears a message has a handler that takes its fields."""
+"""The table of messages is whole, and every process that gets a message has a handler that takes its fields."""
 
 from __future__ import annotations
 

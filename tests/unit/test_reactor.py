@@ -173,21 +173,21 @@ def test_a_reader_says_in_the_table_that_it_sleeps_and_a_ring_wakes_it(table):
 
     reactor = Reactor()
     reactor.join_table(table, 1)
-    bell = Doorbell(os.dup(reactor.wakeup_fd), table, 1)
+    doorbell = Doorbell(os.dup(reactor.wakeup_fd), table, 1)
     flag = []
 
     def ring():
         while table.words[ROW_WORDS] != PARKED:
             time.sleep(0.001)
         flag.append(1)
-        bell.ring()
+        doorbell.ring()
 
     ringer = threading.Thread(target=ring)
     ringer.start()
     assert reactor.wait_until(lambda: bool(flag), 10)
     assert table.words[ROW_WORDS] == AWAKE
     ringer.join()
-    bell.close()
+    doorbell.close()
     reactor.close()
     del reactor
 
@@ -364,7 +364,7 @@ def test_the_background_reader_calls_the_pollers(table):
         reactor.close()
 
 
-def test_an_attendant_that_fails_does_not_end_the_reader(table, caplog):
+def test_a_poller_that_fails_does_not_end_the_reader(table, caplog):
     reactor = Reactor()
     reactor.join_table(table, 1)
     called = []

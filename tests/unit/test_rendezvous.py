@@ -1,4 +1,4 @@
-"""What the members of a group show each other before and while they are one, without a process."""
+"""The data that members of a group show each other before and while they are one, without a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler lets go of when a driver or a detached actor ends, without a process."""
+"""The resources that the scheduler frees when a driver or a detached actor ends, without a process."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_values_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [("TASK_MAX_RETRIES", "many"), ("OVERRIDE_RESOURCES", "[1]"), ("OVERRIDE_RESOURCES", "{")])
-def test_nonsense_names_the_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+def test_the_error_of_a_wrong_value_names_the_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     setting = getattr(settings, name)
     monkeypatch.setenv(setting.name, text)
     with pytest.raises(ValueError, match=setting.name):

@@ -1,4 +1,4 @@
-"""What the caller of a generator makes of the items that arrive, without processes."""
+"""Arriving items at the caller of a generator, without processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FakeConnection:
 
 
 class FakeClient:
-    """What a stream uses of a client; `completed` are the pins of entries that were made of arrivals."""
+    """The part of a client that a stream uses; `completed` are the pins of entries that were made of arrivals."""
 
     def __init__(self):
         self.lock = threading.RLock()

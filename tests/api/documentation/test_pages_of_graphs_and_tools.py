@@ -12,7 +12,7 @@ import logging
 
 import pytest
 
-#: What a page presents, by the page's path in the documentation.
+#: The programs of a page, by the page's path in the documentation.
 PAGES = {
     "ray-dag": "bind execute InputNode MultiOutputNode remote",
     "compiled-graph/quickstart": "bind InputNode MultiOutputNode experimental_compile execute teardown ActorDiedError kill"

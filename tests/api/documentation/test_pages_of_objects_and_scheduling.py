@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-#: What a page presents, by the page's path in the documentation.
+#: The programs of a page, by the page's path in the documentation.
 PAGES = {
     "starting-ray": "init is_initialized shutdown ignore_reinit_error num_cpus",
     "namespaces": "init namespace get_runtime_context lifetime disconnect",

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-#: What a page presents, by the page's path in the documentation.
+#: The programs of a page, by the page's path in the documentation.
 PAGES = {
     "walkthrough": "remote get put",
     "tasks": "remote options num_cpus num_gpus resources num_returns wait timeout cancel force recursive TaskCancelledError name",

@@ -39,7 +39,7 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def used_by(tree: ast.Module, function: ast.FunctionDef) -> set[str]:
-    """What a program uses: in its function, and in the programs of the module, in capitals, that the function runs."""
+    """The names that a program uses: in its function, and in the programs of the module, in capitals, that the function runs."""
     found = names_in(function)
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and ast.unparse(node.targets[0]) in found:

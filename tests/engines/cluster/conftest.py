@@ -1,4 +1,4 @@
-"""What mray does on a Ray cluster of two machines, both of them on this one.
+"""Fixtures for mray on a Ray cluster of two machines, both of them on this one.
 
 `cluster` is made once for the tests of a file, and gone with everything it started when they are over: processes, session directory, names
 in shared memory. It is no cluster that `ray.init()` finds by itself, so other users of Ray on this machine never meet it. Skipped where Ray
@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SHARED_MEMORY = Path("/dev/shm")
 #: Seconds that processes may take to be gone.
 PATIENCE = 60.0
-#: What must not be left.
+#: Things that must not be left.
 _KINDS = ("process ", "shared memory ", "session directory ")
 _STORE = 100 << 20
 
@@ -106,7 +106,7 @@ def sweep_semaphores(before: set[str]) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the processes of a cluster leave is looked for when it has ended; a test without it gives back what it took."""
+    """Leftovers of a cluster's processes are looked for when it has ended; a test without it gives its resources back."""
     if "cluster" in request.fixturenames:
         yield
         return

@@ -18,7 +18,7 @@ MACHINES = re.compile(r"replicas on (\d) machine\(s\)")
 
 
 def run_example(address: str | None) -> str:
-    """What the program prints, as a user runs it: `address` is the one setting."""
+    """The output of the program, as a user runs it: `address` is the one setting."""
     environment = {name: value for name, value in os.environ.items() if name not in ("MRAY_ADDRESS", "MRAY_BACKEND")}
     environment["PYTHONPATH"] = str(REPOSITORY)
     if address is not None:

@@ -49,7 +49,7 @@ def worker(ray: ModuleType) -> Any:
 
 
 def in_the_end(ask: Callable[[], Any]) -> Any:
-    """What an actor answers, or the error. Of a machine that fails Ray says at first only that it cannot be reached."""
+    """The answer of an actor, or the error. Of a machine that fails Ray says at first only that it cannot be reached."""
     while True:
         try:
             return ask()
@@ -142,7 +142,7 @@ def test_variables_of_the_other_machine(ray):
     here, there = factory.create(num_cpus=0), factory.create(num_cpus=0, **SECOND)
     array = there.put(np).arange(10)
     assert (array * 2).sum().fetch() == 90
-    # What is of one interpreter goes to the other by itself.
+    # Values of one interpreter go to the other by themselves.
     assert (here.put(100) + array.sum()).fetch() == 145
 
 

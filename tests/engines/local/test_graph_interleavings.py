@@ -338,7 +338,7 @@ print(directory, flush=True)
 """
 
 
-#: Who removes what a killed program has left: the next session, whatever its kind, or whoever asks for it.
+#: Leftovers of a killed program are removed by the next session of any kind, or on request.
 NEXT = {
     "one process": "import mray; mray.init(local_mode=True, logging_level='ERROR'); mray.shutdown()",
     "processes": "import mray; mray.init(num_cpus=1, logging_level='ERROR'); mray.shutdown()",

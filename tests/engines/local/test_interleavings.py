@@ -39,7 +39,7 @@ def two_deposits():
 
 
 def story():
-    """What a program does, in the order in which it happens."""
+    """The steps of a program, in their order."""
 
     @mray.remote
     class Log:

@@ -1,4 +1,4 @@
-"""What happens before a cluster is asked for anything: no Ray here, no mray there, another mray there. No cluster."""
+"""Errors before the first request to a cluster: no Ray here, no mray there, another mray there. No cluster."""
 
 from __future__ import annotations
 

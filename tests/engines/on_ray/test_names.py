@@ -17,7 +17,7 @@ from mray._libraries.names import MODULES, Stand
 
 Names = dict[str, Any]
 
-#: Whose signatures differ on purpose, and why: a name, or a method of it.
+#: Signatures that differ on purpose, and why: a name, or a method of it.
 DIFFERENT = {
     # Users do not make these.
     "ActorClass": "made by @remote",
@@ -35,7 +35,7 @@ DIFFERENT = {
     "PlacementGroup": "made by placement_group",
     "RemoteFunction": "made by @remote",
     "RuntimeContext": "made by get_runtime_context",
-    # What they take.
+    # Their parameters.
     "ActorDiedError": "what it takes are facts by name",
     "DAGContext": "defaults are read from the settings when one is made; get waits for ever",
     "RuntimeEnv.get": "a dict's own",

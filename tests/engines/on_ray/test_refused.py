@@ -1,4 +1,4 @@
-"""What this engine refuses before Ray is asked, since Ray would hang, abort the process or fail later. No cluster."""
+"""Requests that this engine refuses before Ray sees them, since Ray would hang, abort the process or fail later. No cluster."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Run:
         return self.process.pid
 
     def output(self) -> str:
-        """What the program has said, if it was started."""
+        """The output of the program, if it was started."""
         said = [(path.name, path.read_text()) for path in (self.folder / "stdout", self.folder / "stderr") if path.exists()]
         return "\n".join(f"--- {name}\n{text}" for name, text in said)
 
@@ -72,7 +72,7 @@ class Run:
             pytest.fail(f"the driver hangs; living processes: {self.processes()}\n{self.output()}")
 
     def said(self) -> dict[str, str]:
-        """What the program reported: lines ``KEY text``, the last of each key."""
+        """The reports of the program: lines ``KEY text``, the last of each key."""
         lines = (self.folder / "stdout").read_text().splitlines()
         return {key: text for key, _, text in (line.partition(" ") for line in lines)}
 
@@ -130,7 +130,7 @@ class Run:
             time.sleep(0.005)
 
     def left(self) -> list[str]:
-        """What is there of the run, in words."""
+        """A description of all that is left of the run."""
         left = [f"process {pid} {title}" for pid, title in self.processes().items()]
         names = os.listdir("/dev/shm")
         left += [f"shared memory {name}" for name in names if any(token in name for token in self.tokens)]
@@ -145,7 +145,7 @@ class Run:
             time.sleep(0.005)
 
     def close(self) -> None:
-        """Whatever happened, nothing of the run survives the test."""
+        """No process or file of the run survives the test, in any case."""
         for pid in self.processes():
             try:
                 os.kill(pid, signal.SIGKILL)

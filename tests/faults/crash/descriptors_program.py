@@ -1,7 +1,7 @@
-"""A driver, one process of whose session has few file descriptors left: none, one, two, and so on until what it does works.
+"""A driver, one process of whose session has few file descriptors left: none, one, two, and so on until its work succeeds.
 
 Each failure on the way is at another place: the socket, the mapping, the segment, the doorbell that comes through a socket. This prints,
-for each thing done, the errors of the attempts that failed, and with how many descriptors it worked. What fails must leave nothing open.
+for each kind of work, the errors of the failed attempts, and the number of descriptors that sufficed. A failure must leave none open.
 
 The word "system" means the whole machine: sessions for which one system call after the other fails, as if there was no room for open files.
 """
@@ -39,7 +39,7 @@ PATIENCE = 60.0
 
 
 def open_files() -> dict[int, str]:
-    """What this process has open. (What was open only to look is gone by then.)"""
+    """The open descriptors of this process. (What was open only to look is gone by then.)"""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -190,7 +190,7 @@ def try_all(limited: Callable[[int], Any], operations: Iterable[Callable[[], Non
 
 
 def left(before: dict[int, str]) -> list[str]:
-    """What has stayed open, once those have gone whose end is still on the way."""
+    """Descriptors that have stayed open, once processes that were ending have ended."""
     deadline = time.monotonic() + PATIENCE
     while True:
         gc.collect()
@@ -276,7 +276,7 @@ def session_without(call: str) -> dict[str, Any]:
 
 
 def in_a_child(do: Callable[[], Any]) -> Any:
-    """What a process of its own, forked from this one, finds."""
+    """The result of a function in a process forked from this one."""
     readable, writable = os.pipe()
     if not os.fork():
         try:

@@ -375,7 +375,7 @@ def hooked(folder: str) -> None:
 
 
 def hook() -> None:
-    """What they run."""
+    """The setup hook that they run."""
 
 
 def command(*words: str) -> None:

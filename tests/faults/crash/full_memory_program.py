@@ -228,7 +228,7 @@ def executing_a_graph() -> Scene:
     sizes = growing()
 
     def attempt() -> None:
-        size = next(sizes)  # grows: no slot of before will do
+        size = next(sizes)  # grows: no earlier slot is large enough
         check(mray.get(graph.execute(value(1, size))), 4, size)
 
     yield attempt
@@ -296,7 +296,7 @@ def joining_a_group() -> Scene:
             rank = pending.pop(join)
             error = answer_to(join)
             if error is not None:
-                # Who could not join may try again, and the one that waits for it goes on.
+                # A member that could not join may try again, and the one that waits for it goes on.
                 failure = error
                 give_back()
                 pending[actors[rank].join.remote(2, rank, name)] = rank
@@ -392,7 +392,7 @@ def others() -> set[str]:
 
 
 def trim() -> None:
-    """Have every process let go of the memory that it keeps for the next object. What is left is the one object that `run` holds."""
+    """Have every process let go of the memory that it keeps for the next object. The one object that `run` holds is left."""
     client = current_backend().client  # type: ignore[attr-defined]
     store, table = client.store, client.store._table
 
@@ -476,7 +476,7 @@ def main() -> None:
             if scene.__name__ in names:
                 run(scene, extent == "full")
                 gc.collect()
-                # What its actors held would make room for the next one.
+                # The memory of its actors would make room for the next one.
                 eventually(lambda: {row.state for row in state.list_actors()} <= {"DEAD"}, state.list_actors)
         mray.shutdown()
     print("nothing left" if not os.listdir(SHM) else os.listdir(SHM))

@@ -1,8 +1,8 @@
-"""What a process does to itself when it has come into a phase of the crash matrix.
+"""The harm that a process does to itself when it has come into a phase of the crash matrix.
 
-The process that is in the phase calls `point`: it says so to the runner of the test, through a socket, and waits for an order. What the
-runner does from outside (signals) it does meanwhile; what a process can only do to itself is an order. Nothing sleeps: the order comes
-when the process is there.
+The process that is in the phase calls `point`: it reports that to the runner of the test, through a socket, and waits for an order. The
+runner sends signals from outside meanwhile; harm that a process can only do to itself is an order. No process sleeps for a time: the order
+comes when the process is there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OBEYED = ".obeyed"
 
 
 class Misbehaved(RuntimeError):
-    """What the manner "raise" raises."""
+    """The exception of the manner "raise"."""
 
 
 # ------------------------------------------------------------------------------------------------ manners
@@ -80,7 +80,7 @@ def _start_endless_thread() -> None:
     threading.Thread(target=threading.Event().wait, name="endless").start()
 
 
-#: What the process in the phase can do to itself, by manner.
+#: The harm that the process in the phase can do to itself, by manner.
 ORDERS: dict[str, Callable[[], None]] = {
     "raise": _raise,
     "sys.exit": _sys_exit,
@@ -130,7 +130,7 @@ def _process() -> str:
 
 
 def _backend() -> Any:
-    """What this process is in its session; None while it has none."""
+    """The role of this process in its session; None while it has none."""
     current = sys.modules.get("mray._api.current")
     return None if current is None else current._backend
 

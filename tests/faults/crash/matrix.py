@@ -2,7 +2,7 @@
 
 A row brings a process of a session, the *seat*, into a phase, and harms the victims there: the seat itself or others. It says what
 whoever waits is told; that everything else goes on, that all resources are free again, and that nothing is left of the dead is asked of
-each row alike (see `test_matrix.py`). What is no row is excluded, with the reason.
+each row alike (see `test_matrix.py`). A combination that is no row is excluded, with the reason.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ VICTIMS = (*SINGLE, *PAIRS)
 
 CONSTRUCT = ("construct", "construct_async")
 GRAPH = ("compile", "between", "read", "compute", "write", "collective", "teardown")
-#: What only the process itself can do to itself.
+#: Harm that only the process itself can do to itself.
 INNER = ("raise", "sys.exit", "os._exit", "exec", "memory", "thread", "files")
 #: How an error's text tells that another program is executed.
 REPLACED = "executed another program in its place"
-#: What ends a setup hook that has not returned, but for what others do to its process; how an error's text tells each, and all of them.
+#: Ends of a setup hook that has not returned, but for harm by others; how an error's text names each, and all of them.
 ENDS_HOOK = {
     "sys.exit": f"exited with exit code {EXIT_CODE}", "os._exit": f"exited with exit code {EXIT_CODE}",
     "exec": REPLACED, "SIGINT": "exited with exit code 1",
@@ -46,7 +46,7 @@ LARGE = 1 << 20
 
 
 class Told(NamedTuple):
-    """What somebody who waits gets: a value, or an error of this class (or one derived from it) whose text says all of this; either,
+    """The outcome for a waiting thread: a value, or an error of this class (or one derived from it) whose text says all of this; either,
     if both are given.
     """
 
@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
     @property
     def victims(self) -> tuple[str, ...]:
-        """Who is harmed."""
+        """The victim."""
         return tuple(self.seat if victim == "seat" else victim for victim in self.victim.split("+"))
 
     @property
@@ -91,7 +91,7 @@ OF_MEMBER = {"compile": "same", "between": "same", "read": "rebuilt", "compute":
 
 
 def value_of(seat: str, phase: str) -> Told:
-    """What whoever waits gets if nothing happens."""
+    """The outcome for a waiting thread if nothing happens."""
     if phase == "collective":
         return Told(value=[[2.0] * 4, [2.0] * 4])
     return Told(value=(VALUES | (OF_MEMBER if seat == "actor" else OF_CALLER))[phase])

@@ -34,7 +34,7 @@ from tests.faults.crash.harm import Keepsake, Traveller, point
 CPUS, GPUS = 4, 2
 LARGE = 1 << 20
 PATIENCE = 20
-#: What victims hold of the machine. A worker that has had a GPU takes no other task; this one may.
+#: The machine's resources that victims hold. A worker that has had a GPU takes no other task; this one may.
 HOLDS = {"num_cpus": 1, "num_gpus": 1}
 KEEPS = {"num_cpus": 1, "resources": {"slot": 1}}
 
@@ -83,7 +83,7 @@ def point_in_copy(where: str) -> Iterator[None]:
 
 
 def act(phase: str, where: str, partner: Any = None) -> Any:
-    """What the seat does in a phase, be it a worker, an actor or a driver. Returns "done" or what it got."""
+    """The work of the seat in a phase, be it a worker, an actor or a driver. Returns "done" or what it got."""
     if phase == "run":
         point(where)
     elif phase == "pickle_argument":
@@ -321,7 +321,7 @@ class Driver:
     # -- reporting -----------------------------------------------------------------------------
     @staticmethod
     def _wait(begin: Callable[[], Any], end: Callable[..., Any] | None = None) -> dict[str, Any]:
-        """What comes of waiting: a value, or an error and all that it says of itself."""
+        """The outcome of waiting: a value, or an error with its text and attributes."""
         try:
             value = begin()
             if end is not None:
@@ -346,7 +346,7 @@ class Driver:
             ray.get([self.first.echo.remote(0), self.last.echo.remote(0)], timeout=PATIENCE)
 
     def prepare(self) -> dict[str, Any]:
-        """What has nothing to do with the victim: an actor with a state, and a graph."""
+        """Work that is independent of the victim: an actor with a state, and a graph."""
         self._make_peers()
         self.counter = ray.remote(num_cpus=0)(Counter).remote()
         with ray.dag.InputNode() as value:
@@ -446,7 +446,7 @@ def _become_driver(folder: str, sessions: str) -> None:
         opened = os.open(os.path.join(folder, name), flags | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, fd)
         os.close(opened)
-    # Whoever runs the tests in the background of a shell has it ignored.
+    # It is ignored in tests that run in the background of a shell.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["MRAY_TMPDIR"] = sessions
     os.chdir(folder)

@@ -82,7 +82,7 @@ class Gate:
         self._inside: socket.socket | None = None
 
     def wait(self, driver: Drive, *, afterwards: bool = False) -> dict[str, Any]:
-        """Who is in the phase: its pid, and its name in the session.
+        """The process in the phase: its pid, and its name in the session.
 
         Fails when the row is over without, unless the phase comes `afterwards`.
         """
@@ -174,7 +174,7 @@ class Drive:
         self.socket.sendall(json.dumps([verb, *words]).encode() + b"\n")
 
     def answer(self) -> dict[str, Any] | None:
-        """What the driver says; None when it has ended."""
+        """The driver's next line; None when it has ended."""
         poll = select.poll()
         poll.register(self.socket, select.POLLIN)
         if not poll.poll(PATIENCE * 1000):
@@ -246,11 +246,11 @@ class Drive:
         return [name for name in os.listdir("/dev/shm") if any(token in name for token in self.tokens)]
 
     def left_of(self, process: str) -> list[str]:
-        """What there is of a process of the session that is dead: names of what it owned."""
+        """Leftovers of a dead process of the session: names of segments that it owned."""
         return [name for name in self.names() if f"-{process}-" in name]
 
     def left(self) -> list[str]:
-        """What is there of the whole, in words."""
+        """A description of all that is left of the scene."""
         left = [f"process {pid} {title}" for pid, title in self.processes().items() if pid != self.pid]
         left += [f"shared memory {name}" for name in self.names()]
         left += [f"file {path}" for path in self.paths() if path.name.startswith("session_") or path.suffix == ".sock"]
@@ -276,7 +276,7 @@ class Drive:
         return left
 
     def close(self) -> None:
-        """Whatever happened, nothing survives."""
+        """Nothing survives, in any case."""
         for pid in [*self.processes()]:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -187,7 +187,7 @@ def wait_until_gone(pid):
 
 
 def check_the_rest(bystander):
-    """What has nothing to do with the victim goes on, and new work can start."""
+    """Independent work goes on, and new work can start."""
     assert ray.get(bystander.increment.remote(), timeout=50) == 2
     assert ray.get(add.remote(1, 2), timeout=50) == 3
     fresh = Counter.remote()

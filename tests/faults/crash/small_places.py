@@ -22,7 +22,7 @@ _WAYS = (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mou
 
 @functools.cache
 def _way() -> tuple[tuple[str, ...], str]:
-    """What goes before a command that may mount, and why nothing does."""
+    """The prefix of a command that may mount, and the reason where there is none."""
     complaint = "unshare is not installed"
     if shutil.which("unshare") is not None:
         for way in _WAYS:

@@ -1,9 +1,9 @@
-"""What is taken away from a session that lives: a table of what, at which moment, and how whoever waits then is answered.
+"""Things taken away from a session that lives: a table of things, moments, and the answers to the calls that wait then.
 
-Each row is a program of its own (`taken_program.py`), which does what the moment says, has something taken away in the middle of it, and
-says how it ended: with the value that it would have had anyway, or with an error of the named kind whose text tells the cause.
+Each row is a program of its own (`taken_program.py`), which runs its moment, has a thing taken away in the middle of it, and prints its
+end: the value that it would have had anyway, or an error of the named kind whose text has the cause.
 
-To add a row: a function in `TAKERS` if nobody takes that away yet, one in `taken_program.MOMENTS` if nobody waits in that way yet, and the
+To add a row: a function in `TAKERS` if none takes that away yet, one in `taken_program.MOMENTS` if none waits in that way yet, and the
 line in `ROWS`.
 """
 
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     moment: str
     #: "" for the value, else the name of the error's class.
     error: str = ""
-    #: What the error's text has to have.
+    #: A part of the error's text.
     text: str = ""
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ def _once(sessions: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _group_files(sessions: str) -> Iterator[None]:
-    """What members of groups find each other by."""
+    """Files by which members of groups find each other."""
     for place in Path(sessions).glob("*/session_*/groups"):
         shutil.rmtree(place)
     yield
@@ -125,7 +125,7 @@ def _rights(sessions: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interpreter(sessions: str) -> Iterator[None]:
-    """What the program's processes were started with."""
+    """Files that the program's processes were started with."""
     interpreter_of(sessions).unlink()
     yield
 
@@ -138,7 +138,7 @@ def interpreter_of(sessions: str) -> Path:
 RIGHTS = "the rights"
 INTERPRETER = "the interpreter"
 
-#: What is taken -> a context that takes it away from the sessions below a directory, when it is entered or as long as it is.
+#: The name of a thing -> a context that takes it away from the sessions below a directory, when it is entered or as long as it is.
 TAKERS: dict[str, Callable[[str], contextlib.AbstractContextManager[None]]] = {
     "every name": _once,
     "each new name": _all_along,

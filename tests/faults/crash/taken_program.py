@@ -95,7 +95,7 @@ def expect(found: Any, wanted: Any) -> None:
 
 
 def _new_things() -> None:
-    """Whatever a driver may ask for."""
+    """All requests of a driver."""
     actor = Worker.remote()
     expect(mray.get(actor.double.remote(21)), 42)
     expect(mray.get(actor.make.remote(LARGE)), np.arange(float(LARGE)))

@@ -22,7 +22,7 @@ from mray._ipc.introductions import NODE, NODE_SOCKET
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-#: What unknown peers say first.
+#: First messages of unknown peers.
 PROTOCOL_ERROR = {
     "bytes": b"GET / HTTP/1.1\r\n\r\n",
     "too much": b"\xff\xff\xff\xff",
@@ -71,7 +71,7 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def test_nonsense_ends_the_conversation_of_who_says_it_alone(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_message_ends_the_connection_of_its_sender_alone(capfd: pytest.CaptureFixture[str]) -> None:
     context = mray.init(num_cpus=2, logging_level="ERROR")
     try:
         counter = Counter.remote()

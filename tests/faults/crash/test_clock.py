@@ -18,7 +18,7 @@ from tests.full import FULL
 
 PACKAGE = Path(__file__).resolve().parents[3] / "mray"
 
-#: Who reads the wall clock, and what it is shown for.
+#: Places that read the wall clock, and the reason.
 SHOWN = {
     "_runtime/session/breakpoints.py": "since when a breakpoint waits",
     "_runtime/node/jobs.py": "when a driver came",

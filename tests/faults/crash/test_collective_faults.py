@@ -163,7 +163,7 @@ def test_members_that_wait_for_one_that_leaves_are_told(make, tmp_path, eventual
         mray.get(call)
 
 
-#: What the others wait in; what the last member is refused meanwhile, and why.
+#: The wait of the others; the call that the last member is refused meanwhile, and why.
 REFUSALS = {
     "allreduce of an array that is read-only": ("allreduce", lambda c: c.allreduce(_read_only()), "ValueError.*read-only; copy it first"),
     "allreduce of no tensor": ("allreduce", lambda c: c.allreduce([1]), "RuntimeError.*Unrecognized tensor type"),
@@ -379,7 +379,7 @@ def test_a_member_that_dies_while_others_join_is_named(make, tmp_path, eventuall
         mray.get(joining[0])
     with pytest.raises(ActorDiedError):
         mray.get(joining[1])
-    # What it has left is in nobody's way.
+    # Its leftovers are in no other group's way.
     second = make(1, joined=False)[0]
     mray.get([first.join.remote(2, 0), second.join.remote(2, 1)])
     assert mray.get([first.sum.remote(), second.sum.remote()]) == [2.0, 2.0]

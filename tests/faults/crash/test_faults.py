@@ -1,4 +1,5 @@
-"""Whatever dies, however, wherever in its work: whoever waits is told who and how, the rest goes on, nothing is left.
+"""A process dies, in any way, at any point of its work: waiting threads get an error with its name and end, other work goes on, nothing
+is left.
 
 The table: victims x manners x phases. A row starts the driver program `program.py`, waits until the victim is in its phase,
 does the harm, and looks at what the driver reports and at what remains of the session.
@@ -17,7 +18,7 @@ SIGNALS = ("SIGKILL", "SIGSEGV", "SIGTERM")
 MANNERS = (*SIGNALS, "os._exit")
 PHASES = ("rest", "task", "put", "get", "stream", "graph")
 
-#: Who can be harmed how, and in the middle of what.
+#: Victims, manners and phases.
 TABLE = [
     *((("worker", manner, phase)) for manner in MANNERS for phase in PHASES if phase != "graph"),
     *((("actor", manner, phase)) for manner in MANNERS for phase in PHASES),
@@ -29,7 +30,7 @@ TABLE = [
 #: The rest is in the crash matrix, whose driver is forked: here it is a program of its own.
 PLAYED = some(TABLE, lambda row: row[:2], lambda row: row[::2])
 
-#: What an error's text says of each manner.
+#: The text of an error for each manner.
 WORDS = {"SIGKILL": "SIGKILL", "SIGSEGV": "SIGSEGV", "SIGTERM": "SIGTERM", "os._exit": "exit"}
 
 

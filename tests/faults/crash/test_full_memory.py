@@ -1,4 +1,4 @@
-"""Whoever asks for shared memory that is not there is told so, and nothing else happens: no SIGBUS, no wait, nothing lost, nothing left."""
+"""A process that asks for more shared memory than there is gets an error: no SIGBUS, no wait, nothing lost, nothing left."""
 
 from __future__ import annotations
 

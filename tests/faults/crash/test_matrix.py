@@ -1,6 +1,7 @@
-"""Whatever dies, however, wherever in its work: whoever waits is told who and how, the rest goes on, nothing is left.
+"""A process dies, in any way, at any point of its work: waiting threads get an error with its name and end, other work goes on, nothing
+is left.
 
-The rows are in `matrix.py`. What is harmed while its session goes on shares a session with the other rows of its kind.
+The rows are in `matrix.py`. Rows whose session goes on share a session with the other rows of their kind.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.full import FULL
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    """What drivers are forked from."""
+    """The process that drivers are forked from."""
     nursery = Nursery({})
     yield nursery
     nursery.close()
@@ -57,7 +58,7 @@ def shared(nursery: Nursery, shared_session: Any) -> Iterator[Shared]:
 
 
 def check(told: Told, wait: dict[str, Any], pids: dict[str, int]) -> None:
-    """What somebody got is what they were to be told."""
+    """Check that a waiting thread got the expected outcome."""
     if not told.error:
         assert "error" not in wait, f"{wait['trace']}\nfor {told}"
         assert wait["value"] == told.value

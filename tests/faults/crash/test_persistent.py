@@ -83,7 +83,7 @@ class Scene:
         return json.loads(process.stdout.readline())  # type: ignore[no-any-return]
 
     def outcomes(self) -> list[dict[str, Any]]:
-        """What each driver got for its task; they end."""
+        """The result of each driver's task; the drivers end."""
         found = []
         for process in self.drivers:
             said, _errors = process.communicate()
@@ -202,7 +202,7 @@ def test_a_start_that_is_killed_in_the_middle_leaves_nothing(scene: Scene, run: 
     run.note_sessions()
     # It may have been ready already: then the session is there, whole, and can be ended.
     scene.mray("stop")
-    # What was made before there was a node is swept by whoever starts next.
+    # Files that were made before there was a node are swept by the next start.
     scene.start()
     assert scene.mray("stop").returncode == 0
     run.assert_nothing_left()

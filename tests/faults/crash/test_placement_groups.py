@@ -60,7 +60,7 @@ print(*mray.get([actor.pid.remote() for actor in actors]), flush=True)
 time.sleep(1000)
 """
 
-#: What a second driver finds when the first one is dead.
+#: The groups that a second driver finds when the first one is dead.
 FINDER = """
 import time
 import mray

@@ -1,4 +1,4 @@
-"""Whatever others take away from a session that lives: whoever asks is answered, truly, and nothing is left."""
+"""Things that others take away from a session that lives: every request gets a true answer, and nothing is left."""
 
 from __future__ import annotations
 

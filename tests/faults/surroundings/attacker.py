@@ -106,7 +106,7 @@ def connect(path: str) -> str:
 
 
 def converse(words: str) -> str:
-    """What whoever listens at a path (the first word) answers to these bytes (the second, in hexadecimal)."""
+    """The answer of the listener at a path (the first word) to these bytes (the second, in hexadecimal)."""
     path, said = words.split()
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path)

@@ -1,4 +1,4 @@
-"""What another user of the machine can do to a session: nothing. With a second user, so as root only."""
+"""Another user of the machine can do nothing to a session. With a second user, so as root only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.faults.surroundings.users import ATTACKER_ID, NOBODY, as_root_beside_
 REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("program.py")
 SHM = Path("/dev/shm")
-#: What an observer of our own says first to a node; and what anybody may ask a process.
+#: The first message of an observer of our own to a node; and a query that any process answers.
 QUESTION = encode((m.HELLO, m.ROLE_OBSERVER, "", 1)) + encode((m.QUERY, 1, "snapshot", []))
 
 pytestmark = needs_root

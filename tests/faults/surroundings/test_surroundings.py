@@ -36,7 +36,7 @@ class Surrounding:
     flags: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     variables: Mapping[str, str | None] = field(default_factory=dict)
-    #: What the program reports, or how an error begins.
+    #: The report of the program, or the beginning of an error.
     reports: str = "well"
 
 
@@ -95,7 +95,7 @@ class Start:
         self.folder.chmod(0o777)
 
     def run(self, surrounding: Surrounding, *program: str, word: str = "") -> str:
-        """What the program reports; once it has, nothing of its session is there."""
+        """The report of the program; once it has come, nothing of its session is left."""
         result = self.folder / "result"
         environment = {**os.environ, "MRAY_TMPDIR": str(self.sessions), "PYTHONPATH": str(REPOSITORY)}
         for name, value in surrounding.variables.items():

@@ -19,9 +19,9 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
 
 NOBODY_ID = 65534
-#: Who attacks: neither root nor nobody.
+#: The attacker: neither root nor nobody.
 ATTACKER_ID = 65533
-#: Who has no process here but those of one test run.
+#: A user without processes here but those of one test run.
 ALONE_ID = 30_000 + os.getpid() % 30_000
 ATTACKER = Path(__file__).with_name("attacker.py")
 #: Goes before a command that is to be nobody's.
