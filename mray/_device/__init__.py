@@ -2,7 +2,7 @@
 
     discovery            the machine's GPUs, without loading any library: for the driver, before user code has decided how to use one
     base                 the contract: platform, device, event
-      cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_tensors, nvml)
+      cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_context, cuda_tensors, nvml)
       null               pretended in host memory, for tests everywhere (null_memory, null_stream, null_event, null_array)
     platform             which of them this process has
     pool, pinned_memory  memory that is shared with others, in regions that are exported once

@@ -12,9 +12,9 @@ again. No process is started, no socket opened, no name made in shared memory.
                                                 │
                                             LocalNode: the native scheduler, workers on simulated threads
 
-Each task runs in a *simulated process*, each actor is one: a native client and worker (`client`, `worker`) whose main thread is a
-*simulated thread*. `run_token` decides which simulated thread runs, by a random generator with the seed `MRAY_LOCAL_SEED`, and keeps the
-clock. `transport` carries messages, `node` stands for the node, `memory` for the object store, `environment` for a process's variables.
+Each task runs in a *simulated process* (`process`), each actor is one: a native client and worker (`client`, `worker`), whose main thread
+is a *simulated thread*. `run_token` decides which simulated thread runs, by a random generator with the seed `MRAY_LOCAL_SEED`, and keeps
+the clock. `transport` carries messages, `node` stands for the node, `memory` for the object store, `environment` for a process's variables.
 `concurrency_groups`, `loops` and `graphs` are for actors that do several things at once and for compiled graphs. `patches` and `locks`
 replace further functions by scheduling points, or by what a simulated process has of its own: `time.sleep`, conditions and locks of
 `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
